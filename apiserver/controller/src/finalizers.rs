@@ -33,7 +33,7 @@ pub async fn update_same<K: Kind>(
 /// # Errors
 ///
 /// When it cannot be written.
-pub async fn let_go<K: Kind>(api: &Api<K>, object: &K, finalizer: &str) -> Result<(), ApiError> {
+pub async fn remove_finalizer<K: Kind>(api: &Api<K>, object: &K, finalizer: &str) -> Result<(), ApiError> {
     match update_same(api, object, |current| current.finalizers_mut().retain(|f| f != finalizer)).await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == 404 => Ok(()),

@@ -15,14 +15,14 @@ use stoa_machinery::{
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::lease::Held;
+use crate::lease::HeldLease;
 
 /// The name of the lease.
 const LEASE: &str = "controllers";
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
+pub struct Timing {
     /// How long it lasts without renewal; after a crash it takes that long until another replica leads.
     ttl: Duration,
     /// How often it is renewed.
@@ -74,6 +74,7 @@ pub enum Candidate {
         identity: String,
         /// Shows who leads.
         metric: IntGaugeVec,
+        /// How the lease is kept.
         timing: Timing,
     },
 }
@@ -161,9 +162,9 @@ fn tell(outcome: anyhow::Result<()>) {
 }
 
 /// Takes the lease as soon as it is free.
-async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Held {
+async fn win(log: &dyn Log, identity: &str, timing: Timing) -> HeldLease {
     loop {
-        match Held::acquire(log, LEASE, identity, timing.ttl).await {
+        match HeldLease::acquire(log, LEASE, identity, timing.ttl).await {
             Ok(lease) => return lease,
             Err(LogError::Held { holder, .. }) => tracing::debug!(holder, "another replica leads"),
             Err(error) => {
@@ -174,7 +175,7 @@ async fn win(log: &dyn Log, identity: &str, timing: Timing) -> Held {
     }
 }
 
-async fn serve_term(log: &dyn Log, lease: &Held, work: &impl Work, timing: Timing, end: &CancellationToken) {
+async fn serve_term(log: &dyn Log, lease: &HeldLease, work: &impl Work, timing: Timing, end: &CancellationToken) {
     let term = Term { fence: Some(lease.fence()), end: end.child_token() };
     let started = Instant::now();
     let mut leading = std::pin::pin!(work.lead(term.clone()));
@@ -201,7 +202,7 @@ async fn serve_term(log: &dyn Log, lease: &Held, work: &impl Work, timing: Timin
 }
 
 /// Lets another replica lead at once, instead of when the lease expires.
-async fn give_up(log: &dyn Log, lease: &Held, timing: Timing) {
+async fn give_up(log: &dyn Log, lease: &HeldLease, timing: Timing) {
     match tokio::time::timeout(timing.last_words, lease.release(log)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "the lease is left to expire"),

@@ -10,14 +10,14 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// A lease that was acquired, and how long it lasts as far as is known here. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct HeldLease {
     lease: Lease,
     since: Instant,
     /// When the last renewal that is known to have been made was asked for.
     renewed: watch::Sender<Instant>,
 }
 
-impl Held {
+impl HeldLease {
     /// Acquires a lease; [`keep`](Self::keep) then renews it.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lease_is_kept_until_somebody_takes_it() {
         let log = MemoryLog::new();
-        let lease = Held::acquire(&log, "x", "one", TTL).await.unwrap();
+        let lease = HeldLease::acquire(&log, "x", "one", TTL).await.unwrap();
         let kept = tokio::time::timeout(TTL * 2, lease.keep(&log, EVERY, SAFE)).await;
         assert!(kept.is_err(), "it was given up though nobody took it");
         assert!(lease.left() > TTL / 2, "{:?}", lease.left());
@@ -113,7 +113,7 @@ mod tests {
     async fn renewal_that_fails_is_tried_again_while_there_is_time() {
         let [ttl, every, safe] = [30, 10, 15].map(Duration::from_secs);
         let log = FaultyLog::new(0);
-        let lease = Held::acquire(&*log, "x", "one", ttl).await.unwrap();
+        let lease = HeldLease::acquire(&*log, "x", "one", ttl).await.unwrap();
         log.fail_renewals(3);
         tokio::time::timeout(ttl, lease.keep(&*log, every, safe)).await.expect_err("it was given up");
         log.fail_renewals(usize::MAX);
@@ -123,7 +123,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_left_of_a_lease_counts_from_the_last_renewal() {
         let log = MemoryLog::new();
-        let lease = Held::acquire(&log, "x", "one", TTL).await.unwrap();
+        let lease = HeldLease::acquire(&log, "x", "one", TTL).await.unwrap();
         assert_eq!(lease.left(), TTL);
         tokio::time::timeout(EVERY * 3 + EVERY / 2, lease.keep(&log, EVERY, SAFE)).await.unwrap_err();
         assert_eq!(lease.left(), TTL - EVERY / 2);

@@ -1,4 +1,5 @@
 //! Fixtures of tests: a log with failures, and a registry of one plain kind.
+#![allow(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::{
     future,

@@ -33,7 +33,7 @@ pub const ACCESS_KEY: &str = "accessKey";
 /// The key of a Backend's Secret that has the secret access key.
 pub const SECRET_KEY: &str = "secretKey";
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Backend>()
         .columns(&[
             Column::new("Type", Cell::Path(&["spec", "type"]), "Which kind of store."),

@@ -19,7 +19,7 @@ const NAMED: usize = 10;
 
 /// The policy that counts for an object, and the object that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Effective {
+pub struct Effective {
     /// The policy.
     pub policy: DeletionPolicy,
     set_by: SetBy,

@@ -90,3 +90,20 @@ pub fn matches(pattern: &str, event_type: &str) -> bool {
         Some(beginning) => event_type.strip_prefix(beginning).is_some_and(|rest| rest.starts_with('.')),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_asked_for_by_name_or_by_their_beginning() {
+        assert!(types().all(|event_type| event_type.starts_with("dev.stoa.")));
+        let asked = |pattern: &str| types().filter(|event_type| matches(pattern, event_type)).count();
+        assert_eq!(asked("dev.stoa.run.failed"), 1);
+        assert_eq!(asked("dev.stoa.run.*"), 8);
+        assert_eq!(asked("dev.stoa.*"), types().count());
+        for pattern in ["*", "dev.stoa.ru*", "dev.stoa.run", "dev.stoa.run.*.*", "", ".*"] {
+            assert_eq!(asked(pattern), 0, "{pattern}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use stoa_types::{DurationString, NotificationSink, platform::RetryPolicy};
 use super::{event_types, ready};
 use crate::validation;
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<NotificationSink>().columns(&[
         // Not the whole URL: some have in them what lets people post.
         Column::new("Host", Cell::Compute(host), "Where events are posted."),

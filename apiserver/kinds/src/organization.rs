@@ -27,7 +27,7 @@ use crate::{
 /// Namespaces that belong to Kubernetes or to Stoa.
 const RESERVED: &[&str] = &["default", "stoa-system"];
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Organization>().columns(&[
         Column::new(
             "Namespace",

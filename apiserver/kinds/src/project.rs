@@ -27,7 +27,7 @@ use crate::{
     readiness, validation,
 };
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Project>()
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),

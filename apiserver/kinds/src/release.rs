@@ -15,7 +15,7 @@ use stoa_types::{Release, Stack};
 use super::records::Records;
 use crate::validation;
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Release>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),

@@ -14,7 +14,7 @@ use stoa_types::Resource;
 use super::records::Records;
 use crate::validation;
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Resource>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack that deployed it."),

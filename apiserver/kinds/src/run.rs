@@ -38,7 +38,7 @@ const MOST_NAMED: usize = 100;
 /// Why a run has no parameters.
 pub(super) const RENDERS_NOTHING: &str = "this operation renders nothing";
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Run>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),

@@ -28,7 +28,7 @@ use crate::{
     validation,
 };
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
         .columns(&[
             Column::new("Provider", Cell::Path(&["spec", "provider"]), "Which protocol the repository speaks."),

@@ -39,7 +39,7 @@ const GROUP: &str = "delivery.stoa.dev";
 /// The subresource through which steps are approved and rejected.
 const APPROVAL: &str = "approval";
 
-pub fn definition() -> ResourceDefinition {
+pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workflow>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack of steps that name none."),

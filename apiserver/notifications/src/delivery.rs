@@ -1,9 +1,9 @@
-//! One try: an event is signed and posted, and what is answered is decided about. Hooks of workflows are called so, too, and
-//! decide otherwise.
+//! One delivery: sign an event, post it, and classify the answer. Hooks of Workflows use it too, and classify
+//! otherwise.
 //!
-//! The signature is that of Standard Webhooks: `webhook-signature` has, for each key, `v1,` and the base64 of the HMAC-SHA256 of
-//! `<webhook-id>.<webhook-timestamp>.<body>`. The body is the whole event in the structured mode of CloudEvents' HTTP binding:
-//! in the binary mode its attributes would be headers, which are not signed.
+//! The signature is that of Standard Webhooks: for each key `webhook-signature` has `v1,` and the base64 of the
+//! HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. The body is the whole event in the structured mode
+//! of CloudEvents' HTTP binding. In the binary mode its attributes would be headers, which are not signed.
 
 use std::{fmt, time::Duration};
 

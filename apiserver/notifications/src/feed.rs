@@ -1,7 +1,8 @@
-//! What happened since some version, read from the log for one sink.
+//! A reader of the log for one sink.
 //!
-//! Every sink reads for itself, as fast as it delivers: a slow one holds up no other, and what it has not read needs no
-//! memory. Where history is gone, what is there now is read instead ([`Feed::relist`]), and the gap is told.
+//! Each sink reads as fast as it delivers, so a slow one delays no other and unread records need no memory.
+//! Where history is compacted, the reader lists the present objects instead ([`Feed::relist`]) and reports the
+//! gap.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -5,27 +5,27 @@
 //!
 //! - `feed` reads the log for one sink, [`events`] finds the events in its records, and `selection` keeps
 //!   those that the sink selects;
-//! - `window` has the events that are not delivered yet, `worker` and [`delivery`] post them;
+//! - `inflight` has the events that are not delivered yet, `worker` and [`delivery`] post them;
 //! - `records` has the position and the dead letters of each sink in the log; [`subresources`] shows them.
 //!
 //! One replica delivers during its term; writes carry the term's fence.
 
-mod beginning;
 mod dead_letters;
 pub mod delivery;
 pub mod events;
 mod feed;
+mod inflight;
 mod metrics;
-mod patience;
 mod records;
+mod retry_policy;
 mod selection;
 mod sender;
-mod standing;
+mod sink_status;
+mod start_cursor;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod window;
 mod worker;
 
 use std::{

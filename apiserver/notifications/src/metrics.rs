@@ -1,10 +1,10 @@
-//! What is counted of sinks by the replica that leads.
+//! Metrics of sinks, from the replica that leads.
 
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, core::Collector};
 
 /// Metrics of all sinks, by the sink's name.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     pub(super) attempts: IntCounterVec,
     pub(super) duration: HistogramVec,
     pub(super) gaps: IntCounterVec,
@@ -20,10 +20,12 @@ pub(super) const RETRIED: &str = "retried";
 pub(super) const DEAD: &str = "dead";
 
 impl Metrics {
+    /// Registers the metrics.
+    ///
     /// # Errors
     ///
     /// When they are there already.
-    pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> prometheus::Result<C> {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)

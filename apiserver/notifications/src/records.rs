@@ -1,5 +1,5 @@
-//! What is kept of a sink in the log, at `/stoa/notifications/<uid of the sink>/`: how far it was told (`cursor`), and what was
-//! given up (`dead/<number>`).
+//! Records of a sink in the log, at `/stoa/notifications/<uid of the sink>/`: its position (`cursor`), and its
+//! dead letters (`dead/<number>`).
 
 use std::{collections::BTreeSet, sync::Arc};
 

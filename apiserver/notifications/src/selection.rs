@@ -1,13 +1,13 @@
-//! Which events a sink is told of.
+//! The events that a sink selects.
 
 use std::collections::BTreeMap;
 
 use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize;
-use stoa_kinds::lookup::Lookup;
+use stoa_kinds::{event_types, lookup::Lookup};
 use stoa_types::{Organization, platform::NotificationSinkSpec};
 
-use super::events::{self, Happened, Scope};
+use super::events::{Happened, Scope};
 
 /// What a sink asks for.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Selection {
     pub(super) fn takes(&self, happened: &Happened) -> bool {
         let event_type = &happened.event.event_type;
         let is_asked_for =
-            self.events.is_empty() || self.events.iter().any(|pattern| events::matches(pattern, event_type));
+            self.events.is_empty() || self.events.iter().any(|pattern| event_types::matches(pattern, event_type));
         is_asked_for && self.contains(&happened.scope)
     }
 

@@ -10,9 +10,9 @@ use super::{
     delivery::{Endpoint, Keys, Outcome},
     events::Happened,
     metrics::Metrics,
-    standing::Problem,
 };
 use crate::Services;
+use crate::sink_status::Problem;
 
 /// For how long a key that was read is used without looking whether it was exchanged.
 const KEY_AGE: Duration = Duration::from_secs(10);

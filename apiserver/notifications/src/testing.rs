@@ -1,4 +1,5 @@
 //! Fixtures of tests: an HTTP endpoint on loopback that receives events and answers as the test wants.
+#![allow(clippy::unwrap_used, reason = "a fixture that cannot be made fails its test")]
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,11 +1,11 @@
-//! The delivery of one sink, as long as its spec stays the same.
+//! The delivery to one sink, as long as its spec stays the same.
 //!
-//! What makes it survive a crash: an event leaves the window when it was taken or its dead letter is in the log, and the
-//! cursor in the log never passes an event in the window. The cursor is written up to a second later, so that a crash repeats what was
-//! delivered in that second, under the same ids.
+//! A delivery survives a crash: an event leaves the window when the endpoint took it or its dead letter is in
+//! the log, and the recorded cursor never passes an event in the window. The cursor is written up to a second
+//! later. A crash therefore repeats the deliveries of that second, with the same ids.
 //!
-//! Elsewhere: `beginning` says where it begins, `sender` signs and posts, `patience` says how often an event is tried, and
-//! `standing` writes the status.
+//! Elsewhere: `start_cursor` has the first position, `sender` signs and posts, `retry_policy` says how often,
+//! `sink_status` writes the status.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,19 +23,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    beginning::cursor,
     delivery::{Endpoint, Outcome},
     events::{Happened, Scope},
     feed::{self, Fed, Feed, FeedError},
     metrics::{self, Metrics},
-    patience::{Doubt, Doubts, Patience},
     records::{Cursor, DeadLetter, Gap, RecordError, Records},
     selection::Selection,
     sender::{NO_KEY_AGE, Sender, Tried},
-    standing::{Problem, Standing, earlier, tell},
-    window::{Pending, Window},
 };
 use crate::Services;
+use crate::{
+    inflight::{InFlight, Pending},
+    retry_policy::{Doubt, Doubts, RetrySchedule},
+    sink_status::{Problem, SinkStatus, earlier, tell},
+    start_cursor::cursor,
+};
 
 /// How many dead letters are kept of a sink.
 pub(super) const MOST_DEAD: usize = 1000;
@@ -83,7 +85,7 @@ impl Worker {
             if let Stopped::Records(error @ RecordError::Unreadable(_)) = &stopped {
                 tracing::error!(sink = name, %error, "nothing is delivered to a notification sink");
                 let problem = (reason::UNREADABLE_STATE, error.to_string());
-                tell(&self.services, &self.sink, &Standing { problem: Some(problem), ..Standing::default() }).await;
+                tell(&self.services, &self.sink, &SinkStatus { problem: Some(problem), ..SinkStatus::default() }).await;
                 return end.cancelled().await;
             }
             tracing::warn!(sink = name, error = outbound::causes(&stopped), "a notification sink begins again");
@@ -147,12 +149,12 @@ struct Delivery<'a> {
     worker: &'a Worker,
     name: String,
     selection: Selection,
-    patience: Patience,
+    patience: RetrySchedule,
     doubts: Doubts,
     sender: Sender,
     records: Records,
     feed: Feed,
-    window: Window,
+    window: InFlight,
     /// As it will be written.
     cursor: Cursor,
     /// Which position was written, and when.
@@ -162,7 +164,7 @@ struct Delivery<'a> {
     /// The dead letters, with the ids of their events.
     letters: BTreeMap<Key, String>,
     problem: Option<Problem>,
-    told: Option<(Standing, Instant)>,
+    told: Option<(SinkStatus, Instant)>,
 }
 
 impl<'a> Delivery<'a> {
@@ -188,7 +190,7 @@ impl<'a> Delivery<'a> {
         };
         let start = (cursor.position, cursor.time);
         let feed = Feed::new(services.log.clone(), services.lookup.clone(), &spec.source, records.dead_prefix(), start);
-        let mut window = Window::new(cursor.settled.clone());
+        let mut window = InFlight::new(cursor.settled.clone());
         let mut letters = BTreeMap::new();
         for (key, _, letter) in records.dead().await? {
             letters.insert(key.clone(), letter.event.id.clone());
@@ -205,7 +207,7 @@ impl<'a> Delivery<'a> {
             worker,
             name,
             selection: Selection::new(spec, services.lookup.clone()),
-            patience: Patience::of(&spec.retry),
+            patience: RetrySchedule::of(&spec.retry),
             doubts: Doubts::default(),
             sender,
             records,
@@ -409,8 +411,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    fn standing(&self) -> Standing {
-        Standing {
+    fn standing(&self) -> SinkStatus {
+        SinkStatus {
             problem: self.problem.clone(),
             dead: i64::try_from(self.letters.len()).unwrap_or(i64::MAX),
             dropped: self.cursor.dropped,

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use stoa_controller::{
     events::Recorder,
     leader::{self, Term, Work},
+    queue,
 };
 use stoa_kinds::{cluster::Cluster, lookup::Lookup};
 use stoa_machinery::{
@@ -171,7 +172,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         clock: Arc::new(stoa_storage::SystemClock),
         max_runs: parts.runs.max_concurrent_runs.into(),
         run_lease: parts.runs.lease(),
-        queues: controllers::queue::Metrics::new(&metrics)?,
+        queues: queue::Metrics::new(&metrics)?,
     };
     let notifications = stoa_notifications::Services {
         lookup: services.lookup.clone(),

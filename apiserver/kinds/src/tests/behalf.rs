@@ -139,8 +139,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
     let stack = world.registry.api::<Stack>().get("shop", "web-dev").await.unwrap();
     let of_project = |project: &mut Project| project.status.get_or_insert_default().set_by = "bob".to_owned();
     world.registry.api::<Project>().update_status_with("shop", "web", of_project).await.unwrap();
-    let lookup = Lookup::default();
-    lookup.set(world.registry.clone());
+    let lookup = Lookup::of(world.registry.clone());
     assert_eq!(crate::trigger::Deciders::of(&lookup, &stack).await.unwrap().last, ["ann", "bob", "eve"]);
     assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
@@ -214,8 +213,7 @@ async fn everybody_who_decided_what_is_started_by_itself_is_kept_and_not_the_las
         let path = |project: &mut Project| project.spec.path = format!("apps/of-{name}");
         projects(name).update_with("shop", "web", path).await.unwrap();
     }
-    let lookup = Lookup::default();
-    lookup.set(world.registry.clone());
+    let lookup = Lookup::of(world.registry.clone());
     let deciders = crate::trigger::Deciders::of(&lookup, &stack).await.unwrap();
     assert_eq!(deciders.last, ["ann", "dan", "dan"]);
     assert_eq!(deciders.after(&SeenChanges::default()), ["ann", "eve", "dan", "bob", "dan", "bob"]);

@@ -1,11 +1,11 @@
-//! What happened, found by what objects say.
+//! Events of objects: each follows from one write of an object and from the version before it.
 //!
-//! Of each kind that is told of ([`Told`], one module each), an object's state has *marks*: what has happened to it as far as it
-//! says so itself, such as that a run began and that it failed. A write is told by the marks that the object has after it and
-//! had not before. So the events of a record follow from the log alone, whoever reads it and however often, and the id of an
-//! event from the object and the mark: it is the same on every repeat.
+//! Each kind is one module with a [`ObjectEvents`]. The state of an object has *marks*: what happened to it according
+//! to its own fields, such as that a Run began and that it failed. A write causes the events of the marks that
+//! the object has after it and had not before. The events of a record therefore follow from the log alone. The
+//! id of an event follows from the object and the mark, and is the same on every repeat.
 //!
-//! Another kind is a module with a [`Told`] and a line in [`ALL`].
+//! Another kind is a module with a [`ObjectEvents`], a line in [`ALL`] and its types in `stoa_kinds::event_types`.
 
 mod releases;
 mod runs;
@@ -137,11 +137,10 @@ impl Mark {
 }
 
 /// A kind that is told of: as much of its objects as that takes, since every write of one is read.
-trait Told: DeserializeOwned + Send + Sync + 'static {
+trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
     type Kind: Kind;
     /// Group and resource.
     const RESOURCE: &'static str;
-    const TYPES: &'static [&'static str];
 
     fn metadata(&self) -> &Metadata;
     fn scope(&self) -> Scope;
@@ -342,8 +341,6 @@ pub(super) trait Watched: fmt::Debug + Send + Sync {
     /// What follows `/registry/` in the keys of its objects.
     fn resource(&self) -> &'static str;
 
-    fn types(&self) -> &'static [&'static str];
-
     /// Reads an object.
     fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State>;
 
@@ -356,26 +353,22 @@ pub(super) trait Watched: fmt::Debug + Send + Sync {
 
 struct Of<T>(PhantomData<fn() -> T>);
 
-impl<T: Told> fmt::Debug for Of<T> {
+impl<T: ObjectEvents> fmt::Debug for Of<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(T::RESOURCE)
     }
 }
 
-impl<T: Told> Of<T> {
+impl<T: ObjectEvents> Of<T> {
     fn store(lookup: &Lookup) -> Result<Arc<Store>, ApiError> {
         Ok(lookup.api::<T::Kind>()?.store().clone())
     }
 }
 
 #[async_trait]
-impl<T: Told> Watched for Of<T> {
+impl<T: ObjectEvents> Watched for Of<T> {
     fn resource(&self) -> &'static str {
         T::RESOURCE
-    }
-
-    fn types(&self) -> &'static [&'static str] {
-        T::TYPES
     }
 
     fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State> {

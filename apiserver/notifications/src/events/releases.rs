@@ -1,11 +1,11 @@
-//! Releases: they are created, and stay as they are.
+//! Events of Releases: creation.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use stoa_kinds::event_types::{self, releases::CREATED};
+use stoa_kinds::event_types::releases::CREATED;
 
-use super::{Mark, Metadata, Parts, Scope, Told, get_raw};
+use super::{Mark, Metadata, ObjectEvents, Parts, Scope, get_raw};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -31,10 +31,9 @@ struct Spec {
     tombstone: bool,
 }
 
-impl Told for Release {
+impl ObjectEvents for Release {
     type Kind = stoa_types::Release;
     const RESOURCE: &'static str = "delivery.stoa.dev/releases/";
-    const TYPES: &'static [&'static str] = &event_types::releases::ALL;
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

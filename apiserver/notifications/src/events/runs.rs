@@ -1,13 +1,10 @@
-//! Runs: they start, may have to be approved, and end once.
+//! Events of Runs: start, approval, merge and end.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stoa_kinds::{
-    event_types::{
-        self,
-        runs::{APPROVED, AWAITING_APPROVAL, AWAITING_MERGE, CANCELED, FAILED, REJECTED, STARTED, SUCCEEDED},
-    },
+    event_types::runs::{APPROVED, AWAITING_APPROVAL, AWAITING_MERGE, CANCELED, FAILED, REJECTED, STARTED, SUCCEEDED},
     plan_summary,
 };
 use stoa_types::{
@@ -15,7 +12,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition, get_raw};
+use super::{Condition, Mark, Metadata, ObjectEvents, Parts, Requester, Scope, condition, get_raw};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -79,10 +76,9 @@ struct Source {
     commit_url: String,
 }
 
-impl Told for Run {
+impl ObjectEvents for Run {
     type Kind = stoa_types::Run;
     const RESOURCE: &'static str = "delivery.stoa.dev/runs/";
-    const TYPES: &'static [&'static str] = &event_types::runs::ALL;
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

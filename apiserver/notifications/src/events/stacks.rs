@@ -1,15 +1,12 @@
-//! Stacks: they are created, begin to be deleted, and drift. What is deployed of them is told by their runs and releases.
+//! Events of Stacks: creation, deletion and drift. Runs and Releases have the events of their deployments.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_kinds::event_types::{
-    self,
-    stacks::{CREATED, DELETING, DRIFT_CLEARED, DRIFTED},
-};
+use stoa_kinds::event_types::stacks::{CREATED, DELETING, DRIFT_CLEARED, DRIFTED};
 use stoa_types::reason;
 
-use super::{Condition, Mark, Metadata, Parts, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, ObjectEvents, Parts, Scope, condition};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -36,10 +33,9 @@ struct Deployment {
     drifted: bool,
 }
 
-impl Told for Stack {
+impl ObjectEvents for Stack {
     type Kind = stoa_types::Stack;
     const RESOURCE: &'static str = "config.stoa.dev/stacks/";
-    const TYPES: &'static [&'static str] = &event_types::stacks::ALL;
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

@@ -217,18 +217,6 @@ fn ids_follow_from_what_happened() {
 }
 
 #[test]
-fn types_are_asked_for_by_name_or_by_their_beginning() {
-    assert!(types().all(|event_type| event_type.starts_with("dev.stoa.")));
-    let asked = |pattern: &str| types().filter(|event_type| matches(pattern, event_type)).count();
-    assert_eq!(asked("dev.stoa.run.failed"), 1);
-    assert_eq!(asked("dev.stoa.run.*"), 8);
-    assert_eq!(asked("dev.stoa.*"), types().count());
-    for pattern in ["*", "dev.stoa.ru*", "dev.stoa.run", "dev.stoa.run.*.*", "", ".*"] {
-        assert_eq!(asked(pattern), 0, "{pattern}");
-    }
-}
-
-#[test]
 fn every_watched_kind_is_found_by_its_keys_and_no_other() {
     for kind in kinds() {
         let key = format!("/registry/{}shop/x", kind.resource());

@@ -1,18 +1,15 @@
-//! Workflows: they start, may have to be approved step by step, and end once. Their runs are told of as any run is.
+//! Events of Workflows: start, approval of steps, and end. Their Runs have events as any Run has.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_kinds::event_types::{
-    self,
-    workflows::{APPROVED, AWAITING_APPROVAL, CANCELED, FAILED, REJECTED, STARTED, SUCCEEDED},
-};
+use stoa_kinds::event_types::workflows::{APPROVED, AWAITING_APPROVAL, CANCELED, FAILED, REJECTED, STARTED, SUCCEEDED};
 use stoa_types::{
     delivery::{Decision, StepPhase, StepProgress, WorkflowPhase},
     reason,
 };
 
-use super::{Condition, Mark, Metadata, Parts, Requester, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, ObjectEvents, Parts, Requester, Scope, condition};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -65,10 +62,9 @@ impl Step {
     }
 }
 
-impl Told for Workflow {
+impl ObjectEvents for Workflow {
     type Kind = stoa_types::Workflow;
     const RESOURCE: &'static str = "delivery.stoa.dev/workflows/";
-    const TYPES: &'static [&'static str] = &event_types::workflows::ALL;
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

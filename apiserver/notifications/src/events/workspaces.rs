@@ -1,15 +1,12 @@
-//! Workspaces: they become unavailable, and available again.
+//! Events of Workspaces: unavailable, and available again.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use stoa_kinds::event_types::{
-    self,
-    workspaces::{AVAILABLE, UNAVAILABLE},
-};
+use stoa_kinds::event_types::workspaces::{AVAILABLE, UNAVAILABLE};
 use stoa_types::reason;
 
-use super::{Condition, Mark, Metadata, Parts, Scope, Told, condition};
+use super::{Condition, Mark, Metadata, ObjectEvents, Parts, Scope, condition};
 
 #[derive(Deserialize)]
 #[serde(transparent)]
@@ -21,10 +18,9 @@ struct Status {
     conditions: Vec<Condition>,
 }
 
-impl Told for Workspace {
+impl ObjectEvents for Workspace {
     type Kind = stoa_types::Workspace;
     const RESOURCE: &'static str = "platform.stoa.dev/workspaces/";
-    const TYPES: &'static [&'static str] = &event_types::workspaces::ALL;
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

@@ -23,7 +23,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::runs::Halt;
+use crate::runs::StepError as Halt;
 
 /// How long to wait for what may pass by itself.
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);

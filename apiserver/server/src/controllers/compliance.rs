@@ -32,7 +32,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::asks::{Turns, TurnsOf};
-use crate::runs::{Halt, Services, compliance};
+use crate::runs::{Services, StepError, compliance};
 
 /// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.
 const SOONEST: Duration = Duration::from_secs(3);
@@ -152,7 +152,7 @@ async fn find(
         drop(turn);
         match looked {
             Ok(looked) => found.extend(looked),
-            Err(Halt::Failed { message, .. }) => found.extend(
+            Err(StepError::Failed { message, .. }) => found.extend(
                 commits
                     .iter()
                     .map(|commit| (commit.clone(), compliance::unknown(workspace, commit, &message, services.now()))),

@@ -10,7 +10,7 @@ use stoa_controller::object::ObjectKey;
 use stoa_types::{common::MissingFolder, reason};
 
 use super::asks::{Poke, Questions, Turns, TurnsOf};
-use crate::runs::{Halt, Services, runner, target};
+use crate::runs::{Services, StepError, runner, target};
 
 /// How long to wait where a source could not be asked.
 pub(super) const LATER: Duration = Duration::from_secs(60);
@@ -114,7 +114,7 @@ impl Folders {
 }
 
 /// Asks a source whether it has a folder.
-async fn ask(services: &Services, turns: &TurnsOf, namespace: &str, folder: Folder) -> Result<bool, Halt> {
+async fn ask(services: &Services, turns: &TurnsOf, namespace: &str, folder: Folder) -> Result<bool, StepError> {
     let Folder { source: name, commit, path } = folder;
     let source = Some(target::source_at(services, namespace, &name).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };

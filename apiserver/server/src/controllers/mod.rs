@@ -1,7 +1,7 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
 //! Start at [`start`]. Each is a `run` that drives a queue of `stoa-controller`. Several share [`asks`], the probes of remote
-//! services, [`folders`], the folders of Sources, [`needed`], the references that keep an object, and [`pauses`], the cool-down
+//! services, [`folders`], the folders of Sources, [`references`], the references that keep an object, and [`pauses`], the cool-down
 //! of objects that were processed just now.
 
 pub(crate) mod asks;
@@ -12,11 +12,11 @@ mod folders;
 pub(crate) mod garbage_collector;
 mod members;
 pub(crate) mod namespaces;
-mod needed;
 pub(crate) mod organizations;
 mod pauses;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;
+mod references;
 pub(crate) mod retention;
 pub(crate) mod runs;
 pub(crate) mod sources;

@@ -35,8 +35,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    needed::{self, gone_back_to},
     pauses::Pauses,
+    references::{self, gone_back_to},
     stacks,
 };
 use crate::runs::Services;
@@ -116,7 +116,7 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
     let all_resources = resources.list_of(None, &of_workspace, |resource| OfResource::of(&resource)).await?;
     let all_runs = runs.list_of(None, &of_workspace, |run| Some(OfRun::of(&run))).await?;
     // They have to see how their runs did.
-    let workflows = needed::workflows_under_way(&services.lookup, None).await?;
+    let workflows = references::workflows_under_way(&services.lookup, None).await?;
     // One that cannot be deleted keeps no other.
     let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
@@ -141,9 +141,9 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
 /// Removes releases as they were read, but those that somebody goes back to by now; the keys of those that go.
 async fn remove_releases(services: &Services, releases: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
     let mut gone = HashSet::new();
-    for batch in releases.chunks(needed::BATCH) {
+    for batch in releases.chunks(references::BATCH) {
         let read: Vec<Release> = all_unchanged(services, batch, failed).await;
-        let needed = needed::to_be_gone_back_to(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        let needed = references::to_be_gone_back_to(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
         gone.extend(remove(services, &read, needed, failed).await);
     }
     gone
@@ -152,9 +152,9 @@ async fn remove_releases(services: &Services, releases: &[&Read], failed: &mut F
 /// Removes runs as they were read, but those whose plans somebody carries out by now; the keys of those that go.
 async fn remove_runs(services: &Services, runs: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
     let mut gone = HashSet::new();
-    for batch in runs.chunks(needed::BATCH) {
+    for batch in runs.chunks(references::BATCH) {
         let read: Vec<Run> = all_unchanged(services, batch, failed).await;
-        let needed = needed::to_be_carried_out(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        let needed = references::to_be_carried_out(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
         gone.extend(remove(services, &read, needed, failed).await);
     }
     gone

@@ -4,9 +4,9 @@
 //! asked when it is the turn of the source's namespace ([`Turns`]): no few whose servers do not answer keep others waiting, and a
 //! dozen do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
 
-mod ahead;
 #[cfg(test)]
 mod changed_tests;
+mod observed_commits;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -33,9 +33,9 @@ use stoa_types::{Project, Run, Source, Stack, common::condition, config::Observe
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::ahead::{Ahead, OfRun};
+use self::observed_commits::{ObservedCommits, OfRun};
 use super::asks::Turns;
-use crate::runs::{Halt, Services, runner, target};
+use crate::runs::{Services, StepError, runner, target};
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
@@ -111,7 +111,7 @@ impl Unseen {
 struct Memory {
     looked: Arc<Mutex<HashMap<ObjectKey, Looked>>>,
     /// What runs found since.
-    ahead: Ahead,
+    ahead: ObservedCommits,
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
@@ -292,13 +292,13 @@ async fn resolve(
     source: &Source,
     versions: &BTreeSet<String>,
 ) -> Result<Option<stoa_proto::LookResponse>, Unseen> {
-    let failed = |halt: Halt| {
+    let failed = |halt: StepError| {
         let (reason, message) = match halt {
-            Halt::Failed { reason, message } | Halt::Refused { reason, message } => (reason, message),
-            Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            StepError::Failed { reason, message } | StepError::Refused { reason, message } => (reason, message),
+            StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
                 (reason::SOURCE_UNREACHABLE, message)
             }
-            Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
                 (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
             }
         };
@@ -319,7 +319,7 @@ async fn resolve(
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
         // The message names the repository and the ref.
         Err(status) if !source.spec.reference.is_empty() && runner::lacks_version(&status) => {
-            Err(failed(Halt::failed(reason::REF_NOT_FOUND, format!("spec.ref: {}", status.message()))))
+            Err(failed(StepError::failed(reason::REF_NOT_FOUND, format!("spec.ref: {}", status.message()))))
         }
         Err(status) => {
             let broke = Some(runner::broken_calls(&status)).filter(|calls| *calls > 0 || runner::is_unheard(&status));

@@ -47,7 +47,7 @@ pub(crate) use self::destruction::destroy;
 use super::{
     asks::Poke,
     folders::{Folder, Folders, Seen},
-    needed::UNDER_WAY,
+    references::UNDER_WAY,
 };
 use crate::runs::{Services, state};
 

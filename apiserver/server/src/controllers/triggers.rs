@@ -4,13 +4,13 @@
 //! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
 //! What the folder is comes from [`contents`], and on whose behalf a run is started from [`people`]. [`start`](mod@start) creates
-//! runs, [`retries`] says when one that failed is followed by another, and [`told`] keeps it all in the stack's status.
+//! runs, [`retries`] says when one that failed is followed by another, and [`trigger_status`] keeps it all in the stack's status.
 
 mod contents;
 mod people;
 mod retries;
 mod start;
-mod told;
+mod trigger_status;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -44,13 +44,13 @@ use self::{
     contents::{Memory, content},
     retries::{is_readable, time_to_retry},
     start::{name_of, start},
-    told::{Told, forget, forget_left, note, note_ends, summary, tell},
+    trigger_status::{Triggered, forget, forget_left, note, note_ends, summary, tell},
 };
 use super::{
     asks::{AGAIN, Poke},
     stacks,
 };
-use crate::runs::{Halt, Services};
+use crate::runs::{Services, StepError};
 
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
@@ -127,7 +127,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
 }
 
 /// What is to be said of a stack, as it is then, if anything is by now; and when to look again.
-type Followed = (Option<(Stack, Told)>, Option<Duration>);
+type Followed = (Option<(Stack, Triggered)>, Option<Duration>);
 
 /// Starts what is to be started.
 async fn follow(
@@ -152,13 +152,15 @@ async fn follow(
     let Some(content) = content(services, memory, &stack, &commit).await else { return Ok((None, Some(AGAIN))) };
     let content = match content {
         Ok(content) => content,
-        Err(Halt::Failed { reason, message } | Halt::Refused { reason, message }) => {
+        Err(StepError::Failed { reason, message } | StepError::Refused { reason, message }) => {
             return Ok((Some((stack, (false, reason, message))), Some(AGAIN)));
         }
-        Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
+        Err(StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message)) => {
             return Ok((Some((stack, (false, reason::NOT_STARTED, message))), Some(AGAIN)));
         }
-        Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_)) => {
+        Err(
+            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_),
+        ) => {
             return Ok((Some((stack, (false, reason::NOT_STARTED, String::new()))), Some(AGAIN)));
         }
     };

@@ -4,16 +4,16 @@
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: runs are created in [`starts`], which commits are deployed is found in [`versions`], whether what was
-//! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
+//! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`events`]. Whoever may not answer is asked
 //! by a task of its own (`controllers::asks`), so that no look waits for them.
 
 mod calls;
+mod events;
 mod gates;
 mod machine;
 mod starts;
 mod templates;
 mod timers;
-mod told;
 mod versions;
 
 use std::{
@@ -58,9 +58,9 @@ use self::{
 };
 use super::{
     asks::{AGAIN, Poke, Questions, Turns},
-    needed,
+    references,
 };
-use crate::runs::{Halt, Services, target};
+use crate::runs::{Services, StepError};
 
 /// As whom workflows are looked after.
 const COMPONENT: &str = "workflow";
@@ -189,7 +189,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
         return Ok(again);
     }
     match workflows.replace_status(&next).await {
-        Ok(_) => told::tell(&services, &workflow, &next),
+        Ok(_) => events::tell(&services, &workflow, &next),
         // Somebody wrote meanwhile, such as an approval: what was started is found again.
         Err(error) if error.code() == 409 => return Ok(Some(Duration::ZERO)),
         Err(error) if error.code() == 404 => return Ok(None),
@@ -281,7 +281,7 @@ fn read(
     memory: &Memory,
     workflow: &Workflow,
     template: WorkflowTemplate,
-) -> Option<Result<ResolvedTemplate, Halt>> {
+) -> Option<Result<ResolvedTemplate, StepError>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
     memory.templates.answer(uid, (&memory.poke, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
@@ -291,7 +291,7 @@ fn read(
 }
 
 /// The commits that are deployed, once they are found.
-fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, Halt>> {
+fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, StepError>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
     memory.versions.answer(uid, (&memory.poke, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
@@ -300,18 +300,20 @@ fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Res
 }
 
 /// Ends a workflow that cannot begin, or says what it waits for; when to look again.
-fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Time) -> Option<Duration> {
+fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: StepError, now: &Time) -> Option<Duration> {
     let generation = workflow.metadata.generation;
     match halt {
-        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
+        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
             finish(state, now, WorkflowPhase::Failed, reason, &message, generation);
             None
         }
-        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
             set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
             Some(AGAIN)
         }
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => Some(AGAIN),
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
+            Some(AGAIN)
+        }
     }
 }
 
@@ -461,7 +463,7 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
         state.steps.iter().filter(|step| step.phase == StepPhase::AwaitingApproval).map(asks).collect();
-    let again = told::retried_hooks(state);
+    let again = events::retried_hooks(state);
     // Without steps, the template was not read yet.
     let has_steps = !state.steps.is_empty();
     let has_ended = state.steps.iter().all(|step| step.phase.is_terminal());
@@ -564,7 +566,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
         // Its runs go with it.
         let runs = labelled_runs(services, workflow).await?;
         let own: Vec<&Run> = runs.iter().filter(|run| is_own(run, workflow)).collect();
-        if !needed::to_be_carried_out(&services.lookup, &own).await?.is_empty() {
+        if !references::to_be_carried_out(&services.lookup, &own).await?.is_empty() {
             return Ok(Some(AGAIN));
         }
         return match workflows.delete(&namespace, &name, &queue::as_read(workflow)).await {

@@ -11,7 +11,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{Halt, compliance, execution::Execution, state::State, target::Target};
+use super::{StepError, compliance, execution::Execution, state::State, target::Target};
 
 /// The most characters of the message about a run that has ended.
 const MESSAGE: usize = 512;
@@ -35,7 +35,7 @@ fn is_of(deployment: &Deployment, run: &Run) -> bool {
 
 /// The same of a run whose object is gone: what the stack's status says of its name is of another run once one of that name
 /// has begun.
-pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, Halt> {
+pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, StepError> {
     if !is_noted(stack, run) {
         return Ok(false);
     }
@@ -57,7 +57,7 @@ pub(super) async fn note(
     stack: &Stack,
     phase: RunPhase,
     ended: Option<(&str, &str)>,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     if !execution.run.spec.operation.is_mutating() {
         return Ok(());
     }
@@ -69,7 +69,7 @@ pub(super) async fn note(
     {
         Ok(state) => Some(state),
         // What cannot be read says nothing about what is there. The run fails for it, and this is how it ends.
-        Err(Halt::Failed { .. }) => None,
+        Err(StepError::Failed { .. }) => None,
         Err(halt) => return Err(halt),
     };
     let stacks = execution.services.lookup.api::<Stack>()?;
@@ -156,7 +156,7 @@ fn ended_run(run: &Run, phase: RunPhase, (reason, message): (&str, &str)) -> End
 
 /// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then. Returns false,
 /// and changes nothing, where nobody knows what that was.
-pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<bool, Halt> {
+pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<bool, StepError> {
     let (run, lookup) = (&execution.run, &execution.services.lookup);
     let Some(noted) = noted(stack, run) else { return Ok(true) };
     let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid());
@@ -201,7 +201,7 @@ fn is_bare(deployment: &Deployment) -> bool {
 
 /// How the run before `run` fares by now. What had not ended waits for a merge, and may have gone without telling the stack, as
 /// where somebody took its finalizer away: that is no success.
-async fn phase_of(lookup: &Lookup, namespace: &str, before: &EarlierRun, run: &Run) -> Result<RunPhase, Halt> {
+async fn phase_of(lookup: &Lookup, namespace: &str, before: &EarlierRun, run: &Run) -> Result<RunPhase, StepError> {
     if before.phase.is_terminal() {
         return Ok(before.phase);
     }
@@ -229,7 +229,7 @@ pub(super) async fn note_drift(
     release: i64,
     drifted: bool,
     message: &str,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let (workspace, uid) = (target.workspace.name_any(), target.stack.uid());
     let update = |stack: &mut Stack| {
         let of_workspace = |d: &&mut Deployment| d.workspace == workspace && d.release == Some(release);
@@ -245,7 +245,7 @@ pub(super) async fn note_drift(
     written(stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await)
 }
 
-fn written(status: Result<Stack, ApiError>) -> Result<(), Halt> {
+fn written(status: Result<Stack, ApiError>) -> Result<(), StepError> {
     match status {
         Ok(_) => Ok(()),
         // The stack may go while its last run ends.

@@ -1,16 +1,16 @@
 //! Runs: what happens between the creation of a Run and its end.
 //!
-//! Start at [`drive::drive`], which takes one run from whatever phase it is in to its end; it is
+//! Start at [`executor::run_to_completion`], which takes one run from whatever phase it is in to its end; it is
 //! called again after a crash and goes on from what is recorded. The pieces:
 //!
 //! - [`steps`]: what a run does, one step after the other;
 //! - [`execution`]: the run itself, its status, its beginning and its end;
-//! - [`breaks`]: what becomes of a run in whose calls function-runners go away;
+//! - [`circuit_breaker`]: what becomes of a run in whose calls function-runners go away;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
 //! - [`resources`], [`deployment`]: the Resources and the status of the Stack;
 //! - [`compliance`]: whether clusters have what was committed for them;
-//! - [`journal`]: what `runs/log` shows;
+//! - [`run_log`]: what `runs/log` shows;
 //! - [`kusion`]: what Kusion has on record, for imports;
 //! - [`target`]: everything a run refers to, gathered and checked;
 //! - [`runner`]: the function-runner's client.
@@ -18,16 +18,16 @@
 //! Which runs are executed when is decided in `controllers::runs`.
 
 pub(crate) mod backends;
-pub(crate) mod breaks;
+pub(crate) mod circuit_breaker;
 pub(crate) mod compliance;
 pub(crate) mod deployment;
 pub(crate) mod documents;
-pub(crate) mod drive;
 pub(crate) mod execution;
+pub(crate) mod executor;
 pub(crate) mod garbage;
-pub(crate) mod journal;
 mod kusion;
 pub(crate) mod resources;
+pub(crate) mod run_log;
 pub(crate) mod runner;
 pub(crate) mod state;
 mod steps;
@@ -90,7 +90,7 @@ pub(crate) fn time_of(clock: &dyn Clock) -> Timestamp {
 
 /// Why a run does not go on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Halt {
+pub(crate) enum StepError {
     /// It failed: a reason for machines and a message for people.
     Failed { reason: &'static str, message: String },
     /// What it asks for is a mistake, such as a plan that it may not carry out: a reason for machines and a message for people.
@@ -112,7 +112,7 @@ pub(crate) enum Halt {
     Abandoned(String),
 }
 
-impl Halt {
+impl StepError {
     pub(crate) fn failed(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Failed { reason, message: message.into() }
     }
@@ -122,7 +122,7 @@ impl Halt {
     }
 }
 
-impl From<ApiError> for Halt {
+impl From<ApiError> for StepError {
     fn from(error: ApiError) -> Self {
         match error.code() {
             404 => Self::Abandoned(error.message().to_owned()),

@@ -19,7 +19,7 @@ use super::{document, failure, non_empty, parameter, wants_json};
 use crate::{
     controllers::asks::Turns,
     rooms,
-    runs::{Halt, Services, documents, runner, target::Target},
+    runs::{Services, StepError, documents, runner, target::Target},
 };
 
 /// How long a client is kept waiting.
@@ -132,7 +132,7 @@ fn workspace_of(call: &SubresourceCall, stack: &Stack) -> Result<String, ApiErro
         .map_err(|e| ApiError::internal(e.to_string()))?;
     target_workspace(&run, stack).map_err(|error| {
         let message = format!("workspace: {}", error.message);
-        failure(Halt::failed(reason::REFERENCE_NOT_FOUND, message))
+        failure(StepError::failed(reason::REFERENCE_NOT_FOUND, message))
     })
 }
 

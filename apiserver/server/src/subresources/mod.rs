@@ -5,13 +5,13 @@
 mod format;
 mod generate;
 mod graph;
-mod kept;
 mod log;
 mod release_diff;
 mod release_documents;
 mod run_plan;
 mod stack_state;
 mod start_run;
+mod stored;
 
 use std::sync::Arc;
 
@@ -204,20 +204,20 @@ fn document(json: &[u8], as_json: bool) -> Result<SubresourceResponse, ApiError>
     answer(StatusCode::OK, "application/yaml", yaml)
 }
 
-/// A [`Halt`](crate::runs::Halt) of something that a client waits for.
-fn failure(halt: crate::runs::Halt) -> ApiError {
-    use crate::runs::Halt;
+/// A [`StepError`](crate::runs::StepError) of something that a client waits for.
+fn failure(halt: crate::runs::StepError) -> ApiError {
+    use crate::runs::StepError;
     match halt {
-        Halt::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
+        StepError::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
             ApiError::new(403, "Forbidden", message)
         }
-        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
+        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
             ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
         }
-        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
             ApiError::service_unavailable(message).with_retry_after(1)
         }
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
             ApiError::service_unavailable("the call was cancelled")
         }
     }

@@ -22,13 +22,13 @@ use stoa_types::{Release, labels, reason};
 use super::{
     failure,
     format::{Format, PLAIN, bad_parameter, colour},
-    kept::Kept,
     non_empty,
     release_documents::{self, Document},
+    stored::StoredDocument,
 };
 use crate::{
     rooms,
-    runs::{Halt, Services},
+    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.
@@ -94,7 +94,7 @@ impl SubresourceHandler for ReleaseDiff {
         };
         let (after, before) = tokio::try_join!(after, before)?;
         // For both at once: who has room for one and waits for more would keep others waiting who do the same.
-        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, Kept::bytes));
+        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, StoredDocument::bytes));
         let room = rooms::take(&call.namespace, bytes).await?;
         let (after, room) = after.read_into(room).await?;
         let (before, room) = match before {
@@ -225,7 +225,7 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
 fn decoded(kept: &[u8], release: &str) -> Result<State, ApiError> {
     document::decode(kept).map_err(|error| {
         let message = format!("the state of release {release} cannot be read: {error}; {}", error.advice());
-        failure(Halt::failed(reason::UNREADABLE_STATE, message))
+        failure(StepError::failed(reason::UNREADABLE_STATE, message))
     })
 }
 

@@ -11,7 +11,7 @@ use stoa_types::Release;
 
 use super::{
     document,
-    kept::{Kept, Place},
+    stored::{DocumentScope, StoredDocument},
     wants_json,
 };
 use crate::runs::{Services, documents};
@@ -51,13 +51,17 @@ impl SubresourceHandler for ReleaseDocument {
 /// # Errors
 ///
 /// 404 when the Workspace is gone, or the document is not in its Backend any more; 503 when that cannot be read.
-pub(super) async fn find(services: &Services, release: &Release, document: Document) -> Result<Kept, ApiError> {
+pub(super) async fn find(
+    services: &Services,
+    release: &Release,
+    document: Document,
+) -> Result<StoredDocument, ApiError> {
     let spec = &release.spec;
     let digest = match document {
         Document::Spec => &spec.spec_digest,
         Document::State => &spec.state_digest,
     };
     let name = format!("release {}", release.name_any());
-    let place = Place { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
+    let place = DocumentScope { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
     place.find(services, &spec.workspace, digest, &name).await
 }

@@ -17,11 +17,11 @@ use stoa_types::{Run, common::condition, reason};
 use super::{
     failure,
     format::{Format, PLAIN, colour},
-    kept::{Kept, Place},
+    stored::{DocumentScope, StoredDocument},
 };
 use crate::{
     aside::aside,
-    runs::{Halt, Services},
+    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.
@@ -87,20 +87,20 @@ pub(crate) async fn plan_text<T: Send + 'static>(
 }
 
 /// The document that the plan of a run is in.
-async fn find(services: &Services, run: &Run) -> Result<Kept, ApiError> {
+async fn find(services: &Services, run: &Run) -> Result<StoredDocument, ApiError> {
     let (name, now) = (run.name_any(), status(run));
     let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
         let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
         let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
         return Err(ApiError::new(404, "NotFound", message));
     };
-    let place = Place::of_run(services, run).await?;
+    let place = DocumentScope::of_run(services, run).await?;
     place.find(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await
 }
 
 fn decoded(kept: &[u8], run: &str) -> Result<Plan, ApiError> {
     document::decode(kept).map_err(|error| {
         let message = format!("the plan of run {run} cannot be read: {error}; {}", error.advice());
-        failure(Halt::failed(reason::PLAN_FAILED, message))
+        failure(StepError::failed(reason::PLAN_FAILED, message))
     })
 }

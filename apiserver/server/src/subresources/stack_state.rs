@@ -14,11 +14,11 @@ use stoa_machinery::{
 };
 use stoa_types::{Stack, Workspace};
 
-use super::{document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
+use super::{document, failure, format::bad_parameter, non_empty, stored::DocumentScope, wants_json};
 use crate::{
     rooms::{self, FIRST, Room},
     runs::{
-        Halt, Services, documents,
+        Services, StepError, documents,
         state::{Records, State},
     },
 };
@@ -53,7 +53,7 @@ impl SubresourceHandler for StackState {
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();
-        let place = Place { namespace: call.namespace.clone(), stack_uid: uid };
+        let place = DocumentScope { namespace: call.namespace.clone(), stack_uid: uid };
         let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
         let show = move || {
             for (id, body) in bodies {
@@ -77,7 +77,12 @@ impl Recorded {
     /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, reads no more than
     /// that, and where that does not do, begins anew with more. What it has it gives back before, since others might wait for it who
     /// do the same.
-    async fn read(services: &Services, place: &Place, workspace: &str, mut bytes: usize) -> Result<Self, ApiError> {
+    async fn read(
+        services: &Services,
+        place: &DocumentScope,
+        workspace: &str,
+        mut bytes: usize,
+    ) -> Result<Self, ApiError> {
         let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
         loop {
@@ -102,7 +107,7 @@ impl Recorded {
                     for (id, digest) in digests {
                         bodies.push((id, documents::get(&*store, &scope, &digest).await?));
                     }
-                    Ok::<_, Halt>(bodies)
+                    Ok::<_, StepError>(bodies)
                 };
                 let (bodies, room) = room.read(read).await;
                 return Ok(Self { state, bodies: bodies.map_err(failure)?, room });
@@ -160,7 +165,7 @@ mod tests {
         let log = FaultyLog::new(0);
         let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let services = &world.services;
-        let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
+        let place = DocumentScope { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();
         let state = State::load(&*services.log, "uid", "dev", None).await.unwrap();
         let mut state = state.with_bodies(store, place.scope()).await.unwrap();

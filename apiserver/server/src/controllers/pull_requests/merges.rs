@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::{
     listing::branch,
     report,
-    world::{Stop, World},
+    snapshot::{SourceSnapshot, Stop},
 };
 
 /// How long the plans of a merged pull request stay that no run follows.
@@ -68,7 +68,7 @@ fn number_of(run: &Run) -> Option<u64> {
     run.labels().get(labels::PULL_REQUEST)?.parse().ok()
 }
 
-impl World {
+impl SourceSnapshot {
     /// Finds out which of the pull requests that are not listed were merged. None is asked for after `until`, and the next look
     /// goes on: of those that were asked for it is known from then on, or their plans go.
     pub(super) async fn merges(

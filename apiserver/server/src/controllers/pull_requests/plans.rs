@@ -26,10 +26,10 @@ use stoa_types::{
 
 use super::{
     report::{Outcome, Plan},
-    world::World,
+    snapshot::SourceSnapshot,
 };
 use crate::{
-    controllers::{needed, stacks},
+    controllers::{references, stacks},
     runs::Services,
 };
 
@@ -68,7 +68,7 @@ impl<'a> There<'a> {
     }
 }
 
-impl World {
+impl SourceSnapshot {
     /// The plans of a pull request, whose runs are there after this as far as there is room, and how many are left out.
     pub(super) async fn plans(
         &self,
@@ -174,8 +174,8 @@ pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>
     let api = services.lookup.api::<Run>()?;
     let runs: Vec<&Run> = runs.filter(|run| run.metadata.deletion_timestamp.is_none()).collect();
     let mut is_any_needed = false;
-    for batch in runs.chunks(needed::BATCH) {
-        let needed = needed::to_be_carried_out(&services.lookup, batch).await?;
+    for batch in runs.chunks(references::BATCH) {
+        let needed = references::to_be_carried_out(&services.lookup, batch).await?;
         for key in batch.iter().map(|run| queue::key_of(*run)) {
             if needed.contains(&key) {
                 is_any_needed = true;

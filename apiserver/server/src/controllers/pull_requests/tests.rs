@@ -1,7 +1,7 @@
 //! What is planned and told, over a log in memory, a server of pull requests on loopback, and a runner that knows commits by heart.
 
-mod apart;
-mod merged;
+mod merges;
+mod reporter;
 
 use bytes::Bytes;
 use git2::{Oid, Repository};
@@ -128,7 +128,7 @@ impl Bed {
     /// Tells what there is to tell; when to go on.
     async fn tell(&self) -> Option<Duration> {
         let turns = Turns::default().of("shop");
-        teller::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
+        reporter::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 
     /// Has the list answered, and what it leads to refused.
@@ -393,7 +393,7 @@ async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
     bed.commits.2.lock().insert(head.to_string());
     bed.observe(at).await;
     let said = bed.said();
-    let world = World { services, known: bed.known.clone(), key: key(), client };
+    let world = SourceSnapshot { services, known: bed.known.clone(), key: key(), client };
     assert_eq!(world.bring_about(bed.source().await, &pulls).await.unwrap().ok(), Some(0));
     bed.tell().await;
     assert_eq!((bed.forge.comments(number), bed.said()), (told, said));

@@ -23,7 +23,7 @@ use stoa_types::{Release, Resource, Run, Stack, Workspace, labels, platform::Ret
 use tokio_util::sync::CancellationToken;
 
 use super::{Read, remove_releases, remove_resource, remove_runs};
-use crate::{controllers::needed, runs::Services};
+use crate::{controllers::references, runs::Services};
 
 /// How often to look. Each time all records are read.
 const EVERY: Duration = Duration::from_hours(1);
@@ -183,7 +183,7 @@ async fn look(services: &Services) -> Result<(), ApiError> {
         .collect();
     let of = |workspace: &str| retention.get(workspace).cloned().unwrap_or_default();
     let under_way: HashSet<ObjectKey> =
-        needed::workflows_under_way(lookup, None).await?.iter().map(queue::key_of).collect();
+        references::workflows_under_way(lookup, None).await?.iter().map(queue::key_of).collect();
     let is_needed = |record: &Record, workflow: Option<String>| {
         workflow.is_some_and(|workflow| under_way.contains(&(record.read.key.0.clone(), workflow)))
     };

@@ -11,7 +11,7 @@ use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::unexecuted;
-use crate::runs::{Halt, Services, execution::Execution};
+use crate::runs::{Services, StepError, execution::Execution};
 
 /// So many times in a row the task of a run may panic.
 const MOST: u32 = 5;
@@ -57,7 +57,7 @@ pub(super) async fn give_up(services: Services, run: Run, end: CancellationToken
             None => end_alone(&mut execution, &message).await,
         };
         match finished {
-            Ok(()) | Err(Halt::Abandoned(_)) => return,
+            Ok(()) | Err(StepError::Abandoned(_)) => return,
             Err(halt) => {
                 tracing::warn!(run = execution.run.name_any(), ?halt, "a run that is given up does not end yet")
             }
@@ -69,7 +69,7 @@ pub(super) async fn give_up(services: Services, run: Run, end: CancellationToken
 }
 
 /// Ends a run and tells nobody else.
-async fn end_alone(execution: &mut Execution, message: &str) -> Result<(), Halt> {
+async fn end_alone(execution: &mut Execution, message: &str) -> Result<(), StepError> {
     let (now, generation) = (Time(execution.services.now()), execution.run.metadata.generation);
     let end = execution.update(|status| {
         status.phase = RunPhase::Failed;

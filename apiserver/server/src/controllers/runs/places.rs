@@ -13,7 +13,7 @@ use stoa_kinds::run_status::status;
 use stoa_shares::{Most, Shares};
 use stoa_types::Run;
 
-use super::waiting::Cause;
+use crate::controllers::runs::queue_status::Cause;
 use crate::controllers::stacks;
 
 #[derive(Debug)]

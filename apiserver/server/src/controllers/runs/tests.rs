@@ -1,27 +1,27 @@
 //! Runs over a log in memory, with no function-runner there: those that begin wait for it.
 
+mod ambiguous_names;
 mod approval;
 mod buckets;
 mod compliance;
-mod destroyed;
+mod deleted_runs;
+mod destroyed_records;
 mod drift;
-mod fenced;
-mod full;
-mod gone;
-mod merged;
-mod names;
-mod owed;
-mod panicked;
+mod fenced_runners;
+mod full_backend;
+mod health_record;
+mod health_waits;
+mod merged_plans;
+mod panics;
+mod plans_and_logs;
 mod proposals;
-mod refused;
-mod released;
-mod rendered;
-mod stuck;
-mod told;
-mod turns;
-mod unknown;
-mod verifying;
-mod waiting;
+mod queue_status;
+mod queueing;
+mod rejected_runs;
+mod rendering;
+mod resource_releases;
+mod unreachable_runner;
+mod unresolved_calls;
 
 use std::sync::{
     Arc,
@@ -29,26 +29,15 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use stoa_controller::events::Recorder;
-use stoa_kinds::{
-    cluster::{Cluster, standalone::StandaloneCluster},
-    lookup::Lookup,
-    testing::deploying,
-};
-use stoa_machinery::{
-    Object, Registry, RequestContext,
-    log::{self, MemoryLog},
-    metrics::Families,
-    registry::{DeleteOptions, RegistryBuilder},
-};
+use stoa_kinds::testing::deploying;
+use stoa_machinery::{Object, RequestContext, log, registry::DeleteOptions};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
-use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::{
-    runs::{Halt, runner},
+    runs::{StepError, runner},
     testing::{PATIENCE, Shifted, TestServer},
 };
 
@@ -191,8 +180,8 @@ async fn ended_run_is_not_taken_up_again() {
     let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
     let ended = runs.update_status_with("shop", "one", end).await.unwrap();
     let stops = Stops { end: world.end.clone(), ..Stops::default() };
-    let began = Began::new(&seen, world.services.now());
-    let taken_up = take_up(world.services.clone(), seen, began, stops, Tries::default());
+    let began = Stopwatch::new(&seen, world.services.now());
+    let taken_up = take_up(world.services.clone(), seen, began, stops, Attempts::default());
     tokio::time::timeout(PATIENCE, taken_up).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
 }
@@ -210,7 +199,7 @@ async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack(
     // As of before it was suspended.
     let back = || unexecuted(world.services.clone(), seen.clone());
     let entered = back().enter(RunPhase::Planning).await;
-    assert!(matches!(entered, Err(Halt::Abandoned(_))), "{entered:?}");
+    assert!(matches!(entered, Err(StepError::Abandoned(_))), "{entered:?}");
     let mut late = back();
     late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
     assert_eq!(status(&late.run).phase, RunPhase::Succeeded);
@@ -392,7 +381,7 @@ fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
     let start = Timestamp::from_second(1_000_000).unwrap();
     run.status.get_or_insert_default().start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(start));
     let check = |offset: i64| {
-        let mut began = Began::new(&run, start + jiff::SignedDuration::from_secs(offset));
+        let mut began = Stopwatch::new(&run, start + jiff::SignedDuration::from_secs(offset));
         began.at = began.at.map(|at| at - Duration::from_secs(5));
         began.spent().as_secs()
     };

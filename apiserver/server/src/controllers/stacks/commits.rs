@@ -21,7 +21,7 @@ use stoa_types::{
 
 use crate::{
     controllers::asks::{Poke, Questions, Turns, TurnsOf},
-    runs::{Halt, Services, runner, target},
+    runs::{Services, StepError, runner, target},
 };
 
 /// How long until commits are compared again that could not be.
@@ -162,13 +162,13 @@ fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (BTreeSet<Pair>
 }
 
 /// Asks in which order two commits are.
-async fn order(services: &Services, turns: &TurnsOf, pair: &Pair) -> Result<CommitOrder, Halt> {
+async fn order(services: &Services, turns: &TurnsOf, pair: &Pair) -> Result<CommitOrder, StepError> {
     let Pair { commit, desired, .. } = pair;
     if is_in(services, turns, pair, [commit, desired]).await? {
         return Ok(CommitOrder::Behind);
     }
     let is_ahead = is_in(services, turns, pair, [desired, commit]).await?;
-    Ok(if is_ahead { CommitOrder::Ahead } else { CommitOrder::Diverged })
+    Ok(if is_ahead { CommitOrder::ObservedCommits } else { CommitOrder::Diverged })
 }
 
 /// Whether a commit is in the history of another. One that the repository does not have any more is in none.
@@ -177,7 +177,7 @@ async fn is_in(
     turns: &TurnsOf,
     Pair { namespace, source, .. }: &Pair,
     [commit, base]: [&String; 2],
-) -> Result<bool, Halt> {
+) -> Result<bool, StepError> {
     let source = Some(target::source_at(services, namespace, source).await?);
     let request = CompareRequest { source, base: base.clone(), commit: commit.clone(), paths: Vec::new() };
     match turns.ask_repository(services.runner.compare(request)).await? {
@@ -246,7 +246,7 @@ mod tests {
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
-            ("c", CommitOrder::Ahead, "it is ahead"),
+            ("c", CommitOrder::ObservedCommits, "it is ahead"),
             ("x", CommitOrder::Diverged, "it diverged"),
         ] {
             let commit = deployed.repeat(40);

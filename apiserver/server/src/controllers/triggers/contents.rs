@@ -8,7 +8,7 @@ use stoa_types::{Stack, reason};
 
 use crate::{
     controllers::asks::{Poke, Questions, Turns, TurnsOf},
-    runs::{Halt, Services, runner, target::Target},
+    runs::{Services, StepError, runner, target::Target},
 };
 
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
@@ -58,7 +58,7 @@ pub(super) async fn content(
     memory: &Memory,
     stack: &Stack,
     commit: &str,
-) -> Option<Result<String, Halt>> {
+) -> Option<Result<String, StepError>> {
     let key = queue::key_of(stack);
     let path = match Target::path_of(services, stack).await {
         Ok(path) => path,
@@ -79,7 +79,7 @@ async fn ask(
     turns: &TurnsOf,
     stack: &Stack,
     (commit, path): (String, String),
-) -> Result<String, Halt> {
+) -> Result<String, StepError> {
     let source = Some(Target::source_of(services, stack).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };
     let response = turns.ask_repository(services.runner.content(request)).await?;

@@ -8,7 +8,7 @@ use stoa_kinds::trigger::{self, is_triggered};
 use stoa_machinery::ApiError;
 use stoa_types::{Run, Stack, config::Started, delivery::Operation, labels, reason};
 
-use super::{is_waiting, people, started_in, told::short};
+use super::{is_waiting, people, started_in, trigger_status::short};
 use crate::{controllers::stacks, runs::Services};
 
 /// As whom runs are created.

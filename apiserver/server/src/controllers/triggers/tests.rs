@@ -571,7 +571,7 @@ async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
 
 #[tokio::test]
 async fn run_that_is_cancelled_before_it_began_never_does() {
-    use crate::runs::drive::{self, Stops, Tries};
+    use crate::runs::executor::{self, Attempts, Stops};
     let world = World::new().await;
     world.look().await;
     let seen = world.last().await;
@@ -579,7 +579,7 @@ async fn run_that_is_cancelled_before_it_began_never_does() {
     runs.update_with("shop", &seen.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
     // Taken up as it was before, by a task that has not heard of it.
     let services = world.runs.services.clone();
-    Box::pin(drive::drive(services, seen.clone(), Stops::default(), Tries::default())).await;
+    Box::pin(executor::run_to_completion(services, seen.clone(), Stops::default(), Attempts::default())).await;
     let ended = runs.get("shop", &seen.name_any()).await.unwrap();
     assert_eq!(status(&ended).phase, RunPhase::Canceled);
     assert!(world.stack().await.status.unwrap().deployments.is_empty(), "it says nothing about the deployment");

@@ -18,7 +18,7 @@ use super::versions;
 use crate::{
     controllers::asks::TurnsOf,
     git::{Complaint, complaints, explain},
-    runs::{Halt, Services, runner, target::Target},
+    runs::{Services, StepError, runner, target::Target},
 };
 
 /// Reads the file, for whoever asked for the workflow and as far as they may, and checks its steps as if they had been
@@ -33,7 +33,7 @@ pub(super) async fn read(
     context: &RequestContext,
     workflow: &Workflow,
     of: &WorkflowTemplate,
-) -> Result<ResolvedTemplate, Halt> {
+) -> Result<ResolvedTemplate, StepError> {
     require_template(context, workflow, of).await?;
     let namespace = workflow.metadata.namespace.clone().unwrap_or_default();
     let version = workflow.spec.version.clone().unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) async fn read(
         ReadFileRequest { source, commit: commit.clone(), path: of.path.clone(), max_bytes: template::MOST_BYTES };
     let response = turns.ask_repository(services.runner.read_file(request)).await?;
     let file = response.map_err(|status| runner::halt(&status, reason::INVALID_TEMPLATE))?.into_inner();
-    let wrong = |Complaint(why)| Halt::failed(reason::INVALID_TEMPLATE, format!("{}: {why}", file.path));
+    let wrong = |Complaint(why)| StepError::failed(reason::INVALID_TEMPLATE, format!("{}: {why}", file.path));
     let (stack, steps) = parse(&workflow.spec, &of.parameters, &file.text).map_err(wrong)?;
     let mut resolved = ResolvedTemplate { commit, path: file.path.clone(), stack, steps };
     let mut whole = workflow.clone();
@@ -77,7 +77,7 @@ fn parse(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

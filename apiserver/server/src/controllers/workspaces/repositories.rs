@@ -23,7 +23,7 @@ use tonic::Code;
 use super::{LOOK, SOON};
 use crate::{
     controllers::asks::{Poke, Questions, Turns, TurnsOf},
-    runs::{Halt, Services, runner, target},
+    runs::{Services, StepError, runner, target},
 };
 
 /// A question: the branch of a repository, with the credentials of a Secret.
@@ -150,7 +150,7 @@ impl Repositories {
         workspace: &str,
         repository: &Repository,
         gitops: &GitOpsTarget,
-    ) -> Option<Result<Answer, Halt>> {
+    ) -> Option<Result<Answer, StepError>> {
         let question = || {
             let (services, gitops) = (services.clone(), gitops.clone());
             let turns = self.turns.of(server_of(&gitops.repository));
@@ -173,7 +173,7 @@ fn server_of(remote: &str) -> &str {
 }
 
 /// Asks a repository for a branch.
-async fn ask(services: &Services, turns: &TurnsOf, gitops: &GitOpsTarget) -> Result<Found, Halt> {
+async fn ask(services: &Services, turns: &TurnsOf, gitops: &GitOpsTarget) -> Result<Found, StepError> {
     let credentials = match &gitops.secret_ref {
         None => HashMap::new(),
         Some(reference) => target::referenced_secret(services, "", reference).await?,
@@ -219,14 +219,14 @@ fn for_workspace(found: &Found, gitops: &GitOpsTarget) -> Referents {
 }
 
 /// The message of a halt.
-fn message_of(halt: Halt) -> String {
+fn message_of(halt: StepError) -> String {
     match halt {
-        Halt::Failed { message, .. }
-        | Halt::Refused { message, .. }
-        | Halt::Retry(message)
-        | Halt::SourceUnreachable(message)
-        | Halt::Abandoned(message) => message,
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+        StepError::Failed { message, .. }
+        | StepError::Refused { message, .. }
+        | StepError::Retry(message)
+        | StepError::SourceUnreachable(message)
+        | StepError::Abandoned(message) => message,
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
             "the request was cancelled".to_owned()
         }
     }

@@ -287,7 +287,7 @@ async fn what_could_not_be_removed_is_known_though_the_round_broke_off() {
     let reads = AtomicUsize::new(0);
     let references = || {
         let is_first = reads.fetch_add(1, Ordering::Relaxed) == 0;
-        std::future::ready(if is_first { Ok(HashSet::new()) } else { Err(Halt::Retry("away".to_owned())) })
+        std::future::ready(if is_first { Ok(HashSet::new()) } else { Err(StepError::Retry("away".to_owned())) })
     };
     let (holds, stuck) = (bed.world.services.backends.holds(), &bed.collector.stuck);
     let removed = removal::remove(due, holds, GRACE, references, &bed.end, stuck).await;

@@ -12,10 +12,8 @@ use stoa_machinery::{
 use stoa_types::Workspace;
 use tokio::sync::mpsc;
 
-use super::{
-    fenced::{A, Conversation, Planned, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Conversation, Planned, Scripted, deleting};
+use super::*;
 
 const B: &str = "v1:ConfigMap:shop:b";
 
@@ -284,7 +282,7 @@ fn time_in_which_a_run_waits_for_approval_does_not_count() {
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
     let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
     let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
-    let spent = |run: &Run, now: i64| Began::new(run, at(now)).before.as_secs();
+    let spent = |run: &Run, now: i64| Stopwatch::new(run, at(now)).before.as_secs();
     let set = run.status.get_or_insert_default();
     set.start_time = Some(Time(at(0)));
     set.phase = RunPhase::Planning;

@@ -8,10 +8,8 @@ use stoa_test_s3::{Fault, Faults, REGION, S3Server};
 use stoa_types::Release;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    fenced::{Conversation, Scripted},
-    *,
-};
+use super::fenced_runners::{Conversation, Scripted};
+use super::*;
 
 const ID: &str = "v1:ConfigMap:shop:a";
 

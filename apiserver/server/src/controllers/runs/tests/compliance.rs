@@ -10,11 +10,8 @@ use stoa_types::{
 };
 use tokio::sync::mpsc;
 
-use super::{
-    approval::told,
-    fenced::{A, Clusters, Conversation, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Clusters, Conversation, Scripted, deleting};
+use super::{approval::told, *};
 use crate::{controllers::compliance, runs};
 
 const COMMIT: &str = "cccccccccccccccccccccccccccccccccccccccc";

@@ -6,10 +6,8 @@ use stoa_engine::Plan;
 use stoa_proto::{FinishedEvent, IntentEvent, Problem, ResultEvent, apply_event::Event};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    fenced::{A, Conversation, Planned, Rendered, Scripted},
-    *,
-};
+use super::fenced_runners::{A, Conversation, Planned, Rendered, Scripted};
+use super::*;
 
 /// A plan of one action about one object, or of none.
 fn plan(action: Option<Value>) -> Plan {

@@ -12,11 +12,8 @@ use stoa_types::{
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::{
-    approval::told,
-    fenced::{A, Awaits, Conversation, Found, Proposed, Rendered, SOON, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Awaits, Conversation, Found, Proposed, Rendered, SOON, Scripted, deleting};
+use super::{approval::told, *};
 
 /// A world whose workspace has a repository with pull requests, and what is found of number 7.
 async fn proposing() -> (TestServer, Proposed, mpsc::UnboundedReceiver<Conversation>) {
@@ -319,8 +316,8 @@ fn time_in_which_a_pull_request_waits_does_not_count() {
         let spec = json!({"stack": "web", "operation": "Apply"});
         serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec, "status": status})).unwrap()
     };
-    assert_eq!(Began::new(&run(None), now).before, Duration::from_secs(10));
-    assert_eq!(Began::new(&run(Some("2026-01-01T11:59:00Z")), now).before, Duration::from_secs(70));
+    assert_eq!(Stopwatch::new(&run(None), now).before, Duration::from_secs(10));
+    assert_eq!(Stopwatch::new(&run(Some("2026-01-01T11:59:00Z")), now).before, Duration::from_secs(70));
     // It is looked at less and less often.
     let waits = |minutes: i64| {
         let mut run = run(None);
