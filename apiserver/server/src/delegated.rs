@@ -2,12 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use stoa_kinds::{cluster::kubernetes::KubernetesCluster, lookup::Lookup};
 use stoa_machinery::{auth, metrics::Families, options::Delegation};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::kubernetes::KubernetesCluster,
-    kinds::lookup::Lookup,
     options::{RunnerOptions, ServeOptions},
     runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},

@@ -4,27 +4,20 @@
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
 mod blocking;
-mod cluster;
 mod compaction;
 mod controllers;
 mod delegated;
-mod destroyed;
-mod events;
 mod git;
-mod kinds;
-mod leader;
-mod lease;
-mod memory_budget;
-mod notifications;
 mod options;
-mod plan_summary;
+mod memory_budget;
 mod runs;
 mod sealing;
 mod server;
 mod standalone;
 mod storage;
 mod subresources;
-mod text;
+#[cfg(test)]
+mod testing;
 mod webhook;
 
 use std::{io::IsTerminal as _, time::Duration};

@@ -3,13 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use stoa_kinds::validation::holds_credentials;
 use stoa_machinery::{
     options::{FeatureOptions, RecommendedOptions},
     registry::Window,
 };
 use stoa_storage::git::RemoteOptions;
-
-use crate::kinds::check::holds_credentials;
 
 /// Serves the Stoa API.
 #[derive(Debug, Parser)]

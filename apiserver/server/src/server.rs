@@ -3,6 +3,12 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use stoa_controller::{
+    events::Recorder,
+    leader::{self, Term, Work},
+    queue,
+};
+use stoa_kinds::{cluster::Cluster, lookup::Lookup};
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
@@ -16,13 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cluster::Cluster,
-    compaction, controllers,
-    events::Recorder,
-    git,
-    kinds::{self, lookup::Lookup},
-    leader::{self, Term, Work},
-    notifications,
+    compaction, controllers, git,
     options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
         Services,
@@ -101,7 +101,8 @@ struct Leader {
     /// What people who push to the control repository may do.
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
-    notifications: notifications::Metrics,
+    notifications: stoa_notifications::Services,
+    notification_metrics: stoa_notifications::Metrics,
     history: HistoryOptions,
 }
 
@@ -111,7 +112,11 @@ impl Work for Leader {
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
         controllers::start(&self.services, &term.end, &mut tasks);
-        tasks.spawn(notifications::run(self.services.clone(), self.notifications.clone(), term.clone()));
+        tasks.spawn(stoa_notifications::run(
+            self.notifications.clone(),
+            self.notification_metrics.clone(),
+            term.clone(),
+        ));
         if self.own_namespaces {
             let (registry, queues) = (self.registry.clone(), queues.clone());
             tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
@@ -151,19 +156,6 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let log = storage.log.clone();
     log::begin(&*log).await.context("the log cannot be begun")?;
     let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
-    let subresources = Subresources::default();
-    let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
-    let builder = builder.window(parts.storage.history.window());
-    let builder = kinds::register(builder, &parts.lookup, &parts.cluster, &subresources);
-    let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
-    let builder = git::attach(builder, admission, parts.cluster.clone(), log.clone(), &repository);
-    let builder = match parts.namespaces {
-        Namespaces::OfCluster => builder,
-        Namespaces::Own => register_reviews(kinds::core::register(builder)).namespaces_in("", "v1", "namespaces"),
-    };
-    let registry = builder.build().await.context("the objects cannot be loaded")?;
-    parts.lookup.set(registry.clone());
-
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
@@ -173,16 +165,36 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
         sealing: sealing.clone(),
         runner,
-        cluster: parts.cluster,
+        cluster: parts.cluster.clone(),
         recorder,
         authorizer: parts.authorizer.clone(),
         identity: storage.identity.clone(),
         clock: Arc::new(stoa_storage::SystemClock),
         max_runs: parts.runs.max_concurrent_runs.into(),
         run_lease: parts.runs.lease(),
-        queues: controllers::queue::Metrics::new(&metrics)?,
+        queues: queue::Metrics::new(&metrics)?,
     };
-    subresources.set(services.clone());
+    let notifications = stoa_notifications::Services {
+        lookup: services.lookup.clone(),
+        log: log.clone(),
+        cluster: services.cluster.clone(),
+        recorder: services.recorder.clone(),
+        clock: services.clock.clone(),
+    };
+    let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
+    let builder = builder.window(parts.storage.history.window());
+    let subresources = Subresources::new(services.clone(), notifications.clone());
+    let builder =
+        stoa_kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
+    let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
+    let builder = git::attach(builder, admission, parts.cluster, log.clone(), &repository);
+    let builder = match parts.namespaces {
+        Namespaces::OfCluster => builder,
+        Namespaces::Own => {
+            register_reviews(stoa_kinds::core_v1::register(builder)).namespaces_in("", "v1", "namespaces")
+        }
+    };
+    let registry = parts.lookup.build(builder).await.context("the objects cannot be loaded")?;
 
     if let Some(address) = parts.webhooks {
         let webhooks = Webhooks::bind(address, parts.certificate.clone()).await?;
@@ -215,7 +227,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
-        notifications: notifications::Metrics::new(metrics.registry())?,
+        notifications,
+        notification_metrics: stoa_notifications::Metrics::new(metrics.registry())?,
         history: parts.storage.history,
         services,
     };

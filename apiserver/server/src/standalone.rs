@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use stoa_kinds::{cluster::standalone::StandaloneCluster, lookup::Lookup};
 use stoa_machinery::{
     admission,
     auth::{self, AnyOf, Authorizer, BasicUser, ClientCertificates, DynamicCa, MastersOnly, Union},
@@ -26,8 +27,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::certificates::{Certificates, RUNNER, RUNNER_AUTHORITY, RUNNER_CLIENT, SERVING};
 use crate::{
-    cluster::standalone::StandaloneCluster,
-    kinds::lookup::Lookup,
     options::StandaloneOptions,
     runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},

@@ -12,6 +12,7 @@ use std::{
 use anyhow::Context as _;
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_controller::leader::Candidate;
 use stoa_machinery::{
     log::Log,
     metrics::Families,
@@ -24,7 +25,7 @@ use stoa_storage::{
 };
 
 use self::recent::Recent;
-use crate::{leader::Candidate, options::StorageOptions};
+use crate::options::StorageOptions;
 
 /// The holder of leases where there are no other replicas.
 const ALONE: &str = "stoa-apiserver";

@@ -17,6 +17,7 @@ mod quickstart;
 mod run_test;
 mod schemas;
 mod soak;
+mod walls;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Command {
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
     Prose(prose::Prose),
+    /// Whether the rooms of stoa-apiserver import only what they may
+    Walls,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Schemas => schemas::generate(),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),
+        Command::Walls => walls::check(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

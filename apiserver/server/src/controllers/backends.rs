@@ -4,6 +4,11 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use stoa_controller::{
+    conditions::set_condition,
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
 use stoa_machinery::ApiError;
 use stoa_storage::documents::{Digest, DocumentError, Refusal};
 use stoa_types::{
@@ -13,11 +18,7 @@ use stoa_types::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::queue::{self, ObjectKey, Trigger};
-use crate::{
-    kinds::check::set_condition,
-    runs::{Services, backends::Use},
-};
+use crate::runs::{Services, backends::Use};
 
 /// How often to look again at what is ready, and at what is not.
 const LOOK: Duration = Duration::from_secs(60);
@@ -148,11 +149,11 @@ mod tests {
     use tokio::{net::TcpListener, sync::Notify};
 
     use super::*;
-    use crate::controllers::runs::tests::World;
+    use crate::testing::TestServer;
 
     /// A world with these Backends, whose stores take connections and answer nothing.
-    async fn silent(names: &[&str]) -> (World, TcpListener) {
-        let world = World::with_secrets().await;
+    async fn silent(names: &[&str]) -> (TestServer, TcpListener) {
+        let world = TestServer::with_secrets().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut secret = Secret::default();
         secret.metadata.name = Some("s3".to_owned());

@@ -17,6 +17,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
+use stoa_controller::{
+    events::Kind,
+    index::{Index, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Stack, Workspace,
@@ -25,15 +31,8 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    groups::{Groups, Member},
-    probes::{NamespaceSlots, ProbeSlots},
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    events::Kind,
-    runs::{Halt, Services, compliance},
-};
+use super::probes::{ProbeSlots, NamespaceSlots};
+use crate::runs::{Services, StepError, compliance};
 
 /// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.
 const SOONEST: Duration = Duration::from_secs(3);
@@ -68,7 +67,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks)) = (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>()) else {
         return;
     };
-    let by_workspace: Groups<String> = Groups::default();
+    let by_workspace: Index<String> = Index::default();
     let key = |workspace: &str| (String::new(), workspace.to_owned());
     let of_stack = |stack: &Member<IgnoredAny, Committed>| workspaces_of(stack).map(str::to_owned).collect();
     let moved = by_workspace.follow(&stacks, of_stack);
@@ -86,7 +85,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 
 async fn look(
     services: Services,
-    by_workspace: Groups<String>,
+    by_workspace: Index<String>,
     turns: Arc<ProbeSlots>,
     (_, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
@@ -153,7 +152,7 @@ async fn find(
         drop(turn);
         match looked {
             Ok(looked) => found.extend(looked),
-            Err(Halt::Failed { message, .. }) => found.extend(
+            Err(StepError::Failed { message, .. }) => found.extend(
                 commits
                     .iter()
                     .map(|commit| (commit.clone(), compliance::unknown(workspace, commit, &message, services.now()))),
@@ -223,11 +222,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::runs::tests::World,
         runs::runner::{
             self,
-            testing::{Answer, Answers},
+            testing::{Answer, FakeRunner},
         },
+        testing::TestServer,
     };
 
     /// Longer than anything here takes.
@@ -238,7 +237,7 @@ mod tests {
     struct Slow;
 
     #[tonic::async_trait]
-    impl Answers for Slow {
+    impl FakeRunner for Slow {
         async fn look_at_compliance(
             &self,
             request: Request<LookAtComplianceRequest>,
@@ -259,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn workspaces_whose_clusters_do_not_answer_keep_no_other_from_being_looked_at() {
-        let world = World::with_runner(runner::at(Slow.serve())).await;
+        let world = TestServer::with_runner(runner::at(Slow.serve())).await;
         let reconciler = json!({
             "name": "hub", "inCluster": true, "application": { "namespace": "argocd", "name": "shop" },
         });

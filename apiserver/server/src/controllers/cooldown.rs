@@ -3,11 +3,10 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_controller::queue;
 use tokio::time::Instant;
 
-use super::queue;
-
-/// Until when objects cool down, by name.
+/// Until when objects are left alone, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cooldown(Arc<Mutex<HashMap<String, Instant>>>);
 

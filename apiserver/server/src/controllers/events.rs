@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::MicroTime};
+use stoa_controller::queue;
+use stoa_kinds::lookup::Lookup;
 use stoa_machinery::{
     ApiError,
     registry::{Api, ListOptions},
 };
 use tokio_util::sync::CancellationToken;
-
-use super::queue;
-use crate::kinds::lookup::Lookup;
 
 /// How long an Event is kept after it last happened.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
@@ -50,11 +49,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controllers::runs::tests::World;
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn events_go_an_hour_after_they_last_happened() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let events = world.registry.api::<Event>();
         let make = async |name: &str, last: Option<&str>| {
             let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "shop"},

@@ -6,13 +6,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use stoa_controller::object::ObjectKey;
 use stoa_types::{common::MissingFolder, reason};
 
-use super::{
-    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    queue::ObjectKey,
-};
-use crate::runs::{Halt, Services, runner, target};
+use super::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots};
+use crate::runs::{Services, StepError, runner, target};
 
 /// How long to wait where a source could not be asked.
 pub(super) const LATER: Duration = Duration::from_secs(60);
@@ -116,7 +114,7 @@ impl Folders {
 }
 
 /// Asks a source whether it has a folder.
-async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, Halt> {
+async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, StepError> {
     let Folder { source: name, commit, path } = folder;
     let source = Some(target::source_at(services, namespace, &name).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };
@@ -134,6 +132,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use prost::Message as _;
     use serde_json::json;
+    use stoa_controller::conditions::set_condition;
     use stoa_proto::{ContentRequest, ContentResponse, Problem};
     use stoa_types::{
         Project, Source, Stack,
@@ -144,9 +143,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::{projects, runs::tests::World, stacks},
-        kinds::check::set_condition,
-        runs::runner::testing::{Answer, Answers},
+        controllers::{projects, stacks},
+        runs::runner::testing::{Answer, FakeRunner},
+        testing::TestServer,
     };
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -156,7 +155,7 @@ mod tests {
     struct Growing(Arc<AtomicUsize>);
 
     #[tonic::async_trait]
-    impl Answers for Growing {
+    impl FakeRunner for Growing {
         async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let ContentRequest { commit, path, .. } = request.into_inner();
@@ -169,7 +168,7 @@ mod tests {
         }
     }
 
-    async fn observe(world: &World, commit: &str) {
+    async fn observe(world: &TestServer, commit: &str) {
         let observe = |source: &mut Source| {
             let status = source.status.get_or_insert_default();
             status.observed_commit = Some(commit.repeat(40));
@@ -183,7 +182,7 @@ mod tests {
     }
 
     /// Waits until `Ready` of the project and of the stack have these reasons; their messages.
-    async fn until(world: &World, project: &str, stack: &str) -> [String; 2] {
+    async fn until(world: &TestServer, project: &str, stack: &str) -> [String; 2] {
         let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
         let mut changes =
             futures_util::stream::select(projects.subscribe(None).map(drop), stacks.subscribe(None).map(drop));
@@ -207,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn missing_folder_is_reported_before_any_run() {
         let growing = Growing::default();
-        let world = World::with_runner(runner::at(growing.clone().serve())).await;
+        let world = TestServer::with_runner(runner::at(growing.clone().serve())).await;
         let path = |project: &mut Project| project.spec.path = "apps".to_owned();
         world.registry.api::<Project>().update_with("shop", "web", path).await.unwrap();
         let end = CancellationToken::new();

@@ -19,6 +19,11 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future::join_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use stoa_controller::{
+    events::{Involved, Kind, Recorder},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
 use stoa_machinery::{
     ApiError, Scope,
     registry::{FOREGROUND_DELETION, ORPHAN_DEPENDENTS, Registry},
@@ -32,8 +37,6 @@ use self::{
     graph::Graph,
     objects::{Found, Objects, Phase, Propagation},
 };
-use super::queue::{self, FirstError, ObjectKey, Trigger};
-use crate::events::{Involved, Kind, Recorder};
 
 /// How many objects are looked at or written at once, as upstream (`--concurrent-gc-syncs`).
 const AT_ONCE: usize = 20;

@@ -6,11 +6,15 @@
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::{Resource as _, ResourceExt as _};
+use stoa_controller::{
+    conditions::set_condition,
+    events::Kind,
+    queue::{self, FirstError},
+};
 use stoa_machinery::ApiError;
 use stoa_types::{Organization, labels, reason};
 
-use super::queue::{self, FirstError};
-use crate::{events::Kind, kinds::check::set_condition, runs::Services};
+use crate::runs::Services;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -187,19 +191,18 @@ fn subject(subject: &stoa_types::Subject) -> Subject {
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeMap, sync::Arc};
+    use stoa_controller::events::EventSink;
 
     use async_trait::async_trait;
     use k8s_openapi::api::core::v1::{Event, Secret};
     use parking_lot::Mutex;
     use serde_json::{Value, json};
+    use stoa_kinds::cluster::{Cluster, NamespaceInfo};
     use stoa_machinery::status::FieldError;
     use stoa_types::common::condition;
 
     use super::*;
-    use crate::{
-        cluster::{Cluster, NamespaceInfo},
-        controllers::runs::tests::World,
-    };
+    use crate::testing::TestServer;
 
     /// A cluster with RBAC, which refuses bindings of one role, and those to roles that are not ours.
     #[derive(Debug)]
@@ -259,7 +262,10 @@ mod tests {
         async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
             self.rest.write_secret(secret).await
         }
+    }
 
+    #[async_trait]
+    impl EventSink for Rbac {
         async fn record(&self, event: Event) -> Result<(), ApiError> {
             self.rest.record(event).await
         }
@@ -272,7 +278,7 @@ mod tests {
         there: &[(&str, &[&str])],
         members: &[(&str, &str)],
     ) -> (Vec<String>, String, Option<u16>) {
-        let mut world = World::with_secrets().await;
+        let mut world = TestServer::with_secrets().await;
         let user = |name: &str| json!({"kind": "User", "name": name});
         let members: Vec<Value> =
             members.iter().map(|(name, role)| json!({"subject": user(name), "role": role})).collect();

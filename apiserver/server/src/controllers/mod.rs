@@ -1,25 +1,22 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
-//! [`queue`] is what they share: keys that are due, one at a time per controller, with backoff. [`groups`] knows which
-//! objects belong to which others, [`probes`] asks those who may not answer, [`folders`] asks sources for folders, [`needed`] knows what is not to be removed yet,
-//! [`cooldown`] what was looked at just now, and [`finalizers`] lets go what was looked at, and nothing else of its name.
+//! Start at [`start`]. Each is a `run` that drives a queue of `stoa-controller`. Several share [`probes`], the probes of remote
+//! services, [`folders`], the folders of Sources, [`references`], the references that keep an object, and [`cooldown`], the cool-down
+//! of objects that were processed just now.
 
 pub(crate) mod backends;
 pub(crate) mod compliance;
 mod cooldown;
 pub(crate) mod events;
-mod finalizers;
 mod folders;
 pub(crate) mod garbage_collector;
-mod groups;
 mod members;
 pub(crate) mod namespaces;
-mod needed;
 pub(crate) mod organizations;
 pub(crate) mod probes;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;
-pub(crate) mod queue;
+mod references;
 pub(crate) mod retention;
 pub(crate) mod runs;
 pub(crate) mod sources;

@@ -9,6 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use serde_json::Value;
+use stoa_controller::{
+    finalizers::remove_finalizer,
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
+use stoa_kinds::{core_v1::NAMESPACE_FINALIZER, lookup::Lookup};
 use stoa_machinery::{
     ApiError, Object, RequestContext, Scope,
     registry::{DeleteOptions, ListOptions, Registry},
@@ -17,16 +23,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::conditions::Findings;
-use super::{
-    finalizers::let_go,
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::kinds::lookup::Lookup;
 
 /// Namespaces that are always there: `default` also has the Events of cluster-scoped objects.
 const BUILT_IN: &[&str] = &["default", "stoa-system"];
-/// What keeps a namespace until it is empty.
-pub(crate) const FINALIZER: &str = "stoa.dev/namespace-content";
 /// How often to look whether a namespace is empty: each look reads all that is in it.
 const WAIT: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(30);
 
@@ -48,7 +47,7 @@ pub(crate) async fn run(registry: Arc<Registry>, lookup: Lookup, queues: queue::
 async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {
     let namespaces = lookup.api::<Namespace>()?;
     let Some(namespace) = namespaces.get_opt("", &name).await? else { return Ok(None) };
-    let is_kept = namespace.finalizers().iter().any(|f| f == FINALIZER);
+    let is_kept = namespace.finalizers().iter().any(|f| f == NAMESPACE_FINALIZER);
     if namespace.metadata.deletion_timestamp.is_none() || !is_kept {
         return Ok(None);
     }
@@ -68,7 +67,7 @@ async fn look(registry: Arc<Registry>, lookup: Lookup, (_, name): ObjectKey) -> 
     if !tell(remove_content(&registry, &name).await?).await? {
         return Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
     }
-    let_go(&namespaces, &namespace, FINALIZER).await?;
+    remove_finalizer(&namespaces, &namespace, NAMESPACE_FINALIZER).await?;
     Ok(None)
 }
 

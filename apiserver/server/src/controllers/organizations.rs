@@ -4,29 +4,30 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
+use stoa_controller::{
+    conditions::set_condition,
+    events::Kind,
+    finalizers::remove_finalizer,
+    index::GATHER,
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
+use stoa_kinds::{
+    cluster::NamespaceInfo,
+    deletion::{Owner, Policies},
+    deployed,
+};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{DeletionPolicy, Organization, Run, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cooldown::Cooldown,
-    finalizers::let_go,
-    groups::GATHER,
     members,
-    queue::{self, FirstError, ObjectKey, Trigger},
+    cooldown::Cooldown,
     stacks::{self, Destruction},
 };
-use crate::{
-    cluster::NamespaceInfo,
-    events::Kind,
-    kinds::{
-        check::set_condition,
-        deletion::{Owner, Policies},
-        live,
-    },
-    runs::Services,
-};
+use crate::runs::Services;
 
 /// How often to look whether a namespace is still there.
 const LOOK: Duration = Duration::from_secs(60);
@@ -137,7 +138,7 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
     let began = Instant::now();
     // All of an organization's stacks are looked through, each time.
     let later = |bounds| Ok(Some(queue::wait_after_look(began.elapsed(), bounds)));
-    let live = live::live_of(&services.lookup, &name, &ListOptions::default()).await?;
+    let live = deployed::live_of(&services.lookup, &name, &ListOptions::default()).await?;
     if !live.is_empty() {
         let mut policies = Policies::of_organization(organization);
         policies.read_projects(&services.lookup, live.iter().map(|of| &of.stack)).await?;
@@ -176,13 +177,14 @@ async fn remove(services: &Services, organization: &Organization) -> Result<Opti
         note(services, organization, None, reason::TERMINATING, &namespace_goes(&name)).await?;
         return later(GOING);
     }
-    let_go(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
+    remove_finalizer(&services.lookup.api::<Organization>()?, organization, labels::NAMESPACE_FINALIZER).await?;
     Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_kinds::testing::deploying;
     use stoa_machinery::registry::DeleteOptions;
     use stoa_types::{
         common::condition,
@@ -190,12 +192,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::testing::deploying};
+    use crate::testing::TestServer;
 
     /// A world in which an organization with this policy is being deleted, and its stacks set none: the first run of one is
     /// under way, and nothing of the other is live.
-    async fn terminating(policy: DeletionPolicy) -> World {
-        let world = World::with_secrets().await;
+    async fn terminating(policy: DeletionPolicy) -> TestServer {
+        let world = TestServer::with_secrets().await;
         world.create_in("", "Organization", "shop", json!({"deletionPolicy": policy})).await;
         let organizations = world.registry.api::<Organization>();
         let organization = organizations.get("", "shop").await.unwrap();
@@ -210,18 +212,18 @@ mod tests {
         world
     }
 
-    async fn deploy(world: &World, stack: &str) {
+    async fn deploy(world: &TestServer, stack: &str) {
         let set = deploying(json!([{"workspace": "dev", "resources": 1}]));
         world.registry.api::<Stack>().update_status_with("shop", stack, set).await.unwrap();
     }
 
-    async fn destroyed(world: &World) -> Vec<String> {
+    async fn destroyed(world: &TestServer) -> Vec<String> {
         let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
         let destroys = runs.into_iter().filter(|run| run.spec.operation == Operation::Destroy);
         destroys.map(|run| run.spec.stack).collect()
     }
 
-    async fn ready_message(world: &World) -> String {
+    async fn ready_message(world: &TestServer) -> String {
         let organization = world.registry.api::<Organization>().get("", "shop").await.unwrap();
         let conditions = organization.status.unwrap().conditions;
         let ready = condition(&conditions, reason::READY).unwrap();
@@ -229,12 +231,12 @@ mod tests {
         ready.message.clone()
     }
 
-    async fn policies(world: &World) -> Vec<Option<DeletionPolicy>> {
+    async fn policies(world: &TestServer) -> Vec<Option<DeletionPolicy>> {
         let stacks = world.registry.api::<Stack>().list(Some("shop"), "").await.unwrap();
         stacks.iter().map(|stack| stack.spec.deletion_policy).collect()
     }
 
-    async fn is_namespace_terminating(world: &World) -> bool {
+    async fn is_namespace_terminating(world: &TestServer) -> bool {
         world.services.cluster.namespace("shop").await.unwrap().unwrap().terminating
     }
 

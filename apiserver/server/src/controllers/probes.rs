@@ -14,13 +14,13 @@ use std::{
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue::Trigger};
 use stoa_fairness::{FairSemaphore, MaxShare, Permit};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue::{ObjectKey, Trigger};
-use crate::runs::Halt;
+use crate::runs::StepError;
 
 /// How long to wait before a probe is repeated that may succeed by itself.
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);
@@ -107,10 +107,10 @@ impl NamespaceSlots {
     /// # Errors
     ///
     /// Retry when the answer takes too long from then on.
-    pub(crate) async fn ask_repository<T>(&self, question: impl Future<Output = T>) -> Result<T, Halt> {
+    pub(crate) async fn ask_repository<T>(&self, question: impl Future<Output = T>) -> Result<T, StepError> {
         let _slot = self.take().await;
         let answer = tokio::time::timeout(PATIENCE, question).await;
-        answer.map_err(|_| Halt::Retry(format!("the repository did not answer within {PATIENCE:?}")))
+        answer.map_err(|_| StepError::Retry(format!("the repository did not answer within {PATIENCE:?}")))
     }
 }
 
@@ -167,7 +167,7 @@ impl<Of: Eq + Hash, Noted> ProbeCache<Of, Noted> {
 #[derive(Debug)]
 pub(crate) struct Probe<A> {
     /// The last answer, and when it came. Nothing while the probe is under way.
-    last: Option<(Instant, Result<A, Halt>)>,
+    last: Option<(Instant, Result<A, StepError>)>,
     /// The objects that are due once the answer is there.
     waiting: BTreeSet<ObjectKey>,
 }
@@ -178,12 +178,12 @@ pub(crate) type Probes<Of, A> = ProbeCache<Of, Probe<A>>;
 impl<Of: Eq + Hash, A: Clone + Send + 'static> Probes<Of, A> {
     /// The answer to a question. While there is none, the object with this key waits: `requeue` adds all objects that wait once
     /// the answer is there. A probe that failed is repeated after [`AGAIN`].
-    pub(crate) fn answer<F: Future<Output = Result<A, Halt>> + Send + 'static>(
+    pub(crate) fn answer<F: Future<Output = Result<A, StepError>> + Send + 'static>(
         &self,
         of: Of,
         (requeue, key): (&Requeue, &ObjectKey),
         question: impl FnOnce() -> F,
-    ) -> Option<Result<A, Halt>> {
+    ) -> Option<Result<A, StepError>> {
         let is_due =
             |noted: &Probe<A>| noted.last.as_ref().is_none_or(|(at, answer)| answer.is_err() && at.elapsed() >= AGAIN);
         let noted = self.probe(
@@ -277,7 +277,7 @@ mod tests {
         assert!(join_all((0..100).map(|_| ask(29))).await.iter().all(Result::is_ok));
         assert!(start.elapsed() > PATIENCE * 2, "{:?}", start.elapsed());
         let start = Instant::now();
-        assert!(matches!(ask(31).await, Err(Halt::Retry(_))));
+        assert!(matches!(ask(31).await, Err(StepError::Retry(_))));
         assert_eq!(start.elapsed(), PATIENCE);
     }
 
@@ -292,7 +292,7 @@ mod tests {
                 async move {
                     tokio::time::sleep(Duration::from_secs(30)).await;
                     assert_ne!(number, 0, "a mistake of ours");
-                    if number == 1 { Err(Halt::Retry("it is away".to_owned())) } else { Ok(number) }
+                    if number == 1 { Err(StepError::Retry("it is away".to_owned())) } else { Ok(number) }
                 }
             })
         };
@@ -300,7 +300,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(31)).await;
         assert_eq!((look(), asked.load(Ordering::Relaxed)), (None, 2), "what panicked has said nothing");
         assert_eq!(keys.recv().await.as_ref(), Some(&key));
-        assert!(matches!(look(), Some(Err(Halt::Retry(_)))));
+        assert!(matches!(look(), Some(Err(StepError::Retry(_)))));
         tokio::time::advance(AGAIN).await;
         assert_eq!((look(), asked.load(Ordering::Relaxed)), (None, 3));
         assert_eq!(keys.recv().await.as_ref(), Some(&key));

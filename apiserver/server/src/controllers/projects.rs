@@ -6,28 +6,29 @@ use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::{
+    conditions::set_condition,
+    events::Kind,
+    finalizers::remove_finalizer,
+    index::{GATHER, Index, Member},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
+use stoa_kinds::{
+    cluster,
+    deletion::{Owner, Policies},
+    deployed, project, readiness, stack, trigger,
+};
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    finalizers::let_go,
-    folders::{Folder, Folders, Seen},
-    groups::{GATHER, Groups, Member},
     probes::Requeue,
-    queue::{self, FirstError, ObjectKey, Trigger},
+    folders::{Folder, Folders, Seen},
 };
-use crate::{
-    cluster,
-    events::Kind,
-    kinds::{
-        check::set_condition,
-        deletion::{Owner, Policies},
-        live, project, stack, trigger,
-    },
-    runs::{Services, readiness},
-};
+use crate::runs::Services;
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
@@ -48,7 +49,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let lookup = services.lookup.clone();
-    let by_project = Groups::default();
+    let by_project = Index::default();
     let stacks = by_project
         .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
     let (requeue, poked) = Requeue::triggering();
@@ -69,7 +70,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 
 async fn look(
     services: Services,
-    stacks: Groups<ObjectKey>,
+    stacks: Index<ObjectKey>,
     folders: Arc<Folders>,
     (namespace, name): ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
@@ -134,7 +135,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
         let Some(Some(stack)) = failed.note(api.get_opt(&namespace, stored.name()).await) else { continue };
         if owner.keeps(&stack, &policies) {
             // It was deployed after the deletion was admitted.
-            let Some(used) = failed.note(live::used_by(&services.lookup, &stack).await) else { continue };
+            let Some(used) = failed.note(deployed::used_by(&services.lookup, &stack).await) else { continue };
             if !used.is_empty() {
                 kept.push(stack);
                 continue;
@@ -160,7 +161,7 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
     if !own.is_empty() {
         return Ok(Some(queue::wait_after_look(began.elapsed(), WAIT)));
     }
-    let_go(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
+    remove_finalizer(&services.lookup.api::<Project>()?, project, labels::STACKS_FINALIZER).await?;
     Ok(None)
 }
 
@@ -182,18 +183,16 @@ async fn note(services: &Services, project: &Project, why: &str) -> Result<(), A
 mod tests {
     use k8s_openapi::api::core::v1::Namespace;
     use serde_json::json;
+    use stoa_controller::testing::FaultyLog;
+    use stoa_kinds::testing::deploying;
     use stoa_types::common::condition;
 
     use super::*;
-    use crate::{
-        controllers::runs::tests::World,
-        kinds::testing::deploying,
-        runs::{journal::tests::Narrow, runner},
-    };
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn project_is_ready_while_its_source_can_be_read() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let (sources, projects) = (world.registry.api::<Source>(), world.registry.api::<Project>());
         let told = async || {
             let mut project = projects.get("shop", "web").await.unwrap();
@@ -220,7 +219,7 @@ mod tests {
     }
 
     /// Sets the policies of a project and of its one stack, which is live, deletes the project, and looks at it once.
-    async fn delete(world: &World, of_project: Option<DeletionPolicy>, of_stack: Option<DeletionPolicy>) -> Stack {
+    async fn delete(world: &TestServer, of_project: Option<DeletionPolicy>, of_stack: Option<DeletionPolicy>) -> Stack {
         let (projects, stacks) = (world.registry.api::<Project>(), world.registry.api::<Stack>());
         stacks.update_with("shop", "web", |s: &mut Stack| s.spec.deletion_policy = of_stack).await.unwrap();
         projects.update_with("shop", "web", |p: &mut Project| p.spec.deletion_policy = of_project).await.unwrap();
@@ -247,7 +246,7 @@ mod tests {
             (None, None, false),
             (Some(Refuse), Some(Destroy), false),
         ] {
-            let world = World::with_secrets().await;
+            let world = TestServer::with_secrets().await;
             world.create_in("", "Namespace", "shop", json!({})).await;
             let stack = delete(&world, of_project, of_stack).await;
             assert_eq!(stack.spec.deletion_policy, of_stack, "no policy is written");
@@ -262,7 +261,7 @@ mod tests {
         for (of_stack, expected) in
             [(Some(DeletionPolicy::Refuse), format!("{WAITS}: {held}")), (None, WAITS.to_owned())]
         {
-            let world = World::with_secrets().await;
+            let world = TestServer::with_secrets().await;
             world.create_in("", "Namespace", "shop", json!({})).await;
             delete(&world, Some(DeletionPolicy::Orphan), of_stack).await;
             let status = world.registry.api::<Project>().get("shop", "web").await.unwrap().status.unwrap();
@@ -274,7 +273,7 @@ mod tests {
 
     #[tokio::test]
     async fn refuse_of_a_project_keeps_no_stack_in_a_deleted_namespace() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         world.create_in("", "Namespace", "shop", json!({})).await;
         world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
         let stack = delete(&world, Some(DeletionPolicy::Refuse), Some(DeletionPolicy::Orphan)).await;
@@ -284,8 +283,8 @@ mod tests {
     #[tokio::test]
     async fn stacks_that_go_already_as_the_project_says_are_not_read_again() {
         const STACKS: usize = 40;
-        let log = Narrow::new(0);
-        let world = World::over(log.clone(), runner::unreachable(), crate::kinds::core::register).await;
+        let log = FaultyLog::new(0);
+        let world = TestServer::over(log.clone(), runner::unreachable(), stoa_kinds::core_v1::register).await;
         world.create_in("", "Namespace", "shop", json!({})).await;
         for number in 1..STACKS {
             world.create("Stack", &format!("web-{number}"), json!({"project": "web"})).await;

@@ -7,45 +7,42 @@
 //! Only so many are made at once ([`plans::There::has_room`]). What was told of them is in the source's status, as a digest, so
 //! that nothing is told twice.
 //!
-//! [`listing`] asks the server which pull requests there are, [`world`] finds out what they change, [`plans`] makes the runs,
-//! and [`merges`] keeps them until the merge is deployed. Apart from that [`teller`] has [`telling`] tell of them what [`report`]
-//! puts in words. Both wait for the turn of the source's namespace (`controllers::probes`): six namespaces whose servers do not
-//! answer can keep others from looking for as long as these are waited for, and nine from telling.
+//! [`listing`] asks the server which pull requests there are, [`snapshot`] finds out what they change, [`plans`] makes the runs,
+//! and [`merges`] keeps them until the merge is deployed. Apart from that [`reporter`] has [`publish`] tell of them what [`report`]
+//! puts in words. Both wait for the turn of the source's namespace (`controllers::probes`): a dozen namespaces whose servers do not
+//! answer can keep others from looking for as long as these are waited for, and some forty from telling.
 
 mod listing;
 mod merges;
 mod plans;
+mod publish;
 mod report;
-mod teller;
-mod telling;
-mod world;
+mod reporter;
+mod snapshot;
 
 use std::time::Duration;
 
 use serde::Deserialize;
+use stoa_controller::{
+    index::{GATHER, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
+use stoa_kinds::{readiness, run_view::OfRunMetadata};
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest};
 use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(test)]
-pub(crate) use self::plans::USER;
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},
-    telling::{Told, clear, tell},
-    world::{Stop, World},
+    publish::{Reported, clear, tell},
+    snapshot::{SourceSnapshot, Stop},
 };
-pub(crate) use self::{merges::has_followed, plans::is_plan};
-use super::{
-    groups::{GATHER, Member},
-    probes::{MANY_AT_ONCE, NamespaceSlots, ProbeSlots, Requeue},
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    kinds::run_parts::OfRunMetadata,
-    runs::{Services, readiness},
-};
+use super::asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf};
+use crate::runs::Services;
 
 /// How many pull requests of a source are planned: the latest.
 const MOST: usize = 100;
@@ -86,7 +83,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     // has all plans of its source there, and waits for function-runners, too.
     let (looks, tales) = (ProbeSlots::default(), ProbeSlots::new(MANY_AT_ONCE));
     let look = |key: ObjectKey| look(services.clone(), known.clone(), looks.of(&key.0), key);
-    let tell = |key: ObjectKey| teller::look(services.clone(), known.clone(), tales.of(&key.0), key);
+    let tell = |key: ObjectKey| reporter::look(services.clone(), known.clone(), tales.of(&key.0), key);
     tokio::select! {
         () = queue::drive_some(services.queues.of("pull-requests"), AT_ONCE, triggers, end.clone(), look) => {}
         () = queue::drive_some(services.queues.of("pull-requests-told"), AT_ONCE, vec![poked], end, tell) => {}
@@ -178,7 +175,7 @@ async fn look(
         Err(error) => return refused(&services, &known, &key, &source, &error).await.map(Some),
     };
     let (pulls, left_out) = wanted(&open, plans.allow_forks);
-    let world = World { services: services.clone(), known: known.clone(), key: key.clone(), client };
+    let world = SourceSnapshot { services: services.clone(), known: known.clone(), key: key.clone(), client };
     match world.bring_about(source.clone(), &pulls).await? {
         Ok(planned) => {
             let message = summary(open.len(), planned, &left_out);
@@ -215,7 +212,7 @@ async fn conclude(
     known: &Known,
     key: &ObjectKey,
     source: &Source,
-    told: Told,
+    told: Reported,
 ) -> Result<(), ApiError> {
     tell(services, source, known.conclude(key, told)).await
 }

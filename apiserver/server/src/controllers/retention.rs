@@ -18,6 +18,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::{
+    index::Member,
+    object::{Kind, ObjectKey},
+    queue::{self, FirstError, Trigger},
+};
+use stoa_kinds::{pull_request, run_status::status, run_view::OfRunStatus};
 use stoa_machinery::{
     ApiError,
     registry::{Api, ListOptions},
@@ -30,16 +36,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     cooldown::Cooldown,
-    groups::Member,
-    needed::{self, gone_back_to},
-    pull_requests,
-    queue::{self, FirstError, ObjectKey, Trigger},
+    references::{self, gone_back_to},
     stacks,
 };
-use crate::{
-    kinds::{lookup::Kind, run_parts::OfRunStatus},
-    runs::{Services, status},
-};
+use crate::runs::Services;
 
 /// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -116,7 +116,7 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
     let all_resources = resources.list_of(None, &of_workspace, |resource| OfResource::of(&resource)).await?;
     let all_runs = runs.list_of(None, &of_workspace, |run| Some(OfRun::of(&run))).await?;
     // They have to see how their runs did.
-    let workflows = needed::workflows_under_way(&services.lookup, None).await?;
+    let workflows = references::workflows_under_way(&services.lookup, None).await?;
     // One that cannot be deleted keeps no other.
     let mut failed = FirstError::default();
     if let Some(kept) = retention.releases {
@@ -141,9 +141,9 @@ async fn remove_excess(services: &Services, workspace: &str, retention: &Retenti
 /// Removes releases as they were read, but those that somebody goes back to by now; the keys of those that go.
 async fn remove_releases(services: &Services, releases: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
     let mut gone = HashSet::new();
-    for batch in releases.chunks(needed::BATCH) {
+    for batch in releases.chunks(references::BATCH) {
         let read: Vec<Release> = all_unchanged(services, batch, failed).await;
-        let needed = needed::to_be_gone_back_to(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        let needed = references::to_be_gone_back_to(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
         gone.extend(remove(services, &read, needed, failed).await);
     }
     gone
@@ -152,9 +152,9 @@ async fn remove_releases(services: &Services, releases: &[&Read], failed: &mut F
 /// Removes runs as they were read, but those whose plans somebody carries out by now; the keys of those that go.
 async fn remove_runs(services: &Services, runs: &[&Read], failed: &mut FirstError) -> HashSet<ObjectKey> {
     let mut gone = HashSet::new();
-    for batch in runs.chunks(needed::BATCH) {
+    for batch in runs.chunks(references::BATCH) {
         let read: Vec<Run> = all_unchanged(services, batch, failed).await;
-        let needed = needed::to_be_carried_out(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
+        let needed = references::to_be_carried_out(&services.lookup, &read.iter().collect::<Vec<_>>()).await;
         gone.extend(remove(services, &read, needed, failed).await);
     }
     gone
@@ -244,7 +244,7 @@ impl OfRun {
             read: Read::of(run),
             of: (namespace.clone(), run.spec.stack.clone(), run.spec.workspace.clone()),
             has_ended: status.phase.is_terminal(),
-            is_apart: pull_requests::is_plan(run) || is_kept_look(run),
+            is_apart: pull_request::is_plan(run) || is_kept_look(run),
             ended_at: (status.completion_time.map(|Time(at)| at), version),
             carries_out: run.spec.plan.as_ref().map(beside),
             back_to: run.spec.release.filter(|_| run.spec.planned() == Operation::Rollback),
@@ -380,7 +380,7 @@ fn excess_resources<'a>(resources: &'a [OfResource], left: impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
     use serde_json::{Value, json};
     use stoa_types::delivery::{RunPhase, WorkflowPhase};
 
@@ -456,7 +456,7 @@ mod tests {
         plan.labels_mut().insert(labels::PULL_REQUEST.to_owned(), "7".to_owned());
         let by_somebody = [&runs[..], &[plan.clone()]].concat();
         assert_eq!(excess_of(&by_somebody, HashSet::new(), 4), ["a"], "a label is anybody's");
-        plan.status.get_or_insert_default().requester.username = pull_requests::USER.to_owned();
+        plan.status.get_or_insert_default().requester.username = pull_request::USER.to_owned();
         let with_plan = [&runs[..], &[plan]].concat();
         assert_eq!(excess_of(&with_plan, HashSet::new(), 4), [""; 0], "a plan of a pull request takes no run's place");
         let refresh = |ttl: Option<i64>, username: &str| {
@@ -512,7 +512,7 @@ mod tests {
     }
 
     /// Whether a run that was read is removed.
-    async fn remove_run(world: &World, run: &Run) -> bool {
+    async fn remove_run(world: &TestServer, run: &Run) -> bool {
         let mut failed = FirstError::default();
         let gone = remove_runs(&world.services, &[&Read::of(run)], &mut failed).await;
         failed.told().unwrap();
@@ -520,21 +520,21 @@ mod tests {
     }
 
     /// The same of a release.
-    async fn remove_release(world: &World, release: &Release) -> bool {
+    async fn remove_release(world: &TestServer, release: &Release) -> bool {
         let mut failed = FirstError::default();
         let gone = remove_releases(&world.services, &[&Read::of(release)], &mut failed).await;
         failed.told().unwrap();
         gone.contains(&queue::key_of(release))
     }
 
-    async fn end(world: &World, run: &str) {
+    async fn end(world: &TestServer, run: &str) {
         let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Succeeded;
         world.registry.api::<Run>().update_status_with("shop", run, end).await.unwrap();
     }
 
     /// A world whose workspace keeps one run, and in which three have ended.
-    async fn keeping_one() -> World {
-        let world = World::with_runner(runner::unreachable()).await;
+    async fn keeping_one() -> TestServer {
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let keep = |workspace: &mut Workspace| {
             workspace.spec.retention = Some(Retention { runs: Some(1), ..Retention::default() });
         };
@@ -547,7 +547,7 @@ mod tests {
     }
 
     /// Looks at the workspace; the runs that are not going then.
-    async fn left(world: &World, cooldown: &Cooldown) -> Vec<String> {
+    async fn left(world: &TestServer, cooldown: &Cooldown) -> Vec<String> {
         look(world.services.clone(), cooldown.clone(), (String::new(), "dev".to_owned())).await.unwrap();
         let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
         runs.iter().filter(|run| run.metadata.deletion_timestamp.is_none()).map(|run| run.name_any()).collect()
@@ -577,7 +577,7 @@ mod tests {
 
     #[tokio::test]
     async fn preview_that_somebody_was_given_since_it_was_read_stays() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let runs = world.registry.api::<Run>();
         world.create("Run", "preview", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
         end(&world, "preview").await;
@@ -593,7 +593,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_that_somebody_goes_back_to_since_it_was_read_stays() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid();
         let spec = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
             "planDigest": "", "specDigest": "", "stateDigest": ""});

@@ -1,5 +1,5 @@
 //! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
-//! order in which they were created ([`lanes`]); previews beside them. Only so many are executed at once ([`slots`]).
+//! order in which they were created ([`run_queue`]); previews beside them. Only so many are executed at once ([`slots`]).
 //!
 //! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
 //! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
@@ -10,12 +10,12 @@
 //! A run that gets nowhere, since a cluster, a Backend or a Git server does not answer, gives its place to others for as long as it is not
 //! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
 
-mod began;
-mod kept;
-mod lanes;
 mod panics;
 mod slots;
-mod waiting;
+mod queue_status;
+mod run_queue;
+mod time_limit;
+mod ttl;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +31,9 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::{awaits_approval, awaits_merge, queued_at, status, wants_end};
 use stoa_machinery::{ApiError, registry::api::Change};
 use stoa_types::{
     Run,
@@ -42,20 +44,19 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
-    began::{Began, limit_of},
-    kept::Kept,
-    lanes::Lanes,
     panics::Panics,
     slots::Slots,
-    waiting::{Cause, Told},
+    queue_status::{Cause, Reported},
+    run_queue::DeploymentQueues,
+    time_limit::{Stopwatch, limit_of},
+    ttl::FinishedRuns,
 };
-use super::queue::{self, ObjectKey};
 use crate::runs::{
-    Services, awaits_approval, awaits_merge,
-    breaks::Breaks,
-    drive::{self, Stops, Tries},
+    Services,
+    circuit_breaker::CircuitBreaker,
     execution::Execution,
-    journal, queued_at, status, wants_end,
+    executor::{self, Attempts, Stops},
+    run_log,
 };
 
 /// How long after a run was put down it is taken up again.
@@ -115,22 +116,22 @@ struct Scheduler {
     /// The runs that are executed, by uid.
     active: HashMap<String, Active>,
     /// Whose turn it is of those that change something.
-    lanes: Lanes,
+    lanes: DeploymentQueues,
     /// Who of those that may be executed is.
     slots: Slots,
     /// From when the time of each run counts that was taken up and has not ended, by uid.
-    began: HashMap<String, Began>,
+    began: HashMap<String, Stopwatch>,
     panics: Panics,
     /// Those that got nowhere, by uid, until they are tried again.
     stuck: HashMap<String, Stuck>,
     /// Runs to be taken up again.
     later: HashMap<ObjectKey, Instant>,
     /// Those that have ended.
-    kept: Kept,
+    kept: FinishedRuns,
     /// What those that wait know of why.
-    told: Told,
+    told: Reported,
     /// Those that are told now. A log that is slow is not to keep the others from beginning.
-    telling: Option<AbortOnDropHandle<waiting::Due>>,
+    telling: Option<AbortOnDropHandle<queue_status::Due>>,
     tasks: JoinSet<Ended>,
 }
 
@@ -148,13 +149,13 @@ struct Active {
 struct Ended {
     uid: String,
     /// Those of a run that gets nowhere and is to be tried again.
-    tries: Option<Tries>,
+    tries: Option<Attempts>,
 }
 
 /// A run that gets nowhere. It has no place until it is tried again, and its time goes on, unless it waits for a merge.
 struct Stuck {
     key: ObjectKey,
-    tries: Tries,
+    tries: Attempts,
     /// How much time it has.
     limit: Duration,
 }
@@ -168,7 +169,7 @@ fn look_after(run: &Run, now: Timestamp) -> Duration {
 
 /// Executes a run as it is now: what the scheduler has seen of it may be older than its end. Returns its tries where it got
 /// nowhere.
-async fn take_up(services: Services, seen: Run, began: Began, stops: Stops, tries: Tries) -> Option<Tries> {
+async fn take_up(services: Services, seen: Run, began: Stopwatch, stops: Stops, tries: Attempts) -> Option<Attempts> {
     let (namespace, name) = queue::key_of(&seen);
     let runs = services.lookup.api::<Run>().ok()?;
     let run = match runs.get_opt(&namespace, &name).await {
@@ -196,14 +197,14 @@ async fn take_up(services: Services, seen: Run, began: Began, stops: Stops, trie
             cancel.cancel();
         }
     }));
-    Box::pin(drive::drive(services, run, stops, tries)).await
+    Box::pin(executor::run_to_completion(services, run, stops, tries)).await
 }
 
 /// A run that is ended without being carried out.
 fn unexecuted(services: Services, run: Run) -> Execution {
-    let journal = journal::Journal::new(services.log.clone(), services.clock.clone(), &run.uid().unwrap_or_default());
+    let journal = run_log::RunLog::new(services.log.clone(), services.clock.clone(), &run.uid().unwrap_or_default());
     let (cancel, overdue) = (CancellationToken::new(), CancellationToken::new());
-    let (breaks, unheard_of) = (Breaks::default(), Vec::new());
+    let (breaks, unheard_of) = (CircuitBreaker::default(), Vec::new());
     Execution { services, run, journal, cancel, overdue, runner: None, breaks, unheard_of }
 }
 
@@ -211,16 +212,16 @@ impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
             slots: Slots::new(services.max_runs),
-            kept: Kept::new(services.clone()),
+            kept: FinishedRuns::new(services.clone()),
             services,
             end,
             active: HashMap::new(),
-            lanes: Lanes::default(),
+            lanes: DeploymentQueues::default(),
             began: HashMap::new(),
             panics: Panics::default(),
             stuck: HashMap::new(),
             later: HashMap::new(),
-            told: Told::default(),
+            told: Reported::default(),
             telling: None,
             tasks: JoinSet::new(),
         }
@@ -319,7 +320,7 @@ impl Scheduler {
         let active = Active { key, cancel: cancel.clone(), has_place, has_panicked: has_panicked.clone() };
         self.active.insert(uid.clone(), active);
         let now = self.services.now();
-        let began = self.began.entry(uid.clone()).or_insert_with(|| Began::new(&run, now));
+        let began = self.began.entry(uid.clone()).or_insert_with(|| Stopwatch::new(&run, now));
         began.resume();
         let began = *began;
         let tries = self.stuck.remove(&uid).map(|stuck| stuck.tries).unwrap_or_default();
@@ -357,7 +358,7 @@ impl Scheduler {
         }
     }
 
-    async fn put_down(&mut self, uid: &str, key: ObjectKey, tries: Option<Tries>) {
+    async fn put_down(&mut self, uid: &str, key: ObjectKey, tries: Option<Attempts>) {
         let found = match self.services.lookup.api::<Run>() {
             Ok(runs) => runs.get_opt(&key.0, &key.1).await,
             Err(error) => Err(error),
@@ -463,7 +464,7 @@ impl Scheduler {
         let due = told.due(self.waiting());
         self.told = told;
         if !due.is_empty() {
-            self.telling = Some(AbortOnDropHandle::new(tokio::spawn(waiting::tell(runs, due))));
+            self.telling = Some(AbortOnDropHandle::new(tokio::spawn(queue_status::tell(runs, due))));
         }
     }
 

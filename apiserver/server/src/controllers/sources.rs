@@ -4,9 +4,9 @@
 //! asked when it is the turn of the source's namespace ([`ProbeSlots`]): no few whose servers do not answer keep others waiting, and
 //! six do for as long as a look may take. Each look has a place of a function-runner, of which runs need some.
 
-mod ahead;
 #[cfg(test)]
 mod changed_tests;
+mod observed_commits;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,29 +19,22 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
-use stoa_machinery::{
-    ApiError,
-    backoff::{Jitter, Policy},
+use stoa_controller::{
+    conditions::set_condition,
+    events::Kind,
+    index::{GATHER, Index, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
 };
+use stoa_kinds::readiness::{self, OfProjectSpec};
+use stoa_machinery::{ApiError, backoff::Policy};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::ahead::{Ahead, OfRun};
-use super::{
-    groups::{GATHER, Groups, Member},
-    probes::ProbeSlots,
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    events::Kind,
-    kinds::check::set_condition,
-    runs::{
-        Halt, Services,
-        readiness::{self, OfProjectSpec},
-        runner, target,
-    },
-};
+use self::observed_commits::{ObservedCommits, OfRun};
+use super::probes::ProbeSlots;
+use crate::runs::{Services, StepError, runner, target};
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
@@ -117,7 +110,7 @@ impl Unseen {
 struct Memory {
     looked: Arc<Mutex<HashMap<ObjectKey, Looked>>>,
     /// What runs found since.
-    ahead: Ahead,
+    ahead: ObservedCommits,
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
@@ -129,7 +122,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let memory = Memory::default();
     let turns = Arc::<ProbeSlots>::default();
-    let wanted = Groups::default();
+    let wanted = Index::default();
     let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
         let OfStackSpec { project, desired_version: version } = &s.spec;
         let wanted = || Wanted { project: (s.namespace().to_owned(), project.clone()), version: version.clone() };
@@ -171,11 +164,7 @@ struct OfStackSpec {
 }
 
 /// The versions that the remote has to be asked for, besides the latest one, once all stacks have been seen.
-fn versions_of(
-    services: &Services,
-    wanted: &Groups<Wanted>,
-    (namespace, name): &ObjectKey,
-) -> Option<BTreeSet<String>> {
+fn versions_of(services: &Services, wanted: &Index<Wanted>, (namespace, name): &ObjectKey) -> Option<BTreeSet<String>> {
     let projects = services.lookup.cached_keys::<Project>(namespace, "spec.source.name", name);
     let projects: HashSet<ObjectKey> = projects.into_iter().collect();
     let wanted = wanted.filter(|wanted| projects.contains(&wanted.project))?;
@@ -194,7 +183,7 @@ pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
 
 async fn look(
     services: Services,
-    wanted: Groups<Wanted>,
+    wanted: Index<Wanted>,
     memory: Memory,
     turns: Arc<ProbeSlots>,
     key: ObjectKey,
@@ -301,13 +290,13 @@ async fn resolve(
     source: &Source,
     versions: &BTreeSet<String>,
 ) -> Result<Option<stoa_proto::LookResponse>, Unseen> {
-    let failed = |halt: Halt| {
+    let failed = |halt: StepError| {
         let (reason, message) = match halt {
-            Halt::Failed { reason, message } | Halt::Refused { reason, message } => (reason, message),
-            Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+            StepError::Failed { reason, message } | StepError::Refused { reason, message } => (reason, message),
+            StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
                 (reason::SOURCE_UNREACHABLE, message)
             }
-            Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
                 (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
             }
         };
@@ -328,7 +317,7 @@ async fn resolve(
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
         // The message names the repository and the ref.
         Err(status) if !source.spec.reference.is_empty() && runner::lacks_version(&status) => {
-            Err(failed(Halt::failed(reason::REF_NOT_FOUND, format!("spec.ref: {}", status.message()))))
+            Err(failed(StepError::failed(reason::REF_NOT_FOUND, format!("spec.ref: {}", status.message()))))
         }
         Err(status) => {
             let broke = Some(runner::broken_calls(&status)).filter(|calls| *calls > 0 || runner::is_unheard(&status));

@@ -13,6 +13,22 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::{
+    events::Kind,
+    finalizers::{remove_finalizer, update_same},
+    index::{Index, Member},
+    object::{Kind as ServedKind, ObjectKey},
+    queue::{self, Trigger},
+};
+use stoa_kinds::{
+    deletion,
+    lookup::Lookup,
+    readiness::{self, OfProjectSpec, OfSourceStatus},
+    run_status::{awaits_approval, awaits_merge, is_internal, status},
+    run_view::{OfRunSpec, OfRunStatus},
+    stack::is_deployed,
+    validation::allows_move,
+};
 use stoa_machinery::{
     ApiError,
     registry::{Api, ListOptions},
@@ -29,29 +45,11 @@ use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
-    finalizers::{let_go, update_same},
-    folders::{Folder, Folders, Seen},
-    groups::{Groups, Member},
-    needed::UNDER_WAY,
     probes::Requeue,
-    queue::{self, ObjectKey, Trigger},
+    folders::{Folder, Folders, Seen},
+    references::UNDER_WAY,
 };
-use crate::{
-    events::Kind,
-    kinds::{
-        check::allows_move,
-        deletion,
-        lookup::{Kind as ServedKind, Lookup},
-        run_parts::{OfRunSpec, OfRunStatus},
-        stack::is_deployed,
-    },
-    runs::{
-        Services, awaits_approval, awaits_merge,
-        readiness::{self, OfProjectSpec, OfSourceStatus},
-        state, status,
-        target::is_internal,
-    },
-};
+use crate::runs::{Services, state};
 
 /// How often to look while something is going, besides whenever one of its runs ends.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
@@ -95,7 +93,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     ) else {
         return;
     };
-    let by_reference = Groups::default();
+    let by_reference = Index::default();
     let (of_source, of_project, of_workspace) = (by_reference.clone(), by_reference.clone(), by_reference.clone());
     let changed = by_reference.follow(&stacks, |s: &Member<References, Deployed>| {
         let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
@@ -333,7 +331,7 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
         );
         ApiError::internal("the storage failed")
     })?;
-    let_go(&services.lookup.api::<Stack>()?, stack, labels::INFRASTRUCTURE_FINALIZER).await?;
+    remove_finalizer(&services.lookup.api::<Stack>()?, stack, labels::INFRASTRUCTURE_FINALIZER).await?;
     Ok(None)
 }
 
@@ -368,15 +366,16 @@ async fn active_runs(services: &Services, stack: &Stack) -> Result<Vec<Run>, Api
 mod tests {
     use futures_util::stream;
     use serde_json::json;
+    use stoa_kinds::testing::deploying;
     use stoa_machinery::{Key, log, registry::DeleteOptions};
     use stoa_types::common::condition;
 
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     /// A world in which the stack goes, and is destroyed before where it is deployed. A run that is to change it waits.
-    async fn going() -> World {
-        let world = World::with_runner(runner::unreachable()).await;
+    async fn going() -> TestServer {
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let stacks = world.registry.api::<Stack>();
         world.create("Run", "change", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
         let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
@@ -386,23 +385,23 @@ mod tests {
         world
     }
 
-    async fn deploy(world: &World, resources: u64) {
+    async fn deploy(world: &TestServer, resources: u64) {
         let set = deploying(json!([{"workspace": "dev", "resources": resources}]));
         world.registry.api::<Stack>().update_status_with("shop", "web", set).await.unwrap();
     }
 
-    async fn enter(world: &World, run: &str, phase: RunPhase) {
+    async fn enter(world: &TestServer, run: &str, phase: RunPhase) {
         let set = |run: &mut Run| run.status.get_or_insert_default().phase = phase;
         world.registry.api::<Run>().update_status_with("shop", run, set).await.unwrap();
     }
 
-    async fn destroys(world: &World) -> Vec<Run> {
+    async fn destroys(world: &TestServer) -> Vec<Run> {
         let runs = world.registry.api::<Run>().list(Some("shop"), "").await.unwrap();
         runs.into_iter().filter(|run| run.spec.operation == Operation::Destroy).collect()
     }
 
     /// Waits until something is so, which changes with a stack or a run.
-    async fn until(world: &World, is_so: impl AsyncFn() -> bool) {
+    async fn until(world: &TestServer, is_so: impl AsyncFn() -> bool) {
         let (runs, stacks) = (world.registry.api::<Run>(), world.registry.api::<Stack>());
         let mut changes = stream::select(runs.subscribe(None).map(drop), stacks.subscribe(None).map(drop));
         let so = async {
@@ -467,7 +466,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stack_says_nothing_of_what_failed_in_a_workspace_once_that_is_gone() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let stacks = world.registry.api::<Stack>();
         let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Failed", "lastRun": "one"}]);
         let fail = |stack: &mut Stack| {

@@ -4,13 +4,13 @@
 //! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
 //! What the folder is comes from [`contents`], and on whose behalf a run is started from [`people`]. [`start`](mod@start) creates
-//! runs, [`retries`] says when one that failed is followed by another, and [`told`] keeps it all in the stack's status.
+//! runs, [`retries`] says when one that failed is followed by another, and [`trigger_status`] keeps it all in the stack's status.
 
 mod contents;
 mod people;
 mod retries;
 mod start;
-mod told;
+mod trigger_status;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -19,7 +19,18 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{
+    index::{Index, Member, Moved},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
 use stoa_engine::digest::{canonical_json, hex};
+use stoa_kinds::{
+    readiness,
+    run_status::{awaits_approval, queued_at, status},
+    run_view::{OfRunSpec, OfRunStatus},
+    trigger::{self, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Project, Run, Stack,
@@ -33,24 +44,14 @@ use self::{
     contents::{Memory, content},
     retries::{is_readable, time_to_retry},
     start::{name_of, start},
-    told::{Told, forget, forget_left, note, note_ends, summary, tell},
+    trigger_status::{Triggered, forget, forget_left, note, note_ends, summary, tell},
 };
 use super::{
-    groups::{Groups, Member, Moved},
     probes::{AGAIN, Requeue},
-    queue::{self, FirstError, ObjectKey, Trigger},
     stacks,
 };
-use crate::{
-    kinds::{
-        run_parts::{OfRunSpec, OfRunStatus},
-        trigger,
-    },
-    runs::{Halt, Services, awaits_approval, queued_at, readiness, status},
-};
+use crate::runs::{Services, StepError};
 
-/// The user that this is.
-const USER: &str = "system:stoa:trigger";
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
 
@@ -62,7 +63,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let (requeue, poked) = Requeue::triggering();
     let memory = Arc::new(Memory::new(requeue));
-    let by_project = Groups::default();
+    let by_project = Index::default();
     let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
@@ -78,7 +79,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
         Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
-            let has_ended = |status: &OfRunStatus| status.requester.username == USER && status.phase.is_terminal();
+            let has_ended =
+                |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
@@ -106,11 +108,6 @@ fn is_following(stack: &Stack) -> bool {
     trigger::operation(stack.spec.trigger).is_some()
 }
 
-/// Whether a trigger started a run.
-pub(crate) fn is_triggered(run: &Run) -> bool {
-    status(run).requester.username == USER
-}
-
 async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
     let found = stacks.get_opt(&key.0, &key.1).await?.filter(|stack| stack.metadata.deletion_timestamp.is_none());
@@ -130,7 +127,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
 }
 
 /// What is to be said of a stack, as it is then, if anything is by now; and when to look again.
-type Followed = (Option<(Stack, Told)>, Option<Duration>);
+type Followed = (Option<(Stack, Triggered)>, Option<Duration>);
 
 /// Starts what is to be started.
 async fn follow(
@@ -155,13 +152,15 @@ async fn follow(
     let Some(content) = content(services, memory, &stack, &commit).await else { return Ok((None, Some(AGAIN))) };
     let content = match content {
         Ok(content) => content,
-        Err(Halt::Failed { reason, message } | Halt::Refused { reason, message }) => {
+        Err(StepError::Failed { reason, message } | StepError::Refused { reason, message }) => {
             return Ok((Some((stack, (false, reason, message))), Some(AGAIN)));
         }
-        Err(Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message)) => {
+        Err(StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message)) => {
             return Ok((Some((stack, (false, reason::NOT_STARTED, message))), Some(AGAIN)));
         }
-        Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_)) => {
+        Err(
+            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_),
+        ) => {
             return Ok((Some((stack, (false, reason::NOT_STARTED, String::new()))), Some(AGAIN)));
         }
     };

@@ -4,16 +4,16 @@
 //! status, in this order. The name of a run follows from what it is for, and what it is from what was recorded before: the
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: runs are created in [`starts`], which commits are deployed is found in [`versions`], whether what was
-//! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`told`]. Whoever may not answer is asked
+//! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`events`]. Whoever may not answer is asked
 //! by a task of its own (`controllers::probes`), so that no look waits for them.
 
 mod calls;
+mod events;
 mod gates;
 mod machine;
 mod starts;
 mod templates;
 mod timers;
-mod told;
 mod versions;
 
 use std::{
@@ -26,6 +26,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use stoa_controller::{
+    conditions::set_condition,
+    finalizers::{remove_finalizer, update_same},
+    object::ObjectKey,
+    queue::{self, FirstError, Trigger},
+};
+use stoa_kinds::{
+    run_status::{status as status_of_run, user},
+    run_view::OfRunMetadata,
+    workflow::{effective, hook, stack_of, waves},
+};
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     Run, Stack, Workflow,
@@ -46,19 +57,10 @@ use self::{
     timers::Timers,
 };
 use super::{
-    finalizers::{let_go, update_same},
-    needed,
-    probes::{AGAIN, ProbeSlots, Probes, Requeue},
-    queue::{self, FirstError, ObjectKey, Trigger},
+    probes::{AGAIN, Requeue, Probes, ProbeSlots},
+    references,
 };
-use crate::{
-    kinds::{
-        check::set_condition,
-        run_parts::OfRunMetadata,
-        workflow::{effective, hook, stack_of, waves},
-    },
-    runs::{Halt, Services, status as status_of_run, target},
-};
+use crate::runs::{Services, StepError};
 
 /// As whom workflows are looked after.
 const COMPONENT: &str = "workflow";
@@ -187,7 +189,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
         return Ok(again);
     }
     match workflows.replace_status(&next).await {
-        Ok(_) => told::tell(&services, &workflow, &next),
+        Ok(_) => events::tell(&services, &workflow, &next),
         // Somebody wrote meanwhile, such as an approval: what was started is found again.
         Err(error) if error.code() == 409 => return Ok(Some(Duration::ZERO)),
         Err(error) if error.code() == 404 => return Ok(None),
@@ -279,7 +281,7 @@ fn read(
     memory: &Memory,
     workflow: &Workflow,
     template: WorkflowTemplate,
-) -> Option<Result<ResolvedTemplate, Halt>> {
+) -> Option<Result<ResolvedTemplate, StepError>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
     memory.templates.answer(uid, (&memory.requeue, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
@@ -289,7 +291,7 @@ fn read(
 }
 
 /// The commits that are deployed, once they are found.
-fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, Halt>> {
+fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Result<Vec<PinnedVersion>, StepError>> {
     let (uid, key) = (workflow.uid().unwrap_or_default(), queue::key_of(workflow));
     memory.versions.answer(uid, (&memory.requeue, &key), || {
         let (services, turns, workflow) = (services.clone(), memory.turns.of(&key.0), workflow.clone());
@@ -298,24 +300,26 @@ fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Res
 }
 
 /// Ends a workflow that cannot begin, or says what it waits for; when to look again.
-fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: Halt, now: &Time) -> Option<Duration> {
+fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: StepError, now: &Time) -> Option<Duration> {
     let generation = workflow.metadata.generation;
     match halt {
-        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
+        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
             finish(state, now, WorkflowPhase::Failed, reason, &message, generation);
             None
         }
-        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
             set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
             Some(AGAIN)
         }
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => Some(AGAIN),
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
+            Some(AGAIN)
+        }
     }
 }
 
 /// The context of whoever asked for a workflow.
 fn context(services: &Services, state: &WorkflowStatus) -> RequestContext {
-    let mut context = RequestContext::new(target::user(&state.requester), services.authorizer.clone());
+    let mut context = RequestContext::new(user(&state.requester), services.authorizer.clone());
     context.field_manager = format!("stoa-{COMPONENT}");
     context
 }
@@ -459,7 +463,7 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
     let has = |of: StepPhase| state.steps.iter().any(|step| step.phase == of);
     let waits: Vec<String> =
         state.steps.iter().filter(|step| step.phase == StepPhase::AwaitingApproval).map(asks).collect();
-    let again = told::retried_hooks(state);
+    let again = events::retried_hooks(state);
     // Without steps, the template was not read yet.
     let has_steps = !state.steps.is_empty();
     let has_ended = state.steps.iter().all(|step| step.phase.is_terminal());
@@ -562,7 +566,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
         // Its runs go with it.
         let runs = labelled_runs(services, workflow).await?;
         let own: Vec<&Run> = runs.iter().filter(|run| is_own(run, workflow)).collect();
-        if !needed::to_be_carried_out(&services.lookup, &own).await?.is_empty() {
+        if !references::to_be_carried_out(&services.lookup, &own).await?.is_empty() {
             return Ok(Some(AGAIN));
         }
         return match workflows.delete(&namespace, &name, &queue::as_read(workflow)).await {
@@ -589,7 +593,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
             }
         }
     }
-    let_go(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;
+    remove_finalizer(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;
     Ok(None)
 }
 

@@ -10,26 +10,25 @@ use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::{
+    index::{GATHER, Index, Member},
+    object::ObjectKey,
+    queue::{self, Trigger},
+};
+use stoa_kinds::{
+    stack::live_among,
+    workspace::{
+        self,
+        referents::{self, Referents},
+    },
+};
 use stoa_machinery::ApiError;
 use stoa_types::{Backend, Stack, Workspace, config::Deployment};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::repositories::Repositories;
-use super::{
-    groups::{GATHER, Groups, Member},
-    queue::{self, ObjectKey, Trigger},
-};
-use crate::{
-    kinds::{
-        stack::live_among,
-        workspace::{
-            self,
-            referents::{self, Referents},
-        },
-    },
-    runs::Services,
-};
+use crate::runs::Services;
 
 /// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
 const LOOK: Duration = Duration::from_secs(60);
@@ -93,7 +92,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         return;
     };
     let lookup = services.lookup.clone();
-    let by_workspace = Groups::default();
+    let by_workspace = Index::default();
     let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, Deployments>| {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
@@ -116,7 +115,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 
 async fn look(
     services: Services,
-    stacks: Groups<ObjectKey>,
+    stacks: Index<ObjectKey>,
     looks: Looks,
     repositories: &Repositories,
     (_, name): ObjectKey,
@@ -177,6 +176,7 @@ async fn secrets_of(services: &Services, looks: &Looks, workspace: &Workspace) -
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use stoa_controller::events::EventSink;
 
     use async_trait::async_trait;
     use k8s_openapi::api::{
@@ -184,14 +184,12 @@ mod tests {
         rbac::v1::RoleBinding,
     };
     use serde_json::json;
+    use stoa_controller::conditions::set_condition;
+    use stoa_kinds::cluster::{Cluster, NamespaceInfo};
     use stoa_types::{Organization, common::condition, reason};
 
     use super::*;
-    use crate::{
-        cluster::{Cluster, NamespaceInfo},
-        controllers::runs::tests::World,
-        kinds::check::set_condition,
-    };
+    use crate::testing::TestServer;
 
     /// A cluster that refuses the Secrets of some namespaces, and does not answer about those of others.
     #[derive(Debug)]
@@ -240,14 +238,17 @@ mod tests {
         async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {
             self.rest.write_secret(secret).await
         }
+    }
 
+    #[async_trait]
+    impl EventSink for Secretive {
         async fn record(&self, event: Event) -> Result<(), ApiError> {
             self.rest.record(event).await
         }
     }
 
     /// Says that the Backend is ready.
-    pub(super) async fn with_backend(world: &World) {
+    pub(super) async fn with_backend(world: &TestServer) {
         let ready = |backend: &mut Backend| {
             let conditions = &mut backend.status.get_or_insert_default().conditions;
             set_condition(conditions, reason::READY, true, reason::AVAILABLE, "", None);
@@ -258,20 +259,20 @@ mod tests {
     }
 
     /// A workspace with a cluster whose kubeconfig is in this namespace.
-    async fn with_workspace(world: &World, name: &str, namespace: &str) {
+    async fn with_workspace(world: &TestServer, name: &str, namespace: &str) {
         let kubeconfig = json!({"namespace": namespace, "name": "edge", "key": "kubeconfig"});
         let clusters = json!([{"name": "edge", "kubeconfigSecretRef": kubeconfig}]);
         let spec = json!({"backend": {"name": "default"}, "kubernetes": {"clusters": clusters}});
         world.create("Workspace", name, spec).await;
     }
 
-    pub(super) async fn told(world: &World, workspace: &str) -> String {
+    pub(super) async fn told(world: &TestServer, workspace: &str) -> String {
         let status = world.registry.api::<Workspace>().get("", workspace).await.unwrap().status.unwrap_or_default();
         let ready = condition(&status.conditions, reason::READY).unwrap();
         format!("{} {}: {}", ready.status, ready.reason, ready.message)
     }
 
-    pub(super) async fn until(world: &World, workspace: &str, expected: &str) {
+    pub(super) async fn until(world: &TestServer, workspace: &str, expected: &str) {
         let is_told = async {
             while told(world, workspace).await != expected {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -284,7 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn secrets_that_cannot_be_read_are_told_and_keep_no_other_workspace_waiting() {
-        let mut world = World::with_secrets().await;
+        let mut world = TestServer::with_secrets().await;
         with_backend(&world).await;
         let rest = world.services.cluster.clone();
         let cluster = Arc::new(Secretive { rest, answers: Mutex::new(true) });
@@ -349,7 +350,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn workspace_is_ready_once_the_secrets_that_it_names_are_there() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         with_backend(&world).await;
         with_workspace(&world, "edge", "shop").await;
         let workspaces = world.registry.api::<Workspace>();

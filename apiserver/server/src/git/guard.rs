@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use stoa_kinds::cluster::Cluster;
 use stoa_machinery::{
     ApiError, Object,
     admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},
@@ -17,7 +18,6 @@ use stoa_machinery::{
 use stoa_storage::git::{GitRecord, InvalidFile};
 
 use super::{layout::USER, place::Place, report::REFUSED};
-use crate::cluster::Cluster;
 
 /// The plugin.
 #[derive(Clone, Debug)]

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use serde_json::Value;
+use stoa_controller::events::Recorder;
+use stoa_kinds::{destroyed, validation};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
@@ -22,7 +24,6 @@ use super::{
     place::{Authored, Identity, Place, VERSION},
     report::{REFUSED, Reports},
 };
-use crate::{destroyed, events::Recorder, kinds::check};
 
 /// How long others may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -209,7 +210,7 @@ impl Ingest for ControlIngest {
         let file = Said { configuration, previous };
         let mut context = self.context(commit);
         if is_first {
-            check::note_restored(&mut context);
+            validation::note_restored(&mut context);
         }
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -7,6 +7,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 use serde_json::{Value, value::RawValue};
+use stoa_kinds::destroyed::{self, Destroyed};
 use stoa_machinery::log::{Change, Key, Record};
 use stoa_storage::git::{Document, Layout, LayoutError, Location};
 use stoa_types::{config, platform};
@@ -16,7 +17,6 @@ use super::{
     file::said,
     place::{Authored, Identity, Place},
 };
-use crate::destroyed::{self, Destroyed};
 
 /// The user as whom pushed files are written, and whom an administrator grants what pushes may do.
 pub(super) const USER: &str = "stoa:git:control";

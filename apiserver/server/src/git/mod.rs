@@ -21,6 +21,8 @@ mod tests;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use stoa_controller::{events::Recorder, leader::Term};
+use stoa_kinds::cluster::Cluster;
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
 use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStatus, RemoteOptions};
 use tokio::{sync::watch, task::JoinSet};
@@ -28,7 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::file::{Complaint, complaints, explain};
 pub(crate) use self::status::Metrics;
-use crate::{cluster::Cluster, events::Recorder, leader::Term};
 
 /// The control repository in its folder.
 const REPOSITORY: &str = "control.git";

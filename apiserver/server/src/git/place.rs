@@ -10,7 +10,7 @@
 //! platform/notificationsinks/<name>.yaml
 //! ```
 //!
-//! Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`crate::destroyed`].
+//! Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`stoa_kinds::destroyed`].
 
 use serde_json::Value;
 use stoa_machinery::{ResourceDefinition, log::Key};

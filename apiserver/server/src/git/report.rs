@@ -8,6 +8,10 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use stoa_controller::{
+    conditions::set_condition,
+    events::{Involved, Kind, Recorder},
+};
 use stoa_machinery::{
     ApiError, Object, RequestContext,
     log::Fence,
@@ -18,10 +22,6 @@ use stoa_types::{Condition, reason};
 use super::{
     ingest::{find, place_of},
     place::{Authored, Identity, Place},
-};
-use crate::{
-    events::{Involved, Kind, Recorder},
-    kinds::check::set_condition,
 };
 
 /// How long what is told about one file may be, in characters.

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use prometheus::{IntCounter, IntGauge, Registry};
+use stoa_controller::{
+    conditions::set_condition,
+    events::{Kind, Recorder},
+};
 use stoa_machinery::{ApiError, registry::Api};
 use stoa_storage::git::GitStatus;
 use stoa_types::{Organization, reason};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-use crate::{
-    events::{Kind, Recorder},
-    kinds::check::set_condition,
-};
 
 /// How often it is looked whether something has to be told, where the patience is not shorter. While something is wrong,
 /// each look reads all organizations from memory and writes what has changed: some may be new.

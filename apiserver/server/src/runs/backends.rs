@@ -10,6 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_kinds::{
+    backend::{ACCESS_KEY, SECRET_KEY},
+    cluster::Cluster,
+    lookup::Lookup,
+};
 use stoa_machinery::ApiError;
 use stoa_storage::documents::{
     DocumentError, DocumentStore, LocalDocuments, Refusal, S3Documents,
@@ -23,17 +28,14 @@ use stoa_types::{
 use tokio::time::Instant;
 
 use super::{
-    Halt, documents,
+    StepError, documents,
     garbage::{Guarded, Holds},
 };
-use crate::{cluster::Cluster, kinds::lookup::Lookup};
 
 /// For how long a key that was read is used without looking whether it was exchanged.
 const KEY_AGE: Duration = Duration::from_secs(10);
 
-/// The keys of the Secret that a Backend names.
-pub(crate) const ACCESS_KEY: &str = "accessKey";
-pub(crate) const SECRET_KEY: &str = "secretKey";
+/// The optional third key of the Secret that a Backend names.
 const SESSION_TOKEN: &str = "sessionToken";
 
 /// Opens the stores that Backends stand for, each once.
@@ -49,11 +51,11 @@ pub(crate) struct Backends {
 }
 
 /// The stores that are open.
-type Open = HashMap<(Place, Use), Arc<dyn DocumentStore>>;
+type Open = HashMap<(StoreAddress, Use), Arc<dyn DocumentStore>>;
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum StoreAddress {
     Directory(PathBuf),
     /// With the namespace and name of the Secret that opens it.
     Bucket(S3Location, String, String),
@@ -99,9 +101,9 @@ impl Backends {
     /// # Errors
     ///
     /// Failed when there is no such Backend; Retry when it cannot be opened.
-    pub(crate) async fn store(&self, name: &str) -> Result<Arc<dyn DocumentStore>, Halt> {
+    pub(crate) async fn store(&self, name: &str) -> Result<Arc<dyn DocumentStore>, StepError> {
         let Some(backend) = self.lookup.api::<Backend>()?.get_opt("", name).await? else {
-            return Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("backend {name:?} does not exist")));
+            return Err(StepError::failed(reason::REFERENCE_NOT_FOUND, format!("backend {name:?} does not exist")));
         };
         self.open(name, &backend, Use::Documents)
             .await
@@ -129,7 +131,7 @@ impl Backends {
         }
         // Nobody else waits meanwhile: what the directory is mounted from may not answer.
         let store: Arc<dyn DocumentStore> = match &place {
-            Place::Directory(path) => {
+            StoreAddress::Directory(path) => {
                 let path = path.clone();
                 let opened = tokio::task::spawn_blocking(move || LocalDocuments::open(path)).await;
                 let opened = opened.map_err(|error| {
@@ -138,7 +140,7 @@ impl Backends {
                 })?;
                 Arc::new(opened?)
             }
-            Place::Bucket(location, namespace, name) => {
+            StoreAddress::Bucket(location, namespace, name) => {
                 let keys = SecretKeys {
                     cluster: self.cluster.clone(),
                     namespace: namespace.clone(),
@@ -158,18 +160,18 @@ impl Backends {
         Ok(self.open.lock().entry((place, r#use)).or_insert(store).clone())
     }
 
-    fn place(&self, name: &str, backend: &Backend) -> Result<Place, DocumentError> {
+    fn place(&self, name: &str, backend: &Backend) -> Result<StoreAddress, DocumentError> {
         let spec = &backend.spec;
         if spec.kind == BackendType::Local {
             let directory = spec.local.as_ref().map_or("", |local| local.directory.as_str());
-            return Ok(Place::Directory(self.root.join(if directory.is_empty() { name } else { directory })));
+            return Ok(StoreAddress::Directory(self.root.join(if directory.is_empty() { name } else { directory })));
         }
         let refused = |refusal, what: &str| DocumentError::Refused { refusal, source: what.into() };
         let bucket = spec.s3.as_ref().ok_or_else(|| refused(Refusal::Request, "spec.s3 is not set"))?;
         let Some(SecretReference { namespace: Some(namespace), name }) = &bucket.credentials_secret_ref else {
             return Err(refused(Refusal::Credentials, "spec.s3.credentialsSecretRef is not set"));
         };
-        Ok(Place::Bucket(location(spec.kind, bucket), namespace.clone(), name.clone()))
+        Ok(StoreAddress::Bucket(location(spec.kind, bucket), namespace.clone(), name.clone()))
     }
 }
 

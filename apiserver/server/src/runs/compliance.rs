@@ -9,6 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::conditions::set_condition_to;
 use stoa_proto::LookAtComplianceRequest;
 use stoa_types::{
     Stack, Workspace,
@@ -17,8 +18,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{Halt, Services, runner, target};
-use crate::kinds::check;
+use super::{Services, StepError, runner, target};
 
 /// Where it is read, if anywhere.
 pub(crate) fn of(workspace: &Workspace) -> Option<&Compliance> {
@@ -36,7 +36,7 @@ pub(crate) async fn look(
     organization: &str,
     workspace: &Workspace,
     commits: Vec<String>,
-) -> Result<HashMap<String, DeploymentCompliance>, Halt> {
+) -> Result<HashMap<String, DeploymentCompliance>, StepError> {
     let mut kubeconfigs = HashMap::new();
     for reconciler in of(workspace).into_iter().flat_map(|compliance| &compliance.reconcilers) {
         let Some(reference) = &reconciler.kubeconfig_secret_ref else { continue };
@@ -148,7 +148,7 @@ pub(crate) fn set_condition(stack: &mut Stack) {
         .map(|(workspace, found)| format!("workspace {workspace}: {}", reasons(found)))
         .collect();
     let message = if said.is_empty() { "clusters have what was committed".to_owned() } else { said.join("; ") };
-    check::set_condition_to(&mut status.conditions, reason::COMPLIANT, is, why, message, generation);
+    set_condition_to(&mut status.conditions, reason::COMPLIANT, is, why, message, generation);
 }
 
 #[cfg(test)]

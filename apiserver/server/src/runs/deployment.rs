@@ -1,6 +1,7 @@
 //! How the deployment of a stack to a workspace fares, in the stack's status.
 
 use kube::ResourceExt as _;
+use stoa_kinds::{deployed::is_changing, lookup::Lookup, readiness, run_status::status, text::cut};
 use stoa_machinery::{ApiError, registry::is_undecodable};
 use stoa_types::{
     Run, Stack,
@@ -10,22 +11,10 @@ use stoa_types::{
     reason,
 };
 
-use super::{Halt, compliance, execution::Execution, readiness, state::State, status, target::Target};
-use crate::{kinds::lookup::Lookup, text::cut};
+use super::{StepError, compliance, execution::Execution, state::State, target::Target};
 
 /// The most characters of the message about a run that has ended.
 const MESSAGE: usize = 512;
-
-/// Whether a run is changing a deployment or is about to, so that more may be live than its status says. Nothing is changed
-/// while somebody is waited for, which may take weeks.
-pub(crate) fn is_changing(deployment: &Deployment) -> bool {
-    deployment.phase.is_some_and(|phase| !phase.is_terminal() && !waits(phase))
-}
-
-/// Whether a run that is so far waits for somebody.
-pub(super) fn waits(phase: RunPhase) -> bool {
-    matches!(phase, RunPhase::AwaitingApproval | RunPhase::AwaitingMerge)
-}
 
 /// Whether the stack's status says that the run, which is under way, is what changes its deployment.
 pub(super) fn is_noted(stack: &Stack, run: &Run) -> bool {
@@ -46,7 +35,7 @@ fn is_of(deployment: &Deployment, run: &Run) -> bool {
 
 /// The same of a run whose object is gone: what the stack's status says of its name is of another run once one of that name
 /// has begun.
-pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, Halt> {
+pub(super) async fn is_noted_still(lookup: &Lookup, stack: &Stack, run: &Run) -> Result<bool, StepError> {
     if !is_noted(stack, run) {
         return Ok(false);
     }
@@ -68,7 +57,7 @@ pub(super) async fn note(
     stack: &Stack,
     phase: RunPhase,
     ended: Option<(&str, &str)>,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     if !execution.run.spec.operation.is_mutating() {
         return Ok(());
     }
@@ -80,7 +69,7 @@ pub(super) async fn note(
     {
         Ok(state) => Some(state),
         // What cannot be read says nothing about what is there. The run fails for it, and this is how it ends.
-        Err(Halt::Failed { .. }) => None,
+        Err(StepError::Failed { .. }) => None,
         Err(halt) => return Err(halt),
     };
     let stacks = execution.services.lookup.api::<Stack>()?;
@@ -167,7 +156,7 @@ fn ended_run(run: &Run, phase: RunPhase, (reason, message): (&str, &str)) -> End
 
 /// Has the stack's status tell of the run's deployment what it told before the run began, which was refused then. Returns false,
 /// and changes nothing, where nobody knows what that was.
-pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<bool, Halt> {
+pub(super) async fn take_back(execution: &Execution, stack: &Stack) -> Result<bool, StepError> {
     let (run, lookup) = (&execution.run, &execution.services.lookup);
     let Some(noted) = noted(stack, run) else { return Ok(true) };
     let (namespace, uid) = (stack.namespace().unwrap_or_default(), stack.uid());
@@ -212,7 +201,7 @@ fn is_bare(deployment: &Deployment) -> bool {
 
 /// How the run before `run` fares by now. What had not ended waits for a merge, and may have gone without telling the stack, as
 /// where somebody took its finalizer away: that is no success.
-async fn phase_of(lookup: &Lookup, namespace: &str, before: &EarlierRun, run: &Run) -> Result<RunPhase, Halt> {
+async fn phase_of(lookup: &Lookup, namespace: &str, before: &EarlierRun, run: &Run) -> Result<RunPhase, StepError> {
     if before.phase.is_terminal() {
         return Ok(before.phase);
     }
@@ -240,7 +229,7 @@ pub(super) async fn note_drift(
     release: i64,
     drifted: bool,
     message: &str,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let (workspace, uid) = (target.workspace.name_any(), target.stack.uid());
     let update = |stack: &mut Stack| {
         let of_workspace = |d: &&mut Deployment| d.workspace == workspace && d.release == Some(release);
@@ -256,7 +245,7 @@ pub(super) async fn note_drift(
     written(stacks.update_status_with(&target.namespace(), &target.stack.name_any(), update).await)
 }
 
-fn written(status: Result<Stack, ApiError>) -> Result<(), Halt> {
+fn written(status: Result<Stack, ApiError>) -> Result<(), StepError> {
     match status {
         Ok(_) => Ok(()),
         // The stack may go while its last run ends.

@@ -15,7 +15,7 @@ use stoa_engine::{
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::reason;
 
-use super::{Halt, target::Target};
+use super::{StepError, target::Target};
 use crate::{blocking::run_blocking, sealing::Sealing};
 
 /// Of how many documents it is asked at once how many bytes they have.
@@ -30,7 +30,7 @@ const MEND: &str = "The backend is left as it is: put the document back from a c
 /// # Errors
 ///
 /// Failed when it is not there or is damaged, with what to do about that; Retry when the Backend cannot be read.
-pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<Bytes, Halt> {
+pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<Bytes, StepError> {
     found(store.get(scope, &parsed(digest)?).await, scope, digest)
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn get(store: &dyn DocumentStore, scope: &str, digest: &str) ->
 /// # Errors
 ///
 /// As [`get`].
-pub(crate) async fn size(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<u64, Halt> {
+pub(crate) async fn size(store: &dyn DocumentStore, scope: &str, digest: &str) -> Result<u64, StepError> {
     found(store.size(scope, &parsed(digest)?).await, scope, digest)
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn size(store: &dyn DocumentStore, scope: &str, digest: &str) -
 /// # Errors
 ///
 /// As [`get`], of any of them.
-pub(crate) async fn sizes(store: &Arc<dyn DocumentStore>, scope: &str, digests: Vec<String>) -> Result<u64, Halt> {
+pub(crate) async fn sizes(store: &Arc<dyn DocumentStore>, scope: &str, digests: Vec<String>) -> Result<u64, StepError> {
     let asked = digests.into_iter().map(|digest| {
         let (store, scope) = (Arc::clone(store), scope.to_owned());
         async move { size(&*store, &scope, &digest).await }
@@ -62,11 +62,11 @@ pub(crate) async fn sizes(store: &Arc<dyn DocumentStore>, scope: &str, digests: 
     Ok(all)
 }
 
-fn parsed(digest: &str) -> Result<Digest, Halt> {
+fn parsed(digest: &str) -> Result<Digest, StepError> {
     digest.parse::<Digest>().map_err(|error| lost(error.to_string()))
 }
 
-fn found<T>(found: Result<Option<T>, DocumentError>, scope: &str, digest: &str) -> Result<T, Halt> {
+fn found<T>(found: Result<Option<T>, DocumentError>, scope: &str, digest: &str) -> Result<T, StepError> {
     match found {
         Ok(Some(found)) => Ok(found),
         Ok(None) => Err(lost(format!("document {digest} is not in the backend, in {scope}"))),
@@ -75,36 +75,36 @@ fn found<T>(found: Result<Option<T>, DocumentError>, scope: &str, digest: &str) 
     }
 }
 
-fn lost(what: String) -> Halt {
-    Halt::failed(reason::UNREADABLE_DOCUMENT, format!("{what}. {MEND}"))
+fn lost(what: String) -> StepError {
+    StepError::failed(reason::UNREADABLE_DOCUMENT, format!("{what}. {MEND}"))
 }
 
 /// What a failure of a Backend means for a run. It waits for what may pass, or somebody mends meanwhile, such as
 /// credentials; and fails where there is no room, so that it holds up nobody who would make some.
-pub(crate) fn halt(error: &DocumentError, what: &str) -> Halt {
+pub(crate) fn halt(error: &DocumentError, what: &str) -> StepError {
     let message = format!("{what}: {}", error.in_full());
     match error {
-        DocumentError::Unavailable(_) | DocumentError::Refused { .. } => Halt::Retry(message),
-        DocumentError::Full(_) => Halt::failed(reason::BACKEND_FULL, message),
+        DocumentError::Unavailable(_) | DocumentError::Refused { .. } => StepError::Retry(message),
+        DocumentError::Full(_) => StepError::failed(reason::BACKEND_FULL, message),
         DocumentError::Scope(_)
         | DocumentError::Corrupt { .. }
         | DocumentError::Conflict { .. }
-        | DocumentError::TooLarge { .. } => Halt::failed(reason::BACKEND_UNAVAILABLE, message),
+        | DocumentError::TooLarge { .. } => StepError::failed(reason::BACKEND_UNAVAILABLE, message),
     }
 }
 
 /// Keeps a document; the text of its digest.
-pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
+pub(crate) async fn put(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, StepError> {
     kept(store.put(scope, bytes).await)
 }
 
 /// The same for what a run owes: what tells what it has done, and what it takes to destroy. A Backend that is full for others has
 /// some room for that.
-pub(crate) async fn put_owed(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, Halt> {
+pub(crate) async fn put_owed(store: &dyn DocumentStore, scope: &str, bytes: Bytes) -> Result<String, StepError> {
     kept(store.put_owed(scope, bytes).await)
 }
 
-fn kept(digest: Result<Digest, DocumentError>) -> Result<String, Halt> {
+fn kept(digest: Result<Digest, DocumentError>) -> Result<String, StepError> {
     digest.map(|d| d.to_string()).map_err(|error| halt(&error, "the backend cannot be written"))
 }
 
@@ -113,12 +113,12 @@ fn kept(digest: Result<Digest, DocumentError>) -> Result<String, Halt> {
 /// # Errors
 ///
 /// As [`get`], and Failed when what is sealed does not open.
-pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, Halt> {
+pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, StepError> {
     let kept = get(&*target.documents, &target.scope(), digest).await?;
     let (sealing, scope) = (sealing.clone(), target.scope());
     run_blocking(kept.len(), move || opened(&sealing, &scope, kept)).await.map_err(|why| {
         let message = format!("the Spec {digest} cannot be read: {why}. Nothing was changed");
-        Halt::failed(reason::UNREADABLE_SPEC, message)
+        StepError::failed(reason::UNREADABLE_SPEC, message)
     })
 }
 
@@ -127,10 +127,10 @@ pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -
 /// # Errors
 ///
 /// As [`put`], and Failed when it is no Spec, or a larger one than there may be.
-pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, Halt> {
+pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, StepError> {
     let (sealing, scope, clear) = (sealing.clone(), target.scope(), spec.clone());
     let kept = run_blocking(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
-    let kept = kept.map_err(|why| Halt::failed(reason::GENERATE_FAILED, why))?;
+    let kept = kept.map_err(|why| StepError::failed(reason::GENERATE_FAILED, why))?;
     put(&*target.documents, &target.scope(), kept).await
 }
 

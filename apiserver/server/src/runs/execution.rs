@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_engine::ResourceId;
 use stoa_failpoint::reached;
+use stoa_kinds::{deployed, plan_summary, run_status::status, text::cut};
 use stoa_machinery::registry::is_undecodable;
 use stoa_types::{
     Condition, Run, Stack,
@@ -15,15 +17,14 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Halt, Services,
-    breaks::Breaks,
+    Services, StepError,
+    circuit_breaker::CircuitBreaker,
     deployment, garbage,
-    journal::{self, Journal},
+    run_log::{self, RunLog},
     runner::{self, Runner},
-    state, status,
+    state,
     target::Target,
 };
-use crate::{events::Kind, kinds::check::set_condition, plan_summary, text::cut};
 
 /// How long a run that ends waits for the Backend to take its log.
 const KEEP: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ const COMPLAINT: usize = 1024;
 pub(crate) struct Execution {
     pub(crate) services: Services,
     pub(crate) run: Run,
-    pub(crate) journal: Journal,
+    pub(crate) journal: RunLog,
     /// Fires when somebody cancels the run or its time is up.
     pub(crate) cancel: CancellationToken,
     /// Fires when its time is up.
@@ -46,7 +47,7 @@ pub(crate) struct Execution {
     /// Which function-runner answered last, for the next change of the status.
     pub(crate) runner: Option<String>,
     /// Its calls in whose middle function-runners went away.
-    pub(crate) breaks: Breaks,
+    pub(crate) breaks: CircuitBreaker,
     /// The resources that it called for without hearing what became of that, once it is about to end.
     pub(crate) unheard_of: Vec<ResourceId>,
 }
@@ -82,7 +83,7 @@ impl Execution {
     /// # Errors
     ///
     /// Retry when that is not known for now.
-    pub(super) async fn owed_release(&self) -> Result<Option<i64>, Halt> {
+    pub(super) async fn owed_release(&self) -> Result<Option<i64>, StepError> {
         let now = status(&self.run);
         let Some(stack_uid) = now.stack_uid.filter(|_| now.phase >= RunPhase::Applying && now.release.is_none()) else {
             return Ok(None);
@@ -102,7 +103,7 @@ impl Execution {
     }
 
     /// The run's stack; none where it is gone or cannot be decoded: nothing can be noted there.
-    async fn stack(&self) -> Result<Option<Stack>, Halt> {
+    async fn stack(&self) -> Result<Option<Stack>, StepError> {
         let namespace = self.run.namespace().unwrap_or_default();
         match self.services.lookup.api::<Stack>()?.get_opt(&namespace, &self.run.spec.stack).await {
             // Another of its name is none of the run's.
@@ -116,8 +117,8 @@ impl Execution {
     }
 
     /// Waits for a call that changes nothing, until the run is cancelled.
-    pub(super) async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, Halt> {
-        self.cancel.run_until_cancelled(call).await.ok_or(Halt::Canceled)
+    pub(super) async fn unless_canceled<T>(&self, call: impl Future<Output = T>) -> Result<T, StepError> {
+        self.cancel.run_until_cancelled(call).await.ok_or(StepError::Canceled)
     }
 
     /// The function-runners, for a call of the run: it has only so many to lose.
@@ -126,7 +127,7 @@ impl Execution {
     }
 
     /// What a call that failed means for the run. `otherwise` is the reason when the function-runner gives none.
-    pub(super) fn refused(&mut self, error: &tonic::Status, otherwise: &'static str) -> Halt {
+    pub(super) fn refused(&mut self, error: &tonic::Status, otherwise: &'static str) -> StepError {
         match runner::broken_calls(error) {
             0 => runner::halt(error, otherwise),
             calls => self.breaks.note(&status(&self.run), calls, error.message()),
@@ -135,7 +136,7 @@ impl Execution {
 
     /// Changes the run's status; what is kept in `self.run` is what was stored. Whoever has something to note does not wait
     /// for anything that is out of reach any more; while changes are made, one may be noted and another waited for.
-    pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), Halt> {
+    pub(crate) async fn update(&mut self, mut change: impl FnMut(&mut RunStatus) + Send) -> Result<(), StepError> {
         self.change(|run| {
             let status = run.status.get_or_insert_default();
             if status.phase < RunPhase::Applying {
@@ -148,7 +149,7 @@ impl Execution {
 
     /// The same with a look at the run that is changed, of which only the status is stored. A run that has ended stays as it
     /// is: a server that was suspended may come back after another one has ended it.
-    async fn change(&mut self, mut change: impl FnMut(&mut Run) + Send) -> Result<(), Halt> {
+    async fn change(&mut self, mut change: impl FnMut(&mut Run) + Send) -> Result<(), StepError> {
         let (namespace, name, uid) = (self.run.namespace().unwrap_or_default(), self.run.name_any(), self.run.uid());
         let runs = self.services.lookup.api::<Run>()?;
         let runner = &self.runner;
@@ -166,17 +167,17 @@ impl Execution {
             .await?;
         // Whoever ends the run then has to know that its object is gone.
         if stored.uid() != uid {
-            return Err(Halt::Abandoned("the run was replaced by another of its name".to_owned()));
+            return Err(StepError::Abandoned("the run was replaced by another of its name".to_owned()));
         }
         self.run = stored;
         if had_ended {
-            return Err(Halt::Abandoned("the run has ended already".to_owned()));
+            return Err(StepError::Abandoned("the run has ended already".to_owned()));
         }
         Ok(())
     }
 
     /// What became of the run meanwhile.
-    async fn now(&mut self) -> Result<Now, Halt> {
+    async fn now(&mut self) -> Result<Now, StepError> {
         let (namespace, name) = (self.run.namespace().unwrap_or_default(), self.run.name_any());
         let found = self.services.lookup.api::<Run>()?.get_opt(&namespace, &name).await?;
         Ok(match found.filter(|now| now.uid() == self.run.uid()) {
@@ -211,7 +212,7 @@ impl Execution {
     }
 
     /// Tells that nothing is out of reach any more, and nothing waited for that is not healthy, where the run says so.
-    pub(super) async fn goes_on(&mut self) -> Result<(), Halt> {
+    pub(super) async fn goes_on(&mut self) -> Result<(), StepError> {
         let says_so =
             |it: &Condition| is_trouble(it) || (it.type_ == reason::WAITING && it.reason == reason::VERIFYING);
         if !status(&self.run).conditions.iter().any(says_so) {
@@ -221,7 +222,7 @@ impl Execution {
     }
 
     /// Tells what the function-runner waits for that works for the run.
-    pub(super) async fn tell_awaited(&mut self, awaited: &[String]) -> Result<(), Halt> {
+    pub(super) async fn tell_awaited(&mut self, awaited: &[String]) -> Result<(), StepError> {
         if awaited.is_empty() {
             return self.goes_on().await;
         }
@@ -251,7 +252,7 @@ impl Execution {
     }
 
     /// The same in the status alone, with a reason.
-    pub(super) async fn say_waiting(&mut self, why: &'static str, message: &str) -> Result<(), Halt> {
+    pub(super) async fn say_waiting(&mut self, why: &'static str, message: &str) -> Result<(), StepError> {
         let generation = self.run.metadata.generation;
         self.change(|run| {
             let conditions = &mut run.status.get_or_insert_default().conditions;
@@ -261,7 +262,7 @@ impl Execution {
     }
 
     /// Moves the run to a phase that it has not reached yet.
-    pub(crate) async fn enter(&mut self, phase: RunPhase) -> Result<(), Halt> {
+    pub(crate) async fn enter(&mut self, phase: RunPhase) -> Result<(), StepError> {
         if status(&self.run).phase >= phase {
             return Ok(());
         }
@@ -274,7 +275,7 @@ impl Execution {
         Ok(())
     }
 
-    pub(super) async fn begin(&mut self, target: &Target) -> Result<(), Halt> {
+    pub(super) async fn begin(&mut self, target: &Target) -> Result<(), StepError> {
         if status(&self.run).start_time.is_none() {
             let (uid, backend) = (target.stack.uid().unwrap_or_default(), &target.workspace.spec.backend.name);
             garbage::note_scope(&*self.services.log, &target.namespace(), &uid, backend).await?;
@@ -291,7 +292,7 @@ impl Execution {
             })
             .await?;
             if status(&self.run).start_time.is_none() {
-                return Err(Halt::Canceled);
+                return Err(StepError::Canceled);
             }
             let requester = status(&self.run).requester.username;
             let what = format!(
@@ -307,13 +308,13 @@ impl Execution {
         // An earlier attempt may have ended before it was noted. While somebody is waited for, another run may have the turn.
         let now = status(&self.run);
         let is_its = now.stack_uid == target.stack.uid();
-        if is_its && !deployment::waits(now.phase) && !deployment::is_noted(&target.stack, &self.run) {
+        if is_its && !deployed::waits(now.phase) && !deployment::is_noted(&target.stack, &self.run) {
             deployment::note(self, &target.stack, now.phase, None).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn finish_timed_out(&mut self, complaint: &str) -> Result<(), Halt> {
+    pub(super) async fn finish_timed_out(&mut self, complaint: &str) -> Result<(), StepError> {
         let mut message = format!("the run took longer than {}", self.run.spec.timeout);
         if !complaint.is_empty() {
             message.push_str(&format!("; it was waiting: {complaint}"));
@@ -321,7 +322,7 @@ impl Execution {
         self.finish(RunPhase::Failed, reason::TIMED_OUT, &message).await
     }
 
-    pub(super) async fn finish_canceled(&mut self) -> Result<(), Halt> {
+    pub(super) async fn finish_canceled(&mut self) -> Result<(), StepError> {
         let superseded_by = self.run.annotations().get(labels::SUPERSEDED_BY).cloned();
         match superseded_by.filter(|_| status(&self.run).start_time.is_none()) {
             Some(by) => {
@@ -341,16 +342,16 @@ impl Execution {
 
     /// Ends the run. That it has ended is written last, so that whoever sees it sees the rest too,
     /// and a crash before leaves a run that is taken up again. One that has ended stays as it is, and so does its stack.
-    pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), Halt> {
+    pub(crate) async fn finish(&mut self, phase: RunPhase, reason: &str, message: &str) -> Result<(), StepError> {
         self.end(End { phase, reason, message, is_refused: false }).await
     }
 
     /// Ends a run that is refused for what it asks for. The deployment is told as it was before.
-    pub(super) async fn refuse(&mut self, reason: &str, message: &str) -> Result<(), Halt> {
+    pub(super) async fn refuse(&mut self, reason: &str, message: &str) -> Result<(), StepError> {
         self.end(End { phase: RunPhase::Failed, reason, message, is_refused: true }).await
     }
 
-    async fn end(&mut self, end: End<'_>) -> Result<(), Halt> {
+    async fn end(&mut self, end: End<'_>) -> Result<(), StepError> {
         let message = with_plan(end.message, &self.run);
         let message = with_unheard_of(&message, &self.unheard_of);
         let end = End { message: &message, ..end };
@@ -401,7 +402,7 @@ impl Execution {
     /// Ends a run whose object is gone, as where somebody took its finalizer away: only what its stack says of it is left.
     /// That stays where it does not say that the run is under way, since another server may have ended it before it went, or
     /// another of its name may be what is under way.
-    async fn end_gone(&mut self, end: End<'_>) -> Result<(), Halt> {
+    async fn end_gone(&mut self, end: End<'_>) -> Result<(), StepError> {
         if let Some(stack) = self.stack_to_tell(end.reason).await?
             && deployment::is_noted_still(&self.services.lookup, &stack, &self.run).await?
         {
@@ -413,7 +414,7 @@ impl Execution {
 
     /// The stack that is told of the run's end. A run that never began says nothing about the deployment, which may be
     /// another's work right now; nor does one whose place another one took.
-    async fn stack_to_tell(&self, reason: &str) -> Result<Option<Stack>, Halt> {
+    async fn stack_to_tell(&self, reason: &str) -> Result<Option<Stack>, StepError> {
         let has_begun = status(&self.run).start_time.is_some();
         let is_superseded = reason == stoa_types::reason::SUPERSEDED;
         if !has_begun || is_superseded || !self.run.spec.operation.is_mutating() {
@@ -424,7 +425,7 @@ impl Execution {
 
     /// Tells the stack how the run ends; or nothing of it, where it was refused before it may have changed anything, and it is
     /// known what the stack said before.
-    async fn tell_stack(&self, stack: &Stack, end: End<'_>) -> Result<(), Halt> {
+    async fn tell_stack(&self, stack: &Stack, end: End<'_>) -> Result<(), StepError> {
         let End { phase, reason, message, is_refused } = end;
         let may_have_changed = status(&self.run).phase >= RunPhase::Applying;
         if is_refused && !may_have_changed && deployment::take_back(self, stack).await? {
@@ -442,7 +443,7 @@ impl Execution {
 
     /// Removes the records of the journal, as far as the log lets them be removed.
     async fn remove_journal(&self) {
-        if let Err(error) = journal::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await {
+        if let Err(error) = run_log::remove(&*self.services.log, &self.run.uid().unwrap_or_default()).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, run = self.run.name_any(), "records of a journal that nobody needs any more stay");
         }
@@ -457,7 +458,7 @@ impl Execution {
         }
         let uid = self.run.uid().unwrap_or_default();
         let scope = target.scope();
-        let kept = journal::keep(&*self.services.log, &uid, &*target.documents, &scope);
+        let kept = run_log::keep(&*self.services.log, &uid, &*target.documents, &scope);
         match tokio::time::timeout(KEEP, kept).await {
             Ok(Ok(digest)) => Some(digest),
             Ok(Err(error)) => {

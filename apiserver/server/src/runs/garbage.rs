@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::removal::{AllStuck, Due};
-use super::{Halt, Services};
+use super::{Services, StepError};
 
 /// How often documents are looked at.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -174,12 +174,12 @@ fn scope_key(namespace: &str, uid: &str, backend: &str) -> Key {
 /// # Errors
 ///
 /// Retry when the log cannot be written.
-pub(super) async fn note_scope(log: &dyn Log, namespace: &str, uid: &str, backend: &str) -> Result<(), Halt> {
+pub(super) async fn note_scope(log: &dyn Log, namespace: &str, uid: &str, backend: &str) -> Result<(), StepError> {
     let there = Change::Put(Bytes::from_static(b"{}"));
     let write = Write::new(scope_key(namespace, uid, backend), Expect::Absent, there).by("system:stoa:runs");
     match log.append(write).await {
         Ok(_) | Err(LogError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(Halt::Retry(error.to_string())),
+        Err(error) => Err(StepError::Retry(error.to_string())),
     }
 }
 
@@ -231,7 +231,7 @@ impl Collector {
     /// # Errors
     ///
     /// When something cannot be read; then nothing more is removed.
-    pub(crate) async fn round(&mut self, end: &CancellationToken) -> Result<usize, Halt> {
+    pub(crate) async fn round(&mut self, end: &CancellationToken) -> Result<usize, StepError> {
         let places = self.places().await?;
         let referenced = self.references().await?;
         let mut known = HashMap::new();
@@ -276,14 +276,14 @@ impl Collector {
     }
 
     /// Removes those of some documents that nothing refers to now either; how many.
-    async fn remove(&self, due: Vec<Due>, end: &CancellationToken) -> Result<usize, Halt> {
+    async fn remove(&self, due: Vec<Due>, end: &CancellationToken) -> Result<usize, StepError> {
         let holds = self.services.backends.holds();
         let due = removal::put_stuck_last(due, &mut self.stuck.lock());
         removal::remove(due, holds, self.grace, || self.references(), end, &self.stuck).await
     }
 
     /// Where documents may be, and whether the stack that they were of is gone.
-    async fn places(&self) -> Result<HashMap<Place, bool>, Halt> {
+    async fn places(&self) -> Result<HashMap<Place, bool>, StepError> {
         let workspaces = self.services.lookup.api::<Workspace>()?.list(None, "").await?;
         let backends: HashMap<String, String> =
             workspaces.iter().map(|w| (w.name_any(), w.spec.backend.name.clone())).collect();
@@ -298,7 +298,7 @@ impl Collector {
         };
         let there = self.services.lookup.api::<Stack>()?.list_of(None, &ListOptions::default(), there).await?;
         let there: HashSet<String> = there.into_iter().collect();
-        let noted = self.services.log.scan(SCOPES, None).await.map_err(|error| Halt::Retry(error.to_string()))?;
+        let noted = self.services.log.scan(SCOPES, None).await.map_err(|error| StepError::Retry(error.to_string()))?;
         for entry in noted.entries {
             let parts: Vec<&str> = entry.key.as_str().trim_start_matches(SCOPES).split('/').collect();
             let [namespace, uid, backend] = parts[..] else { continue };
@@ -309,15 +309,15 @@ impl Collector {
         Ok(places)
     }
 
-    async fn forget(&self, place: &Place) -> Result<(), Halt> {
+    async fn forget(&self, place: &Place) -> Result<(), StepError> {
         let Place { namespace, uid, backend } = place;
         let write = Write::new(scope_key(namespace, uid, backend), Expect::Any, Change::Delete).by("system:stoa:runs");
-        self.services.log.append(write).await.map(drop).map_err(|error| Halt::Retry(error.to_string()))
+        self.services.log.append(write).await.map(drop).map_err(|error| StepError::Retry(error.to_string()))
     }
 
     /// All digests that anything has. They are looked for in the text, so that nothing has to be understood that may be of
     /// a later version.
-    async fn references(&self) -> Result<HashSet<Digest>, Halt> {
+    async fn references(&self) -> Result<HashSet<Digest>, StepError> {
         let mut found = HashSet::new();
         let lookup = &self.services.lookup;
         let options = ListOptions::default();
@@ -327,7 +327,7 @@ impl Collector {
             store.undecodable_values().iter().for_each(|value| digests_in(value, &mut found));
         }
         let records = self.services.log.scan("/stoa/state/", None).await;
-        let records = records.map_err(|error| Halt::Retry(error.to_string()))?;
+        let records = records.map_err(|error| StepError::Retry(error.to_string()))?;
         records.entries.iter().for_each(|entry| digests_in(&entry.value, &mut found));
         Ok(found)
     }

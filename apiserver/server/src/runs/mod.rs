@@ -1,16 +1,16 @@
 //! Runs: what happens between the creation of a Run and its end.
 //!
-//! Start at [`drive::drive`], which takes one run from whatever phase it is in to its end; it is
+//! Start at [`executor::run_to_completion`], which takes one run from whatever phase it is in to its end; it is
 //! called again after a crash and goes on from what is recorded. The pieces:
 //!
 //! - [`steps`]: what a run does, one step after the other;
 //! - [`execution`]: the run itself, its status, its beginning and its end;
-//! - [`breaks`]: what becomes of a run in whose calls function-runners go away;
+//! - [`circuit_breaker`]: what becomes of a run in whose calls function-runners go away;
 //! - [`state`]: what is recorded of each resource, in the log, under the run's lease;
 //! - [`documents`]: what is kept by digest in the Backend; [`backends`]: which store that is; [`garbage`]: what goes again;
-//! - [`resources`], [`deployment`], [`readiness`]: what people see of it, in Resources and in the stack's status;
+//! - [`resources`], [`deployment`]: the Resources and the status of the Stack;
 //! - [`compliance`]: whether clusters have what was committed for them;
-//! - [`journal`]: what `runs/log` shows;
+//! - [`run_log`]: what `runs/log` shows;
 //! - [`kusion`]: what Kusion has on record, for imports;
 //! - [`target`]: everything a run refers to, gathered and checked;
 //! - [`runner`]: the function-runner's client.
@@ -18,17 +18,16 @@
 //! Which runs are executed when is decided in `controllers::runs`.
 
 pub(crate) mod backends;
-pub(crate) mod breaks;
+pub(crate) mod circuit_breaker;
 pub(crate) mod compliance;
 pub(crate) mod deployment;
 pub(crate) mod documents;
-pub(crate) mod drive;
 pub(crate) mod execution;
+pub(crate) mod executor;
 pub(crate) mod garbage;
-pub(crate) mod journal;
 mod kusion;
-pub(crate) mod readiness;
 pub(crate) mod resources;
+pub(crate) mod run_log;
 pub(crate) mod runner;
 pub(crate) mod state;
 mod steps;
@@ -37,15 +36,13 @@ pub(crate) mod target;
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use stoa_controller::{events::Recorder, queue};
+use stoa_kinds::{cluster::Cluster, lookup::Lookup};
 use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
 use stoa_storage::Clock;
-use stoa_types::{
-    Run,
-    delivery::{Operation, RunPhase, RunStatus},
-    reason,
-};
+use stoa_types::reason;
 
-use crate::{cluster::Cluster, controllers, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
+use crate::sealing::Sealing;
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -76,7 +73,7 @@ pub(crate) struct Services {
     /// How long the lease of a run lasts without renewal.
     pub(crate) run_lease: Duration,
     /// What is counted of the queues of controllers.
-    pub(crate) queues: controllers::queue::Metrics,
+    pub(crate) queues: queue::Metrics,
 }
 
 impl Services {
@@ -93,7 +90,7 @@ pub(crate) fn time_of(clock: &dyn Clock) -> Timestamp {
 
 /// Why a run does not go on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Halt {
+pub(crate) enum StepError {
     /// It failed: a reason for machines and a message for people.
     Failed { reason: &'static str, message: String },
     /// What it asks for is a mistake, such as a plan that it may not carry out: a reason for machines and a message for people.
@@ -115,7 +112,7 @@ pub(crate) enum Halt {
     Abandoned(String),
 }
 
-impl Halt {
+impl StepError {
     pub(crate) fn failed(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Failed { reason, message: message.into() }
     }
@@ -125,7 +122,7 @@ impl Halt {
     }
 }
 
-impl From<ApiError> for Halt {
+impl From<ApiError> for StepError {
     fn from(error: ApiError) -> Self {
         match error.code() {
             404 => Self::Abandoned(error.message().to_owned()),
@@ -133,32 +130,4 @@ impl From<ApiError> for Halt {
             _ => Self::Retry(error.message().to_owned()),
         }
     }
-}
-
-/// Whether a run is put down until somebody decides about its plan.
-pub(crate) fn awaits_approval(run: &Run) -> bool {
-    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingApproval && status.approval.is_none())
-}
-
-/// When a run was created; to the second where an earlier version made it.
-pub(crate) fn queued_at(run: &Run) -> Option<Timestamp> {
-    let created = run.metadata.creation_timestamp.as_ref();
-    run.status.as_ref().and_then(|status| status.queued_time.as_ref()).map(|it| it.0).or(created.map(|it| it.0))
-}
-
-/// Whether a run is put down until somebody merges its pull request.
-pub(crate) fn awaits_merge(run: &Run) -> bool {
-    run.status.as_ref().is_some_and(|status| status.phase == RunPhase::AwaitingMerge)
-}
-
-/// Whether a run is to end before it is done. Deleting one cancels it first, but for what the server
-/// itself destroys: in a namespace that goes, everything is deleted again and again until it is gone.
-pub(crate) fn wants_end(run: &Run) -> bool {
-    let is_own_destroy = run.spec.operation == Operation::Destroy && target::is_internal(&status(run).requester);
-    run.spec.cancel || (run.metadata.deletion_timestamp.is_some() && !is_own_destroy)
-}
-
-/// The status of a run, which its strategy has set when it was created.
-pub(crate) fn status(run: &Run) -> RunStatus {
-    run.status.clone().unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use stoa_types::{
     delivery::{KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
 };
 
-use super::{Halt, execution::Execution, state::State, target::Target};
+use super::{StepError, execution::Execution, state::State, target::Target};
 
 /// How many Resources are written at a time.
 const AT_ONCE: usize = 32;
@@ -52,7 +52,7 @@ async fn otherwise_named(
     namespace: &str,
     (stack, workspace): (&str, &str),
     id: &str,
-) -> Result<Option<Resource>, Halt> {
+) -> Result<Option<Resource>, StepError> {
     let name = resource_name(stack, workspace, id);
     let apart = [stack, workspace].iter().any(|name| name.contains('.')).then(|| name_apart(stack, workspace, id));
     for name in short_name(&name).map(str::to_owned).into_iter().chain(apart) {
@@ -79,7 +79,7 @@ pub(super) async fn record(
     target: &Target,
     state: &State,
     made: Option<Made>,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     // Those that are under way together share one sync of the disk.
     let run = execution.run.uid().unwrap_or_default();
     let of_run =
@@ -104,7 +104,7 @@ async fn record_resource(
     target: &Target,
     entry: &Record,
     release: Option<i64>,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let result = entry.result.as_ref();
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let mut name = resource_name(&stack, &workspace, &entry.id.0);
@@ -208,7 +208,7 @@ pub(super) async fn tell_found(
     target: &Target,
     looked: &State,
     found: Vec<FoundResource>,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let resources = execution.services.lookup.api::<Resource>()?;
     let (namespace, stack, workspace) = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
     let mut unknown = Vec::new();

@@ -19,6 +19,7 @@ use stoa_engine::{
     document::{self, Document, DocumentError},
     record::{Intent, Record},
 };
+use stoa_kinds::state_records::{RESOURCES, entry_key, head_key, prefix};
 use stoa_machinery::{
     Key, Version,
     log::{Change, Entry, Expect, Fence, Log, LogError, Origin, Write},
@@ -26,14 +27,12 @@ use stoa_machinery::{
 use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
-use super::{Halt, documents, resources};
+use super::{StepError, documents, resources};
 use crate::blocking::run_blocking;
 
 /// The largest record in the log, in bytes: etcd takes little more than four times as much, and the log of all runs is
 /// read whole now and then.
 const LARGEST: usize = 256 << 10;
-/// Where in a deployment's records those of its resources are.
-const RESOURCES: &str = "resources/";
 
 /// What is recorded of the whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +84,7 @@ impl Records {
     /// # Errors
     ///
     /// Retry when the log cannot be read.
-    pub(crate) async fn read(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Self, Halt> {
+    pub(crate) async fn read(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Self, StepError> {
         let prefix = prefix(stack_uid, workspace);
         let entries = log.scan(&prefix, None).await.map_err(|e| halt(&e))?.entries;
         Ok(Self { prefix, entries })
@@ -101,7 +100,7 @@ impl Records {
         stack_uid: &str,
         workspace: &str,
         bytes: usize,
-    ) -> Result<Option<Self>, Halt> {
+    ) -> Result<Option<Self>, StepError> {
         let prefix = prefix(stack_uid, workspace);
         let found = log.scan_within(&prefix, bytes).await.map_err(|e| halt(&e))?;
         Ok(found.map(|found| Self { prefix, entries: found.entries }))
@@ -117,7 +116,7 @@ impl Records {
     /// # Errors
     ///
     /// As of [`State::load`].
-    pub(crate) fn decode(self, fence: Option<Fence>) -> Result<State, Halt> {
+    pub(crate) fn decode(self, fence: Option<Fence>) -> Result<State, StepError> {
         let mut state = State {
             fence,
             head: (Head::default(), None),
@@ -157,7 +156,7 @@ impl State {
         stack_uid: &str,
         workspace: &str,
         fence: Option<Fence>,
-    ) -> Result<Self, Halt> {
+    ) -> Result<Self, StepError> {
         Records::read(log, stack_uid, workspace).await?.decode(fence)
     }
 
@@ -166,7 +165,7 @@ impl State {
     /// # Errors
     ///
     /// Retry when the Backend cannot be read, Failed when a document is not there or cannot be understood.
-    pub(crate) async fn with_bodies(mut self, store: Arc<dyn DocumentStore>, scope: String) -> Result<Self, Halt> {
+    pub(crate) async fn with_bodies(mut self, store: Arc<dyn DocumentStore>, scope: String) -> Result<Self, StepError> {
         for (entry, _) in self.entries.values_mut() {
             let Some(digest) = &entry.document else { continue };
             let body = documents::get(&*store, &scope, digest).await?;
@@ -178,7 +177,7 @@ impl State {
     }
 
     /// The record as it is kept in the log, which takes small ones only.
-    async fn stored(&self, entry: &mut Record) -> Result<Bytes, Halt> {
+    async fn stored(&self, entry: &mut Record) -> Result<Bytes, StepError> {
         if entry.document.is_none() {
             let bytes = document::encode(entry);
             let (Some(resource), Some((store, scope))) = (&entry.resource, &self.bodies) else {
@@ -203,7 +202,7 @@ impl State {
     /// # Errors
     ///
     /// Failed when it cannot be understood.
-    pub(crate) fn set_body(&mut self, id: &ResourceId, body: &[u8]) -> Result<(), Halt> {
+    pub(crate) fn set_body(&mut self, id: &ResourceId, body: &[u8]) -> Result<(), StepError> {
         let Some((entry, _)) = self.entries.get_mut(id) else { return Ok(()) };
         let digest = entry.document.as_deref().unwrap_or_default();
         entry.resource = Some(document::decode(body).map_err(|e| unreadable(&id.0, digest, &e))?);
@@ -311,7 +310,7 @@ impl State {
     }
 
     /// Records the head.
-    pub(crate) async fn set_head(&mut self, log: &dyn Log, head: Head) -> Result<(), Halt> {
+    pub(crate) async fn set_head(&mut self, log: &dyn Log, head: Head) -> Result<(), StepError> {
         if self.head.1.is_some() && self.head.0 == head {
             return Ok(());
         }
@@ -322,7 +321,7 @@ impl State {
     }
 
     /// Records entries, all at once; each is durable when this returns.
-    pub(crate) async fn record(&mut self, log: &dyn Log, mut entries: Vec<Record>) -> Result<(), Halt> {
+    pub(crate) async fn record(&mut self, log: &dyn Log, mut entries: Vec<Record>) -> Result<(), StepError> {
         let stored: Vec<Bytes> = try_join_all(entries.iter_mut().map(|entry| self.stored(entry))).await?;
         let writes = entries.iter().zip(stored).map(|(entry, stored)| {
             let known = self.entries.get(&entry.id).map(|(_, version)| *version);
@@ -359,7 +358,7 @@ impl State {
     }
 
     /// Records how resources fare, as far as that was told.
-    pub(crate) async fn record_health(&mut self, log: &dyn Log) -> Result<(), Halt> {
+    pub(crate) async fn record_health(&mut self, log: &dyn Log) -> Result<(), StepError> {
         let entries = self.told.iter().filter_map(|id| self.entries.get(id)).map(|(entry, _)| entry.clone()).collect();
         self.record(log, entries).await
     }
@@ -375,7 +374,7 @@ impl State {
     }
 
     /// Drops what is kept only while a run lasts.
-    pub(crate) async fn forget_removed(&mut self, log: &dyn Log, run: &str) -> Result<(), Halt> {
+    pub(crate) async fn forget_removed(&mut self, log: &dyn Log, run: &str) -> Result<(), StepError> {
         let removed: Vec<(ResourceId, Version)> = self
             .entries
             .values()
@@ -438,29 +437,16 @@ impl State {
 }
 
 /// What it means for a run that a record cannot be understood. The record stays as it is.
-fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
+fn unreadable(of: &str, at: &str, error: &DocumentError) -> StepError {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!(
         "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {at}",
         error.advice()
     );
-    Halt::failed(reason::UNREADABLE_STATE, message)
+    StepError::failed(reason::UNREADABLE_STATE, message)
 }
 
-/// Where the records of a stack in a workspace are.
-fn prefix(stack_uid: &str, workspace: &str) -> String {
-    format!("/stoa/state/{stack_uid}/{workspace}/")
-}
-
-fn entry_key(prefix: &str, id: &str) -> Key {
-    Key::new(format!("{prefix}{RESOURCES}{id}"))
-}
-
-fn head_key(prefix: &str) -> Key {
-    Key::new(format!("{prefix}head"))
-}
-
-fn decode_head(key: &Key, bytes: &[u8]) -> Result<Head, Halt> {
+fn decode_head(key: &Key, bytes: &[u8]) -> Result<Head, StepError> {
     document::decode(bytes).map_err(|e| unreadable("the deployment", key.as_str(), &e))
 }
 
@@ -469,33 +455,10 @@ fn decode_head(key: &Key, bytes: &[u8]) -> Result<Head, Halt> {
 /// # Errors
 ///
 /// As of [`State::load`].
-pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Head, Halt> {
+pub(crate) async fn head(log: &dyn Log, stack_uid: &str, workspace: &str) -> Result<Head, StepError> {
     let key = head_key(&prefix(stack_uid, workspace));
     let entry = log.read(&key).await.map_err(|e| halt(&e))?;
     entry.map_or_else(|| Ok(Head::default()), |entry| decode_head(&key, &entry.value))
-}
-
-/// The position and the id of the first of some resources of which no call is open: nobody has to decide what became of one. What
-/// cannot be understood is not known to have none.
-///
-/// # Errors
-///
-/// When the log cannot be read.
-pub(crate) async fn first_settled<'a>(
-    log: &dyn Log,
-    stack_uid: &str,
-    workspace: &str,
-    ids: &'a [String],
-) -> Result<Option<(usize, &'a str)>, LogError> {
-    let prefix = prefix(stack_uid, workspace);
-    let keys: Vec<Key> = ids.iter().map(|id| entry_key(&prefix, id)).collect();
-    let entries = try_join_all(keys.iter().map(|key| log.read(key))).await?;
-    let is_settled = |entry: &Option<Entry>| {
-        let record = entry.as_ref().map(|entry| document::decode::<Record>(&entry.value));
-        record.is_none_or(|record| record.is_ok_and(|record| record.intent.is_none()))
-    };
-    let position = entries.iter().position(is_settled);
-    Ok(position.map(|position| (position, ids[position].as_str())))
 }
 
 /// The workspaces for which something is recorded of a stack that is there or may be, or that cannot be read.
@@ -523,15 +486,15 @@ pub(crate) async fn forget_stack(log: &dyn Log, stack_uid: &str) -> Result<(), L
 }
 
 /// What a failure of the log means for a run.
-pub(crate) fn halt(error: &LogError) -> Halt {
+pub(crate) fn halt(error: &LogError) -> StepError {
     match error {
-        LogError::Fenced { .. } | LogError::Conflict { .. } => Halt::Abandoned(error.to_string()),
+        LogError::Fenced { .. } | LogError::Conflict { .. } => StepError::Abandoned(error.to_string()),
         LogError::Held { .. } | LogError::Unavailable(_) | LogError::Expired { .. } | LogError::Future { .. } => {
-            Halt::Retry(error.to_string())
+            StepError::Retry(error.to_string())
         }
         // Neither passes by itself.
-        LogError::TooLarge { .. } => Halt::failed(reason::APPLY_FAILED, error.to_string()),
-        LogError::Corrupt(_) => Halt::failed(reason::UNREADABLE_STATE, error.to_string()),
+        LogError::TooLarge { .. } => StepError::failed(reason::APPLY_FAILED, error.to_string()),
+        LogError::Corrupt(_) => StepError::failed(reason::UNREADABLE_STATE, error.to_string()),
     }
 }
 

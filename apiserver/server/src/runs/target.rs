@@ -7,17 +7,21 @@ use std::{
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
-use stoa_machinery::{RequestContext, request::UserInfo};
+use stoa_kinds::{
+    lookup,
+    run_status::{is_internal, status, user},
+    source::commit_page,
+    source_path::path,
+};
+use stoa_machinery::RequestContext;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
     Project, Run, SecretReference, Source, Stack, Workspace,
     config::{GeneratorType, SourceProvider},
-    delivery::Requester,
     labels, reason,
 };
 
-use super::{Halt, Services, status};
-use crate::kinds::{lookup, source::commit_page};
+use super::{Services, StepError};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -36,14 +40,14 @@ impl Target {
     /// # Errors
     ///
     /// Failed with the name of what does not exist.
-    pub(crate) async fn of_run(services: &Services, run: &Run) -> Result<Self, Halt> {
+    pub(crate) async fn of_run(services: &Services, run: &Run) -> Result<Self, StepError> {
         let namespace = run.namespace().unwrap_or_default();
         let stack = existing::<Stack>(services, &namespace, &run.spec.stack, "stack").await?;
         Self::of_stack(services, stack, &run.spec.workspace).await
     }
 
     /// Gathers what a stack refers to, for one workspace.
-    pub(crate) async fn of_stack(services: &Services, stack: Stack, workspace: &str) -> Result<Self, Halt> {
+    pub(crate) async fn of_stack(services: &Services, stack: Stack, workspace: &str) -> Result<Self, StepError> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
         let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
@@ -57,7 +61,7 @@ impl Target {
     /// # Errors
     ///
     /// Failed with the name of what does not exist.
-    pub(crate) async fn path_of(services: &Services, stack: &Stack) -> Result<String, Halt> {
+    pub(crate) async fn path_of(services: &Services, stack: &Stack) -> Result<String, StepError> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
         Ok(path(stack, &project))
@@ -68,7 +72,7 @@ impl Target {
     /// # Errors
     ///
     /// Failed with the name of what does not exist.
-    pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, Halt> {
+    pub(crate) async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, StepError> {
         let namespace = stack.namespace().unwrap_or_default();
         let project = existing::<Project>(services, &namespace, &stack.spec.project, "project").await?;
         source_at(services, &namespace, &project.spec.source.name).await
@@ -84,7 +88,7 @@ impl Target {
         namespace: &str,
         project: &str,
         version: &str,
-    ) -> Result<(String, stoa_proto::ResolveRequest), Halt> {
+    ) -> Result<(String, stoa_proto::ResolveRequest), StepError> {
         let project = existing::<Project>(services, namespace, project, "project").await?;
         let found = existing::<Source>(services, namespace, &project.spec.source.name, "source").await?;
         let request = stoa_proto::ResolveRequest {
@@ -131,7 +135,7 @@ impl Target {
     /// # Errors
     ///
     /// Failed with its name when it does not exist.
-    pub(crate) fn source(&self) -> Result<&Source, Halt> {
+    pub(crate) fn source(&self) -> Result<&Source, StepError> {
         self.source.as_ref().ok_or_else(|| not_found("source", &self.project.spec.source.name))
     }
 
@@ -141,12 +145,12 @@ impl Target {
     }
 
     /// The source with its credentials.
-    pub(crate) async fn proto_source(&self, services: &Services) -> Result<stoa_proto::Source, Halt> {
+    pub(crate) async fn proto_source(&self, services: &Services) -> Result<stoa_proto::Source, StepError> {
         source(services, self.source()?).await
     }
 
     /// The workspace with its credentials.
-    pub(crate) async fn proto_workspace(&self, services: &Services) -> Result<stoa_proto::Workspace, Halt> {
+    pub(crate) async fn proto_workspace(&self, services: &Services) -> Result<stoa_proto::Workspace, StepError> {
         workspace(services, &self.workspace).await
     }
 
@@ -156,7 +160,7 @@ impl Target {
         services: &Services,
         commit: &str,
         parameters: &BTreeMap<String, String>,
-    ) -> Result<stoa_proto::GenerateRequest, Halt> {
+    ) -> Result<stoa_proto::GenerateRequest, StepError> {
         let mut all: HashMap<String, String> = self.stack.spec.generator.parameters.clone().into_iter().collect();
         all.extend(parameters.clone());
         Ok(stoa_proto::GenerateRequest {
@@ -173,7 +177,7 @@ impl Target {
     }
 
     /// What is worked on.
-    pub(crate) async fn proto(&self, services: &Services, run: &Run) -> Result<stoa_proto::Target, Halt> {
+    pub(crate) async fn proto(&self, services: &Services, run: &Run) -> Result<stoa_proto::Target, StepError> {
         let status = status(run);
         let workspace = self.workspace.name_any();
         let digest_keys = services.sealing.digest_keys(&self.scope(), &workspace);
@@ -200,7 +204,7 @@ impl Target {
     /// # Errors
     ///
     /// Failed with PermissionDenied and the sentence of the 403.
-    pub(crate) async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), Halt> {
+    pub(crate) async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), StepError> {
         let requester = status(run).requester;
         if is_internal(&requester) {
             // A run that Stoa started for itself, such as the destroy of a deleted stack.
@@ -222,14 +226,14 @@ impl Target {
 /// # Errors
 ///
 /// Failed with the name of what does not exist.
-pub(crate) async fn workspace(services: &Services, workspace: &Workspace) -> Result<stoa_proto::Workspace, Halt> {
+pub(crate) async fn workspace(services: &Services, workspace: &Workspace) -> Result<stoa_proto::Workspace, StepError> {
     let spec = &workspace.spec;
     let mut kubeconfigs = HashMap::new();
     for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
         let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
         let mut keys = secret(services, &reference.namespace, &reference.name).await?;
         let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
-            Halt::failed(
+            StepError::failed(
                 reason::REFERENCE_NOT_FOUND,
                 format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
             )
@@ -260,13 +264,17 @@ pub(crate) async fn workspace(services: &Services, workspace: &Workspace) -> Res
 /// # Errors
 ///
 /// Failed with its name when it does not exist.
-pub(crate) async fn source_at(services: &Services, namespace: &str, name: &str) -> Result<stoa_proto::Source, Halt> {
+pub(crate) async fn source_at(
+    services: &Services,
+    namespace: &str,
+    name: &str,
+) -> Result<stoa_proto::Source, StepError> {
     let found = existing::<Source>(services, namespace, name, "source").await?;
     source(services, &found).await
 }
 
 /// The source with its credentials.
-pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_proto::Source, Halt> {
+pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_proto::Source, StepError> {
     let namespace = source.namespace().unwrap_or_default();
     let credentials = match &source.spec.secret_ref {
         None => HashMap::new(),
@@ -284,20 +292,6 @@ pub(crate) async fn source(services: &Services, source: &Source) -> Result<stoa_
     })
 }
 
-/// A stack's path in its source.
-pub(crate) fn path(stack: &Stack, project: &Project) -> String {
-    path_below(stack, &project.spec.path)
-}
-
-/// The same, by the path of its project.
-pub(crate) fn path_below(stack: &Stack, project: &str) -> String {
-    if !stack.spec.path.is_empty() {
-        return stack.spec.path.clone();
-    }
-    let base = project.trim_end_matches('/');
-    if base.is_empty() { stack.spec.stack_name.clone() } else { format!("{base}/{}", stack.spec.stack_name) }
-}
-
 fn generator(kind: GeneratorType) -> &'static str {
     match kind {
         GeneratorType::Auto => "Auto",
@@ -308,31 +302,16 @@ fn generator(kind: GeneratorType) -> &'static str {
     }
 }
 
-/// Whether it was the server itself that asked for a run.
-pub(crate) fn is_internal(requester: &Requester) -> bool {
-    user(requester).is_internal()
-}
-
-/// The user that asked for something.
-pub(crate) fn user(requester: &Requester) -> UserInfo {
-    UserInfo {
-        name: requester.username.clone(),
-        uid: requester.uid.clone(),
-        groups: requester.groups.clone(),
-        extra: requester.extra.clone(),
-    }
-}
-
-async fn existing<K>(services: &Services, namespace: &str, name: &str, noun: &str) -> Result<K, Halt>
+async fn existing<K>(services: &Services, namespace: &str, name: &str, noun: &str) -> Result<K, StepError>
 where
-    K: crate::kinds::lookup::Kind,
+    K: stoa_controller::object::Kind,
 {
     let found = services.lookup.api::<K>()?.get_opt(namespace, name).await?;
     found.ok_or_else(|| not_found(noun, name))
 }
 
-fn not_found(noun: &str, name: &str) -> Halt {
-    Halt::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
+fn not_found(noun: &str, name: &str) -> StepError {
+    StepError::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
 }
 
 /// The values of a Secret, which is in this namespace unless the reference names another.
@@ -340,14 +319,16 @@ pub(crate) async fn referenced_secret(
     services: &Services,
     namespace: &str,
     reference: &SecretReference,
-) -> Result<HashMap<String, Bytes>, Halt> {
+) -> Result<HashMap<String, Bytes>, StepError> {
     let namespace = reference.namespace.as_deref().unwrap_or(namespace);
     secret(services, namespace, &reference.name).await
 }
 
-async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, Halt> {
+async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, StepError> {
     match services.cluster.secret(namespace, name).await? {
         Some(keys) => Ok(keys.into_iter().map(|(key, value)| (key, Bytes::from(value))).collect()),
-        None => Err(Halt::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} does not exist"))),
+        None => {
+            Err(StepError::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} does not exist")))
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_kinds::{lookup, run::target_workspace};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -14,12 +15,11 @@ use stoa_machinery::{
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 use tonic::{Code, Status};
 
-use super::{Subresources, document, failure, non_empty, parameter, wants_json};
+use super::{document, failure, non_empty, parameter, wants_json};
 use crate::{
     controllers::probes::ProbeSlots,
-    kinds::{lookup, run::target_workspace},
     memory_budget,
-    runs::{Halt, documents, runner, target::Target},
+    runs::{Services, StepError, documents, runner, target::Target},
 };
 
 /// How long a client is kept waiting.
@@ -36,7 +36,7 @@ const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "d
 
 #[derive(Debug)]
 pub(super) struct Generate {
-    subresources: Subresources,
+    services: Services,
     turns: ProbeSlots,
     /// For Specs that are not small.
     large: ProbeSlots,
@@ -67,13 +67,13 @@ impl SubresourceHandler for Generate {
 }
 
 impl Generate {
-    pub(super) fn new(subresources: Subresources) -> Self {
-        Self { subresources, turns: ProbeSlots::new(AT_ONCE), large: ProbeSlots::new(LARGE_AT_ONCE) }
+    pub(super) fn new(services: Services) -> Self {
+        Self { services, turns: ProbeSlots::new(AT_ONCE), large: ProbeSlots::new(LARGE_AT_ONCE) }
     }
 
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
         lookup::require_use(&call.context, "workspaces", &workspace).await?;
@@ -132,7 +132,7 @@ fn workspace_of(call: &SubresourceCall, stack: &Stack) -> Result<String, ApiErro
         .map_err(|e| ApiError::internal(e.to_string()))?;
     target_workspace(&run, stack).map_err(|error| {
         let message = format!("workspace: {}", error.message);
-        failure(Halt::failed(reason::REFERENCE_NOT_FOUND, message))
+        failure(StepError::failed(reason::REFERENCE_NOT_FOUND, message))
     })
 }
 
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::runs::tests::World,
-        runs::runner::testing::{Answer, Answers},
+        runs::runner::testing::{Answer, FakeRunner},
+        testing::TestServer,
     };
 
     fn call(namespace: &str) -> SubresourceCall {
@@ -170,16 +170,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespace_with_silent_sources_delays_no_other_namespace() {
-        let generate = Generate::new(Subresources::default());
+    async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
+        let world = TestServer::with_runner(runner::unreachable()).await;
+        let generate = Generate::new(world.services.clone());
         let silent = generate.turns.of("silent");
         let held: Vec<_> = iter::from_fn(|| silent.try_take()).collect();
         assert_eq!(held.len(), AT_ONCE / 4 * 3);
         let code = async |namespace| generate.call(call(namespace)).await.unwrap_err().code();
         assert_eq!(code("silent").await, 429);
-        assert_eq!(code("quick").await, 503, "it goes on to the services, which are not there yet");
+        assert_eq!(code("quick").await, 404, "it goes on to the stack, which does not exist");
         drop(held);
-        assert_eq!([code("silent").await, code("silent").await], [503, 503], "a turn is given back");
+        assert_eq!([code("silent").await, code("silent").await], [404, 404], "a turn is given back");
     }
 
     /// A runner whose Specs have so many bytes and some more.
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[tonic::async_trait]
-    impl Answers for Rendering {
+    impl FakeRunner for Rendering {
         async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
             Ok(Response::new(ResolveResponse { commit: "a".repeat(40), ..ResolveResponse::default() }))
         }
@@ -218,10 +219,8 @@ mod tests {
         for (bytes, tells, is_large) in [(SMALL, true, true), (SMALL / 2, true, false), (SMALL / 2, false, true)] {
             let calls = Arc::new(AtomicUsize::new(0));
             let rendering = Rendering { bytes, tells, calls: calls.clone() };
-            let world = World::with_runner(runner::at(rendering.serve())).await;
-            let subresources = Subresources::default();
-            subresources.set(world.services.clone());
-            let generate = Generate::new(subresources);
+            let world = TestServer::with_runner(runner::at(rendering.serve())).await;
+            let generate = Generate::new(world.services.clone());
             let others: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| generate.large.of(name)).collect();
             let held: Vec<_> = others.iter().filter_map(|of| of.try_take()).collect();
             assert_eq!(held.len(), LARGE_AT_ONCE);

@@ -24,7 +24,6 @@ use stoa_types::{
 };
 
 use super::{
-    Subresources,
     format::{Format, PLAIN, bad_parameter},
     non_empty,
 };
@@ -148,7 +147,7 @@ impl Node {
 
 #[derive(Debug)]
 pub(super) struct GraphOf {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
     pub(super) scope: Scope,
 }
 
@@ -161,7 +160,7 @@ impl SubresourceHandler for GraphOf {
         if let Some((name, wrong)) = workspace.and_then(|name| Some((name, content::dns_subdomain(name).pop()?))) {
             return Err(bad_parameter(&FieldError::invalid("workspace", name, wrong)));
         }
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let (namespace, project_of) = self.stacks(services, &call).await?;
         let of_stack = (self.scope == Scope::Stack).then(|| format!("spec.stack={}", call.name));
         let in_workspace = workspace.map(|name| format!("spec.workspace={name}"));

@@ -9,6 +9,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use kube::ResourceExt as _;
+use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -16,11 +17,10 @@ use stoa_machinery::{
 };
 use stoa_types::Run;
 
-use super::{Subresources, answer, kept::Place, parameter, wants_json};
+use super::{answer, parameter, stored::DocumentScope, wants_json};
 use crate::runs::{
     Services,
-    journal::{self, Line},
-    status,
+    run_log::{self, Line},
 };
 
 /// After so much silence whoever follows a run looks whether it is still there.
@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct RunLog {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -37,7 +37,7 @@ impl SubresourceHandler for RunLog {
     /// object per line instead of text.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "text")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let runs = services.lookup.api::<Run>()?;
         let run = runs.get(&call.namespace, &call.name).await?;
         let uid = run.uid().unwrap_or_default();
@@ -45,7 +45,7 @@ impl SubresourceHandler for RunLog {
         if let Some(kept) = kept(services, &run, as_json, content_type).await? {
             return Ok(kept);
         }
-        let (lines, version) = journal::read(&*services.log, &uid).await.map_err(unreadable)?;
+        let (lines, version) = run_log::read(&*services.log, &uid).await.map_err(unreadable)?;
         // It may have ended meanwhile: once the run names its document the records go.
         let now = runs.get(&call.namespace, &call.name).await?;
         if now.uid().as_deref() == Some(uid.as_str())
@@ -58,7 +58,7 @@ impl SubresourceHandler for RunLog {
         if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || has_ended {
             return answer(StatusCode::OK, content_type, written);
         }
-        let later = journal::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
+        let later = run_log::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
         let services = services.clone();
         let frames = stream::once(std::future::ready(Ok(written)))
             .chain(until_ended(later, move || is_over(services.clone(), run.clone()), as_json))
@@ -84,10 +84,10 @@ async fn kept(
     content_type: &'static str,
 ) -> Result<Option<SubresourceResponse>, ApiError> {
     let Some(digest) = status(run).log else { return Ok(None) };
-    let place = Place::of_run(services, run).await?;
+    let place = DocumentScope::of_run(services, run).await?;
     let kept = place.find(services, &run.spec.workspace, &digest, &format!("run {}", run.name_any())).await?;
     let (bytes, room) = kept.read().await?;
-    let write = move || match journal::of_document(&bytes) {
+    let write = move || match run_log::of_document(&bytes) {
         Ok(lines) => answer(StatusCode::OK, content_type, render(&lines, as_json)),
         Err(error) => {
             tracing::error!(%error, digest, "a journal does not decode");
@@ -136,7 +136,7 @@ fn until_ended<F: Future<Output = bool> + Send>(
 }
 
 fn render(lines: &[Line], as_json: bool) -> Bytes {
-    if as_json { journal::json_lines(lines) } else { lines.iter().map(Line::text).collect::<String>().into() }
+    if as_json { run_log::json_lines(lines) } else { lines.iter().map(Line::text).collect::<String>().into() }
 }
 
 #[cfg(test)]

@@ -2,25 +2,24 @@
 //!
 //! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
-mod dead_letters;
 mod format;
 mod generate;
 mod graph;
-mod kept;
 mod log;
 mod release_diff;
 mod release_documents;
 mod run_plan;
 mod stack_state;
 mod start_run;
+mod stored;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use stoa_machinery::{
-    ApiError,
+    ApiError, ResourceDefinition,
     definition::{Subresource, SubresourceResponse},
 };
 use stoa_types::delivery::Operation;
@@ -31,20 +30,30 @@ use crate::runs::Services;
 const DELIVERY: &str = "delivery.stoa.dev";
 const VERSION: &str = "v1alpha1";
 
-/// The handlers, which are made before the services that they use.
-#[derive(Clone, Debug, Default)]
+/// The handlers of all kinds' subresources.
+#[derive(Debug)]
 pub(crate) struct Subresources {
-    services: Arc<OnceLock<Services>>,
+    services: Services,
+    notifications: stoa_notifications::Services,
 }
 
 impl Subresources {
-    /// Fills the services in.
-    pub(crate) fn set(&self, services: Services) {
-        self.services.set(services).expect("the services are set once");
+    pub(crate) fn new(services: Services, notifications: stoa_notifications::Services) -> Self {
+        Self { services, notifications }
     }
 
-    fn services(&self) -> Result<&Services, ApiError> {
-        self.services.get().ok_or_else(|| ApiError::service_unavailable("the server is starting"))
+    /// Adds its subresources to the definition of a kind.
+    pub(crate) fn attach(&self, definition: ResourceDefinition) -> ResourceDefinition {
+        let handlers = match (&*definition.group, &*definition.plural) {
+            ("config.stoa.dev", "organizations") => self.of_organizations(),
+            ("config.stoa.dev", "projects") => self.of_projects(),
+            ("config.stoa.dev", "stacks") => self.of_stacks(),
+            ("platform.stoa.dev", "notificationsinks") => stoa_notifications::subresources(&self.notifications),
+            (DELIVERY, "runs") => self.of_runs(),
+            (DELIVERY, "releases") => self.of_releases(),
+            _ => Vec::new(),
+        };
+        handlers.into_iter().fold(definition, ResourceDefinition::subresource)
     }
 
     fn graph(&self, scope: graph::Scope) -> Subresource {
@@ -54,29 +63,29 @@ impl Subresources {
             kind: ("config.stoa.dev", VERSION, "Graph"),
             description: "The topology as it is recorded: as JSON or YAML, or as DOT or Mermaid to be drawn.",
             produces: graph::PRODUCES,
-            handler: Arc::new(graph::GraphOf { subresources: self.clone(), scope }),
+            handler: Arc::new(graph::GraphOf { services: self.services.clone(), scope }),
         }
     }
 
     /// Those of organizations.
-    pub(crate) fn of_organizations(&self) -> Vec<Subresource> {
+    fn of_organizations(&self) -> Vec<Subresource> {
         vec![self.graph(graph::Scope::Organization)]
     }
 
     /// Those of projects.
-    pub(crate) fn of_projects(&self) -> Vec<Subresource> {
+    fn of_projects(&self) -> Vec<Subresource> {
         vec![self.graph(graph::Scope::Project)]
     }
 
     /// Those of stacks.
-    pub(crate) fn of_stacks(&self) -> Vec<Subresource> {
+    fn of_stacks(&self) -> Vec<Subresource> {
         let start = |name, description, operation| Subresource {
             name,
             verbs: &["create"],
             kind: (DELIVERY, VERSION, "Run"),
             description,
             produces: &[],
-            handler: Arc::new(start_run::StartRun { subresources: self.clone(), operation }),
+            handler: Arc::new(start_run::StartRun { services: self.services.clone(), operation }),
         };
         vec![
             Subresource {
@@ -85,7 +94,7 @@ impl Subresources {
                 kind: ("config.stoa.dev", VERSION, "Stack"),
                 description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
                 produces: &[],
-                handler: Arc::new(generate::Generate::new(self.clone())),
+                handler: Arc::new(generate::Generate::new(self.services.clone())),
             },
             start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
             start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
@@ -98,37 +107,14 @@ impl Subresources {
                 kind: ("config.stoa.dev", VERSION, "Stack"),
                 description: "What is recorded of the stack in a workspace now, between releases too.",
                 produces: &[],
-                handler: Arc::new(stack_state::StackState { subresources: self.clone() }),
+                handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
             },
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
         ]
     }
 
-    /// Those of notification sinks.
-    pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
-        let kind = ("platform.stoa.dev", VERSION, "DeadLetterList");
-        vec![
-            Subresource {
-                name: "deadletters",
-                verbs: &["get", "delete"],
-                kind,
-                description: "The events that were given up, oldest first, and why. A delete drops them for good: those that the query parameter id names, or all.",
-                produces: &[],
-                handler: Arc::new(dead_letters::DeadLetters { subresources: self.clone() }),
-            },
-            Subresource {
-                name: "redelivery",
-                verbs: &["create"],
-                kind,
-                description: "Has events that were given up delivered again: those that the query parameter id names, or all.",
-                produces: &[],
-                handler: Arc::new(dead_letters::Redelivery { subresources: self.clone() }),
-            },
-        ]
-    }
-
     /// Those of runs.
-    pub(crate) fn of_runs(&self) -> Vec<Subresource> {
+    fn of_runs(&self) -> Vec<Subresource> {
         vec![
             Subresource {
                 name: "log",
@@ -136,7 +122,7 @@ impl Subresources {
                 kind: (DELIVERY, VERSION, "Run"),
                 description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
                 produces: &["text/plain"],
-                handler: Arc::new(log::RunLog { subresources: self.clone() }),
+                handler: Arc::new(log::RunLog { services: self.services.clone() }),
             },
             Subresource {
                 name: "plan",
@@ -144,20 +130,20 @@ impl Subresources {
                 kind: (DELIVERY, VERSION, "Plan"),
                 description: "What the run is to change: as JSON or YAML, or as a table for people.",
                 produces: run_plan::PRODUCES,
-                handler: Arc::new(run_plan::RunPlan { subresources: self.clone() }),
+                handler: Arc::new(run_plan::RunPlan { services: self.services.clone() }),
             },
         ]
     }
 
     /// Those of releases.
-    pub(crate) fn of_releases(&self) -> Vec<Subresource> {
+    fn of_releases(&self) -> Vec<Subresource> {
         let document = |name, description, document| Subresource {
             name,
             verbs: &["get"],
             kind: (DELIVERY, VERSION, "Release"),
             description,
             produces: &[],
-            handler: Arc::new(release_documents::ReleaseDocument { subresources: self.clone(), document }),
+            handler: Arc::new(release_documents::ReleaseDocument { services: self.services.clone(), document }),
         };
         vec![
             Subresource {
@@ -166,7 +152,7 @@ impl Subresources {
                 kind: (DELIVERY, VERSION, "ReleaseDiff"),
                 description: "What changed from another release to this one, by default from the one before; also from one of another stack of its project, or of another workspace.",
                 produces: release_diff::PRODUCES,
-                handler: Arc::new(release_diff::ReleaseDiff { subresources: self.clone() }),
+                handler: Arc::new(release_diff::ReleaseDiff { services: self.services.clone() }),
             },
             document("spec", "The Spec that was released.", release_documents::Document::Spec),
             document("state", "The State that came of it.", release_documents::Document::State),
@@ -218,20 +204,20 @@ fn document(json: &[u8], as_json: bool) -> Result<SubresourceResponse, ApiError>
     answer(StatusCode::OK, "application/yaml", yaml)
 }
 
-/// A [`Halt`](crate::runs::Halt) of something that a client waits for.
-fn failure(halt: crate::runs::Halt) -> ApiError {
-    use crate::runs::Halt;
+/// A [`StepError`](crate::runs::StepError) of something that a client waits for.
+fn failure(halt: crate::runs::StepError) -> ApiError {
+    use crate::runs::StepError;
     match halt {
-        Halt::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
+        StepError::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
             ApiError::new(403, "Forbidden", message)
         }
-        Halt::Failed { reason, message } | Halt::Refused { reason, message } => {
+        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
             ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
         }
-        Halt::Retry(message) | Halt::SourceUnreachable(message) | Halt::Abandoned(message) => {
+        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
             ApiError::service_unavailable(message).with_retry_after(1)
         }
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
             ApiError::service_unavailable("the call was cancelled")
         }
     }

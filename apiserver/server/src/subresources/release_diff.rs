@@ -10,6 +10,7 @@ use stoa_engine::{
     Change, Changes, State, document,
     render::{Colour, render_changes},
 };
+use stoa_kinds::{lookup, release};
 use stoa_machinery::{
     ApiError, RequestContext, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -19,16 +20,15 @@ use stoa_machinery::{
 use stoa_types::{Release, labels, reason};
 
 use super::{
-    Subresources, failure,
+    failure,
     format::{Format, PLAIN, bad_parameter, colour},
-    kept::Kept,
     non_empty,
     release_documents::{self, Document},
+    stored::StoredDocument,
 };
 use crate::{
-    kinds::{lookup, release},
     memory_budget,
-    runs::{Halt, Services},
+    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.
@@ -68,7 +68,7 @@ struct Summary {
 
 #[derive(Debug)]
 pub(super) struct ReleaseDiff {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -79,7 +79,7 @@ impl SubresourceHandler for ReleaseDiff {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
         let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let other = match with {
             Some(with) => Some(with.find(services, &call.context, &release).await?),
@@ -94,7 +94,7 @@ impl SubresourceHandler for ReleaseDiff {
         };
         let (after, before) = tokio::try_join!(after, before)?;
         // For both at once: who has room for one and waits for more would keep others waiting who do the same.
-        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, Kept::bytes));
+        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, StoredDocument::bytes));
         let room = memory_budget::take(&call.namespace, bytes).await?;
         let (after, room) = after.read_into(room).await?;
         let (before, room) = match before {
@@ -225,7 +225,7 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
 fn decoded(kept: &[u8], release: &str) -> Result<State, ApiError> {
     document::decode(kept).map_err(|error| {
         let message = format!("the state of release {release} cannot be read: {error}; {}", error.advice());
-        failure(Halt::failed(reason::UNREADABLE_STATE, message))
+        failure(StepError::failed(reason::UNREADABLE_STATE, message))
     })
 }
 
@@ -250,7 +250,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     fn release(stack: &str, uid: &str, workspace: &str, revision: i64) -> Release {
         let spec = json!({"stack": stack, "stackUID": uid, "workspace": workspace, "revision": revision, "run": "r",
@@ -313,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_of_another_deployment_needs_permission_first() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let this = of_project("shop", release("web-stage", "u1", "stage", 2));
         let others = [
             release("web-stage", "u1", "stage", 1),

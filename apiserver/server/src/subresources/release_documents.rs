@@ -10,8 +10,8 @@ use stoa_machinery::{
 use stoa_types::Release;
 
 use super::{
-    Subresources, document,
-    kept::{Kept, Place},
+    document,
+    stored::{DocumentScope, StoredDocument},
     wants_json,
 };
 use crate::runs::{Services, documents};
@@ -25,7 +25,7 @@ pub(super) enum Document {
 
 #[derive(Debug)]
 pub(super) struct ReleaseDocument {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
     pub(super) document: Document,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct ReleaseDocument {
 impl SubresourceHandler for ReleaseDocument {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
         let which = self.document;
         let (kept, room) = find(services, &release, which).await?.read().await?;
@@ -51,13 +51,17 @@ impl SubresourceHandler for ReleaseDocument {
 /// # Errors
 ///
 /// 404 when the Workspace is gone, or the document is not in its Backend any more; 503 when that cannot be read.
-pub(super) async fn find(services: &Services, release: &Release, document: Document) -> Result<Kept, ApiError> {
+pub(super) async fn find(
+    services: &Services,
+    release: &Release,
+    document: Document,
+) -> Result<StoredDocument, ApiError> {
     let spec = &release.spec;
     let digest = match document {
         Document::Spec => &spec.spec_digest,
         Document::State => &spec.state_digest,
     };
     let name = format!("release {}", release.name_any());
-    let place = Place { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
+    let place = DocumentScope { namespace: release.namespace().unwrap_or_default(), stack_uid: spec.stack_uid.clone() };
     place.find(services, &spec.workspace, digest, &name).await
 }

@@ -7,6 +7,7 @@ use stoa_engine::{
     Plan, document,
     render::{Colour, render},
 };
+use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -14,13 +15,13 @@ use stoa_machinery::{
 use stoa_types::{Run, common::condition, reason};
 
 use super::{
-    Subresources, failure,
+    failure,
     format::{Format, PLAIN, colour},
-    kept::{Kept, Place},
+    stored::{DocumentScope, StoredDocument},
 };
 use crate::{
     blocking::run_blocking,
-    runs::{Halt, Services, status},
+    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.
@@ -43,7 +44,7 @@ impl Serialize for Shown {
 
 #[derive(Debug)]
 pub(super) struct RunPlan {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -52,7 +53,7 @@ impl SubresourceHandler for RunPlan {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let format = Format::choose(&call, FORMATS)?;
         let colour = colour(&call.query)?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
         let (kept, room) = find(services, &run).await?.read().await?;
         let write = move || {
@@ -86,20 +87,20 @@ pub(crate) async fn plan_text<T: Send + 'static>(
 }
 
 /// The document that the plan of a run is in.
-async fn find(services: &Services, run: &Run) -> Result<Kept, ApiError> {
+async fn find(services: &Services, run: &Run) -> Result<StoredDocument, ApiError> {
     let (name, now) = (run.name_any(), status(run));
     let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
         let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
         let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
         return Err(ApiError::new(404, "NotFound", message));
     };
-    let place = Place::of_run(services, run).await?;
+    let place = DocumentScope::of_run(services, run).await?;
     place.find(services, &run.spec.workspace, &plan.document, &format!("run {name}")).await
 }
 
 fn decoded(kept: &[u8], run: &str) -> Result<Plan, ApiError> {
     document::decode(kept).map_err(|error| {
         let message = format!("the plan of run {run} cannot be read: {error}; {}", error.advice());
-        failure(Halt::failed(reason::PLAN_FAILED, message))
+        failure(StepError::failed(reason::PLAN_FAILED, message))
     })
 }

@@ -14,11 +14,11 @@ use stoa_machinery::{
 };
 use stoa_types::{Stack, Workspace};
 
-use super::{Subresources, document, failure, format::bad_parameter, kept::Place, non_empty, wants_json};
+use super::{document, failure, format::bad_parameter, non_empty, stored::DocumentScope, wants_json};
 use crate::{
     memory_budget::{self, FIRST, Memory},
     runs::{
-        Halt, Services, documents,
+        Services, StepError, documents,
         state::{Records, State},
     },
 };
@@ -41,7 +41,7 @@ struct Deployment<'s> {
 
 #[derive(Debug)]
 pub(super) struct StackState {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
 }
 
 #[async_trait]
@@ -49,11 +49,11 @@ impl SubresourceHandler for StackState {
     /// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = self.subresources.services()?;
+        let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
         let uid = stack.uid().unwrap_or_default();
-        let place = Place { namespace: call.namespace.clone(), stack_uid: uid };
+        let place = DocumentScope { namespace: call.namespace.clone(), stack_uid: uid };
         let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
         let show = move || {
             for (id, body) in bodies {
@@ -77,7 +77,12 @@ impl Recorded {
     /// Reads it once there is room for it. How much it takes turns out on the way: it begins with room for `bytes`, reads no more than
     /// that, and where that does not do, begins anew with more. What it has it gives back before, since others might wait for it who
     /// do the same.
-    async fn read(services: &Services, place: &Place, workspace: &str, mut bytes: usize) -> Result<Self, ApiError> {
+    async fn read(
+        services: &Services,
+        place: &DocumentScope,
+        workspace: &str,
+        mut bytes: usize,
+    ) -> Result<Self, ApiError> {
         let backend = services.lookup.api::<Workspace>()?.get("", workspace).await?.spec.backend.name;
         let store = services.backends.store(&backend).await.map_err(failure)?;
         loop {
@@ -102,7 +107,7 @@ impl Recorded {
                     for (id, digest) in digests {
                         bodies.push((id, documents::get(&*store, &scope, &digest).await?));
                     }
-                    Ok::<_, Halt>(bodies)
+                    Ok::<_, StepError>(bodies)
                 };
                 let (bodies, room) = room.read(read).await;
                 return Ok(Self { state, bodies: bodies.map_err(failure)?, room });
@@ -150,18 +155,17 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use stoa_controller::testing::FaultyLog;
+
     use super::*;
-    use crate::{
-        controllers::runs::tests::World,
-        runs::{journal::tests::Narrow, runner},
-    };
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
-        let log = Narrow::new(0);
-        let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let log = FaultyLog::new(0);
+        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
         let services = &world.services;
-        let place = Place { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
+        let place = DocumentScope { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();
         let state = State::load(&*services.log, "uid", "dev", None).await.unwrap();
         let mut state = state.with_bodies(store, place.scope()).await.unwrap();

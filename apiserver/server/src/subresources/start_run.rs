@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use stoa_kinds::lookup;
 use stoa_machinery::{
     ApiError, Object,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -9,13 +10,13 @@ use stoa_machinery::{
 };
 use stoa_types::{Run, Stack, delivery::Operation};
 
-use super::{Subresources, non_empty};
-use crate::kinds::lookup;
+use super::non_empty;
+use crate::runs::Services;
 
 /// Starts runs of one operation.
 #[derive(Debug)]
 pub(super) struct StartRun {
-    pub(super) subresources: Subresources,
+    pub(super) services: Services,
     pub(super) operation: Operation,
 }
 
@@ -24,7 +25,7 @@ impl SubresourceHandler for StartRun {
     /// The body is a Run, or nothing; `workspace`, `of`, `version`, `plan` and `release` may also come as
     /// query parameters, and empty ones say nothing. The stack and the operation are those of the path.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let services = self.subresources.services()?;
+        let services = &self.services;
         lookup::require(&call.context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
         // What is not there has no subresources.
         services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;

@@ -26,6 +26,7 @@ use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
+use stoa_controller::object::ObjectKey;
 use stoa_machinery::{ApiError, serve::ServingCertificate};
 use stoa_types::Source;
 use tokio::{
@@ -42,7 +43,7 @@ use self::{
     proof::{Check, Proof},
     waiting::{Place, Waiting},
 };
-use crate::{controllers::queue::ObjectKey, runs::Services};
+use crate::runs::Services;
 
 /// How long a delivery may take, from the connection to the answer.
 const TIME: Duration = Duration::from_secs(20);

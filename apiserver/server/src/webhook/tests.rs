@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::*;
-use crate::controllers::runs::tests::World;
+use crate::testing::TestServer;
 
 const TOKEN: &str = "s3cret-s3cret";
 /// One with that token.
@@ -27,7 +27,7 @@ const DELIVERY: &[u8] = b"POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx
 
 /// A server, and what trusts it.
 struct Bed {
-    world: World,
+    world: TestServer,
     address: SocketAddr,
     /// What connections without a network need.
     shared: Shared,
@@ -38,7 +38,7 @@ struct Bed {
 impl Bed {
     async fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let directory = tempfile::TempDir::new().unwrap();
         let ca = CertificateAuthority::load_or_create(directory.path(), "ca", "test").unwrap();
         let issued = ca.issue(&CertificateRequest::server("stoa-apiserver").loopback()).unwrap();
@@ -239,7 +239,7 @@ async fn status_of(stream: &mut TlsStream<DuplexStream>) -> String {
     String::from_utf8_lossy(&answer).replace("HTTP/1.1 ", "")
 }
 
-impl World {
+impl TestServer {
     async fn create_core(&self, kind: &str, object: Value) {
         let store = self.registry.stores().find(|store| store.definition().kind == kind).unwrap();
         let Value::Object(object) = object else { unreachable!("a map") };

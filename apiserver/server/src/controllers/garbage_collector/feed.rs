@@ -19,6 +19,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::BoxStream};
 use parking_lot::Mutex;
+use stoa_controller::object::ObjectKey;
 use stoa_machinery::{
     ApiError,
     registry::{
@@ -33,7 +34,7 @@ use super::{
     graph::Graph,
     objects::{Found, Objects},
 };
-use crate::{blocking::on_own_thread, controllers::queue::ObjectKey};
+use crate::blocking::apart;
 
 /// How many objects of a list are taken up while the graph is locked.
 const AT_ONCE: usize = 256;

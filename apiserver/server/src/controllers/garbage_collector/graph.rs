@@ -10,10 +10,10 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use stoa_controller::object::ObjectKey;
 use stoa_machinery::registry::Store;
 
 use super::objects::Found;
-use crate::controllers::queue::ObjectKey;
 
 /// The objects, by uid, and who belongs to them.
 #[derive(Debug, Default)]

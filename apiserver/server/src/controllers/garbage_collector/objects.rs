@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Preconditions};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use stoa_controller::object::ObjectKey;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     auth::{Attributes, Authorizer, Decision},
@@ -15,8 +16,6 @@ use stoa_machinery::{
     request::UserInfo,
     status,
 };
-
-use crate::controllers::queue::ObjectKey;
 
 /// As whom a cluster's garbage collector acts.
 const USER: &str = "system:serviceaccount:kube-system:generic-garbage-collector";

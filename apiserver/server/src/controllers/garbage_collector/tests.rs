@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use futures_util::stream;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use stoa_kinds::{cluster::standalone::StandaloneCluster, lookup::Lookup, testing::deploying};
 use stoa_machinery::{
     Object, RequestContext,
     log::{Log, MemoryLog},
@@ -17,11 +18,7 @@ use stoa_types::Stack;
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::{
-    cluster::standalone::StandaloneCluster,
-    controllers::runs::tests::World,
-    kinds::{self, lookup::Lookup, testing::deploying},
-};
+use crate::testing::TestServer;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -111,12 +108,11 @@ impl Place {
 }
 
 async fn registry_over(log: Arc<dyn Log>, end: &CancellationToken) -> Arc<Registry> {
-    kinds::core::register(Registry::builder(log).end_with(end.clone())).build().await.unwrap()
+    stoa_kinds::core_v1::register(Registry::builder(log).end_with(end.clone())).build().await.unwrap()
 }
 
 fn recorder_of(registry: &Arc<Registry>, end: &CancellationToken) -> Recorder {
-    let lookup = Lookup::default();
-    lookup.set(registry.clone());
+    let lookup = Lookup::of(registry.clone());
     Recorder::start(Arc::new(StandaloneCluster { lookup }), end.clone())
 }
 
@@ -484,7 +480,7 @@ fn lists_are_read_on_no_thread_that_serves_requests() {
 
 #[tokio::test]
 async fn live_infrastructure_stays_when_its_stack_loses_its_owner() {
-    let world = World::with_secrets().await;
+    let world = TestServer::with_secrets().await;
     make(&world.registry, "namespaces", "", "shop", &[]).await;
     let uid = make(&world.registry, "configmaps", "shop", "a", &[]).await;
     let stacks = world.registry.api::<Stack>();

@@ -10,14 +10,15 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::object::ObjectKey;
+use stoa_kinds::source::pull_requests_at;
 use stoa_pulls::{Credentials, Pauses, PullError, PullRequest, PullRequests, Server};
 use stoa_types::{Source, config::PullRequestPlans, reason};
 use tokio::time::Instant;
 
-use super::{teller::News, telling::Told};
+use super::{publish::Reported, reporter::News};
 use crate::{
-    controllers::{probes::Requeue, queue::ObjectKey, sources::wait_after},
-    kinds::source::pull_requests_at,
+    controllers::{probes::Requeue, sources::wait_after},
     runs::Services,
 };
 
@@ -55,12 +56,12 @@ struct OfSource {
     refusals: u32,
     rests_until: Option<Instant>,
     /// What the last look came to.
-    concluded: Option<Told>,
+    concluded: Option<Reported>,
 }
 
 impl OfSource {
     /// What is to be said of a source: what its last look came to, and what keeps that from being told.
-    fn told(&self) -> Option<Told> {
+    fn told(&self) -> Option<Reported> {
         let concluded = self.concluded.clone()?;
         Some(match &self.untold {
             Some((why, message)) if concluded.0 => (false, *why, message.clone()),
@@ -216,7 +217,7 @@ impl Known {
     }
 
     /// Keeps what a look came to; what is to be said of the source now.
-    pub(super) fn conclude(&self, key: &ObjectKey, told: Told) -> Told {
+    pub(super) fn conclude(&self, key: &ObjectKey, told: Reported) -> Reported {
         let mut sources = self.sources.lock();
         let known = sources.entry(key.clone()).or_default();
         known.concluded = Some(told.clone());
@@ -249,7 +250,7 @@ impl Known {
     }
 
     /// Notes that all was told but for this; what is to be said of the source now.
-    pub(super) fn note_untold(&self, key: &ObjectKey, untold: Option<Refusal>) -> Option<Told> {
+    pub(super) fn note_untold(&self, key: &ObjectKey, untold: Option<Refusal>) -> Option<Reported> {
         let mut sources = self.sources.lock();
         let known = sources.get_mut(key)?;
         known.begin_to_tell();
@@ -259,7 +260,12 @@ impl Known {
 
     /// Notes that the server did not let us tell; how long to leave it alone, and what is to be said of the source now. What is
     /// listed goes on.
-    pub(super) fn note_refused(&self, key: &ObjectKey, source: &Source, error: &PullError) -> (Duration, Option<Told>) {
+    pub(super) fn note_refused(
+        &self,
+        key: &ObjectKey,
+        source: &Source,
+        error: &PullError,
+    ) -> (Duration, Option<Reported>) {
         let mut sources = self.sources.lock();
         let known = sources.entry(key.clone()).or_default();
         known.refusals = known.refusals.saturating_add(1);

@@ -10,6 +10,12 @@ use std::{
 };
 
 use kube::ResourceExt as _;
+use stoa_controller::queue;
+use stoa_kinds::{
+    pull_request::{has_followed, is_following},
+    run_status::status,
+    trigger::{self, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, PullError, PullRequest, PullState};
 use stoa_types::{
@@ -23,12 +29,7 @@ use tokio::time::Instant;
 use super::{
     listing::branch,
     report,
-    world::{Stop, World},
-};
-use crate::{
-    controllers::{queue, triggers::is_triggered},
-    kinds::trigger,
-    runs::status,
+    snapshot::{SourceSnapshot, Stop},
 };
 
 /// How long the plans of a merged pull request stay that no run follows.
@@ -57,16 +58,6 @@ pub(super) struct Followed {
     text: String,
 }
 
-/// Whether a run has brought about what the merge of a pull request with this plan asked for.
-pub(crate) fn has_followed(run: &Run, plan: &Run) -> bool {
-    is_following(run, plan) && status(run).phase == RunPhase::Succeeded
-}
-
-fn is_following(run: &Run, plan: &Run) -> bool {
-    let uid = plan.metadata.uid.as_deref().unwrap_or_default();
-    is_triggered(run) && status(run).merged_plans.iter().any(|merged| merged.run_uid == uid)
-}
-
 /// Whether a run made its plan, and stays.
 fn is_made(run: &Run) -> bool {
     let status = status(run);
@@ -77,7 +68,7 @@ fn number_of(run: &Run) -> Option<u64> {
     run.labels().get(labels::PULL_REQUEST)?.parse().ok()
 }
 
-impl World {
+impl SourceSnapshot {
     /// Finds out which of the pull requests that are not listed were merged. None is asked for after `until`, and the next look
     /// goes on: of those that were asked for it is known from then on, or their plans go.
     pub(super) async fn merges(

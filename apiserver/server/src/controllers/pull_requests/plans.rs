@@ -5,7 +5,16 @@ use std::collections::HashMap;
 use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{
+    object::ObjectKey,
+    queue::{self, FirstError},
+};
 use stoa_engine::digest::{canonical_json, hex};
+use stoa_kinds::{
+    pull_request::is_plan,
+    run_status::status,
+    trigger::{self, Deciders},
+};
 use stoa_machinery::ApiError;
 use stoa_pulls::PullRequest;
 use stoa_types::{
@@ -17,33 +26,21 @@ use stoa_types::{
 
 use super::{
     report::{Outcome, Plan},
-    world::World,
+    snapshot::SourceSnapshot,
 };
 use crate::{
-    controllers::{
-        needed,
-        queue::{self, FirstError, ObjectKey},
-        stacks,
-    },
-    kinds::trigger::{self, Deciders},
-    runs::{Services, status},
+    controllers::{references, stacks},
+    runs::Services,
 };
 
 /// As whom runs are created.
 const COMPONENT: &str = "pull-request";
-/// The user that this is.
-pub(crate) const USER: &str = "system:stoa:pull-request";
 /// How many plans a pull request has.
 const MOST_PLANS: usize = 50;
 /// How many plans of a source are made at once: what else is run in its organization waits for no more.
 pub(super) const UNDER_WAY: usize = 20;
 /// How many of them one pull request has, so that those that are pushed to again and again keep no other from its turn.
 pub(super) const UNDER_WAY_EACH: usize = 5;
-
-/// Whether a run is a plan of a pull request. Labels alone are anybody's.
-pub(crate) fn is_plan(run: &Run) -> bool {
-    run.labels().contains_key(labels::PULL_REQUEST) && status(run).requester.username == USER
-}
 
 /// The plans of a source that are there.
 pub(super) struct There<'a> {
@@ -71,7 +68,7 @@ impl<'a> There<'a> {
     }
 }
 
-impl World {
+impl SourceSnapshot {
     /// The plans of a pull request, whose runs are there after this as far as there is room, and how many are left out.
     pub(super) async fn plans(
         &self,
@@ -177,8 +174,8 @@ pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>
     let api = services.lookup.api::<Run>()?;
     let runs: Vec<&Run> = runs.filter(|run| run.metadata.deletion_timestamp.is_none()).collect();
     let mut is_any_needed = false;
-    for batch in runs.chunks(needed::BATCH) {
-        let needed = needed::to_be_carried_out(&services.lookup, batch).await?;
+    for batch in runs.chunks(references::BATCH) {
+        let needed = references::to_be_carried_out(&services.lookup, batch).await?;
         for key in batch.iter().map(|run| queue::key_of(*run)) {
             if needed.contains(&key) {
                 is_any_needed = true;

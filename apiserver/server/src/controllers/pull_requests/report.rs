@@ -7,10 +7,9 @@ use std::fmt::Write as _;
 
 use kube::ResourceExt as _;
 use stoa_engine::{Summary, render::summary_line};
+use stoa_kinds::{plan_summary, text};
 use stoa_pulls::StatusState;
 use stoa_types::{Run, config::PlansPhase, delivery::PlanSummary};
-
-use crate::{plan_summary, text};
 
 /// How many characters of all plans are in a comment; servers take some 65,000 of it.
 const TEXT: usize = 45_000;

@@ -1,14 +1,16 @@
 //! What is planned and told, over a log in memory, a server of pull requests on loopback, and a runner that knows commits by heart.
 
-mod apart;
-mod merged;
+mod merges;
+mod reporter;
 
 use bytes::Bytes;
 use git2::{Oid, Repository};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use stoa_controller::conditions::set_condition;
 use stoa_engine::{Action, PlannedAction, ResourceType, digest::canonical_json};
+use stoa_kinds::{pull_request::USER, run_status::status};
 use stoa_pulls::testing::{Forge, Merge};
 use stoa_types::{
     Condition, SecretReference,
@@ -21,11 +23,7 @@ use super::{
     plans::{UNDER_WAY, UNDER_WAY_EACH},
     *,
 };
-use crate::{
-    controllers::{runs::tests::World as Runs, triggers::tests::Commits},
-    kinds::check::set_condition,
-    runs::status,
-};
+use crate::{controllers::triggers::tests::Commits, testing::TestServer as Runs};
 
 const TOKEN: &str = "s3cr3t-of-the-forge";
 
@@ -130,7 +128,7 @@ impl Bed {
     /// Tells what there is to tell; when to go on.
     async fn tell(&self) -> Option<Duration> {
         let turns = ProbeSlots::default().of("shop");
-        teller::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
+        reporter::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 
     /// Has the list answered, and what it leads to refused.
@@ -395,7 +393,7 @@ async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
     bed.commits.2.lock().insert(head.to_string());
     bed.observe(at).await;
     let said = bed.said();
-    let world = World { services, known: bed.known.clone(), key: key(), client };
+    let world = SourceSnapshot { services, known: bed.known.clone(), key: key(), client };
     assert_eq!(world.bring_about(bed.source().await, &pulls).await.unwrap().ok(), Some(0));
     bed.tell().await;
     assert_eq!((bed.forge.comments(number), bed.said()), (told, said));

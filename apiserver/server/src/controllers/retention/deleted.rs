@@ -13,19 +13,17 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde::Deserialize;
+use stoa_controller::{
+    object::{Kind, ObjectKey},
+    queue::{self, FirstError},
+};
+use stoa_kinds::run_status::status;
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{Release, Resource, Run, Stack, Workspace, labels, platform::Retention};
 use tokio_util::sync::CancellationToken;
 
 use super::{Read, remove_releases, remove_resource, remove_runs};
-use crate::{
-    controllers::{
-        needed,
-        queue::{self, FirstError, ObjectKey},
-    },
-    kinds::lookup::Kind,
-    runs::{Services, status},
-};
+use crate::{controllers::references, runs::Services};
 
 /// How often to look. Each time all records are read.
 const EVERY: Duration = Duration::from_hours(1);
@@ -185,7 +183,7 @@ async fn look(services: &Services) -> Result<(), ApiError> {
         .collect();
     let of = |workspace: &str| retention.get(workspace).cloned().unwrap_or_default();
     let under_way: HashSet<ObjectKey> =
-        needed::workflows_under_way(lookup, None).await?.iter().map(queue::key_of).collect();
+        references::workflows_under_way(lookup, None).await?.iter().map(queue::key_of).collect();
     let is_needed = |record: &Record, workflow: Option<String>| {
         workflow.is_some_and(|workflow| under_way.contains(&(record.read.key.0.clone(), workflow)))
     };
@@ -236,7 +234,7 @@ mod tests {
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::{controllers::runs::tests::World, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -312,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn records_of_a_deleted_stack_go_and_live_ones_stay() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         world.create("Stack", "api", json!({"project": "web"})).await;
         let keep = |workspace: &mut Workspace| workspace.spec.retention = Some(retention(None, Some(1)));
         world.registry.api::<Workspace>().update_with("", "dev", keep).await.unwrap();

@@ -6,14 +6,12 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, time::Duration};
 use futures_util::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::conditions::set_condition;
 use stoa_types::{Run, delivery::RunPhase, reason};
 use tokio_util::sync::CancellationToken;
 
 use super::unexecuted;
-use crate::{
-    kinds::check::set_condition,
-    runs::{Halt, Services, execution::Execution},
-};
+use crate::runs::{Services, StepError, execution::Execution};
 
 /// So many times in a row the task of a run may panic.
 const MOST: u32 = 5;
@@ -59,7 +57,7 @@ pub(super) async fn give_up(services: Services, run: Run, end: CancellationToken
             None => end_alone(&mut execution, &message).await,
         };
         match finished {
-            Ok(()) | Err(Halt::Abandoned(_)) => return,
+            Ok(()) | Err(StepError::Abandoned(_)) => return,
             Err(halt) => {
                 tracing::warn!(run = execution.run.name_any(), ?halt, "a run that is given up does not end yet")
             }
@@ -71,7 +69,7 @@ pub(super) async fn give_up(services: Services, run: Run, end: CancellationToken
 }
 
 /// Ends a run and tells nobody else.
-async fn end_alone(execution: &mut Execution, message: &str) -> Result<(), Halt> {
+async fn end_alone(execution: &mut Execution, message: &str) -> Result<(), StepError> {
     let (now, generation) = (Time(execution.services.now()), execution.run.metadata.generation);
     let end = execution.update(|status| {
         status.phase = RunPhase::Failed;

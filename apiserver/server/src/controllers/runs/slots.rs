@@ -9,10 +9,11 @@ use std::collections::{HashMap, VecDeque};
 
 use kube::ResourceExt as _;
 use stoa_fairness::{FairSemaphore, MaxShare, Permit};
+use stoa_kinds::run_status::status;
 use stoa_types::Run;
 
-use super::waiting::Cause;
-use crate::{controllers::stacks, runs::status};
+use super::queue_status::Cause;
+use crate::controllers::stacks;
 
 /// The slots, the runs that hold them, and the runs that wait.
 #[derive(Debug)]

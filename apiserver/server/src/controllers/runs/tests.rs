@@ -1,27 +1,27 @@
 //! Runs over a log in memory, with no function-runner there: those that begin wait for it.
 
+mod ambiguous_names;
 mod approval;
 mod buckets;
 mod compliance;
-mod destroyed;
+mod deleted_runs;
+mod destroyed_records;
 mod drift;
-mod fenced;
-mod full;
-mod gone;
-mod merged;
-mod names;
-mod owed;
-mod panicked;
+mod fenced_runners;
+mod full_backend;
+mod health_record;
+mod health_waits;
+mod merged_plans;
+mod panics;
+mod plans_and_logs;
 mod proposals;
-mod refused;
-mod released;
-mod rendered;
-mod stuck;
-mod told;
-mod turns;
-mod unknown;
-mod verifying;
-mod waiting;
+mod queue_status;
+mod queueing;
+mod rejected_runs;
+mod rendering;
+mod resource_releases;
+mod unreachable_runner;
+mod unresolved_calls;
 
 use std::sync::{
     Arc,
@@ -29,205 +29,17 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use stoa_machinery::{
-    Object, Registry, RequestContext,
-    log::{self, MemoryLog},
-    metrics::Families,
-    registry::{DeleteOptions, RegistryBuilder},
-};
+use stoa_kinds::testing::deploying;
+use stoa_machinery::{Object, RequestContext, log, registry::DeleteOptions};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
-use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::{
-    cluster::{Cluster, standalone::StandaloneCluster},
-    events::Recorder,
-    kinds::{self, lookup::Lookup, testing::deploying},
-    runs::{Halt, backends::Backends, runner},
-    sealing,
-    subresources::Subresources,
+    runs::{StepError, runner},
+    testing::{PATIENCE, Shifted, TestServer},
 };
-
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The clock of the machine, set forward or back by so many milliseconds.
-#[derive(Debug)]
-struct Shifted(Arc<AtomicI64>);
-
-impl Clock for Shifted {
-    fn now_ms(&self) -> i64 {
-        Timestamp::now().as_millisecond() + self.0.load(Ordering::Relaxed)
-    }
-}
-
-pub(crate) struct World {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) services: Services,
-    end: CancellationToken,
-    _controller: Option<tokio::task::JoinHandle<()>>,
-    _documents: TempDir,
-    _guard: DropGuard,
-}
-
-impl World {
-    async fn new() -> Self {
-        Self::with_runner(runner::unreachable()).await
-    }
-
-    pub(crate) async fn with_runner(runner: runner::Runner) -> Self {
-        Self::with(runner, |builder| builder).await
-    }
-
-    /// The same with the core kinds that a standalone server serves, such as Secrets.
-    pub(crate) async fn with_secrets() -> Self {
-        Self::with_runner_and_secrets(runner::unreachable()).await
-    }
-
-    pub(crate) async fn with_runner_and_secrets(runner: runner::Runner) -> Self {
-        Self::with(runner, kinds::core::register).await
-    }
-
-    /// The same with more registered.
-    pub(crate) async fn with(runner: runner::Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
-        Self::over(Arc::new(MemoryLog::new()), runner, more).await
-    }
-
-    /// The same over a log of the test's own.
-    pub(crate) async fn over(
-        log: Arc<dyn stoa_machinery::Log>,
-        runner: runner::Runner,
-        more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
-    ) -> Self {
-        let end = CancellationToken::new();
-        let subresources = Subresources::default();
-        let lookup = Lookup::default();
-        let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
-        let builder = Registry::builder(log).end_with(end.clone());
-        let builder = kinds::register(builder, &lookup, &cluster, &subresources);
-        let registry = more(builder).build().await.unwrap();
-        lookup.set(registry.clone());
-        let documents = TempDir::new().unwrap();
-        let services = Services {
-            log: registry.log().clone(),
-            backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
-            sealing: sealing::with_keys(&[1]),
-            runner,
-            recorder: Recorder::start(cluster.clone(), end.clone()),
-            cluster,
-            authorizer: Arc::new(stoa_machinery::auth::AllowAll),
-            identity: "test".to_owned(),
-            clock: Arc::new(Shifted(Arc::default())),
-            lookup,
-            max_runs: 64,
-            run_lease: Duration::from_secs(30),
-            queues: queue::Metrics::new(&Families::default()).unwrap(),
-        };
-        subresources.set(services.clone());
-        let guard = end.clone().drop_guard();
-        let world = Self { registry, services, end, _controller: None, _documents: documents, _guard: guard };
-        for (kind, name, spec) in [
-            ("Backend", "default", json!({"type": "Local"})),
-            (
-                "Workspace",
-                "dev",
-                json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}}),
-            ),
-            ("Source", "config", json!({"remote": "file:///config.git"})),
-            ("Project", "web", json!({"source": {"name": "config"}})),
-            ("Stack", "web", json!({"project": "web"})),
-        ] {
-            world.create(kind, name, spec).await;
-        }
-        world
-    }
-
-    /// The same with the controller at work.
-    async fn with_controller() -> Self {
-        Self::new().await.controlled()
-    }
-
-    pub(crate) fn controlled(mut self) -> Self {
-        self._controller = Some(tokio::spawn(run(self.services.clone(), self.end.clone())));
-        self
-    }
-
-    pub(crate) async fn create(&self, kind: &str, name: &str, spec: Value) {
-        self.create_in("shop", kind, name, spec).await;
-    }
-
-    /// Takes an object out of the log, whatever refers to it.
-    pub(crate) async fn lose(&self, key: &str) {
-        let write = log::Write::new(stoa_machinery::Key::new(key), log::Expect::Any, log::Change::Delete);
-        self.services.log.append(write).await.unwrap();
-    }
-
-    /// The same in a namespace, where it is in any.
-    pub(crate) async fn create_in(&self, namespace: &str, kind: &str, name: &str, spec: Value) {
-        let store = self.registry.stores().find(|store| store.definition().kind == kind).unwrap();
-        let is_platform = store.definition().group == "platform.stoa.dev";
-        let namespace = if is_platform { "" } else { namespace };
-        let Value::Object(object) = json!({"metadata": {"name": name}, "spec": spec}) else { unreachable!("a map") };
-        store.create(&RequestContext::internal("test"), namespace, Object(object)).await.unwrap();
-    }
-
-    async fn apply(&self, name: &str) {
-        self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
-    }
-
-    async fn change(&self, name: &str, change: impl FnMut(&mut Run) + Send) {
-        self.registry.api::<Run>().update_with("shop", name, change).await.unwrap();
-    }
-
-    /// Waits until the status of a run is as expected.
-    async fn until(&self, name: &str, is_there: impl Fn(&RunStatus) -> bool) -> RunStatus {
-        let runs = self.registry.api::<Run>();
-        let mut changes = runs.subscribe(None);
-        let found = async {
-            loop {
-                let found = status(&runs.get("shop", name).await.unwrap());
-                if is_there(&found) {
-                    return found;
-                }
-                changes.next().await.unwrap();
-            }
-        };
-        match tokio::time::timeout(PATIENCE, found).await {
-            Ok(found) => found,
-            Err(_) => panic!("{name} does not get there: {:?}", runs.get("shop", name).await.unwrap().status),
-        }
-    }
-
-    pub(crate) async fn began(&self, name: &str) {
-        self.until(name, |status| status.phase == RunPhase::Generating).await;
-    }
-
-    pub(crate) async fn ended(&self, name: &str) -> RunStatus {
-        self.until(name, |status| status.phase.is_terminal()).await
-    }
-
-    /// Deletes a run, and waits until it is gone.
-    async fn remove(&self, name: &str) {
-        let runs = self.registry.api::<Run>();
-        let mut changes = runs.subscribe(None);
-        runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
-        let gone = async {
-            while runs.get_opt("shop", name).await.unwrap().is_some() {
-                changes.next().await.unwrap();
-            }
-        };
-        tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
-    }
-
-    /// The run that the stack's deployment names, and how it fares.
-    async fn deployment(&self) -> (Option<String>, Option<RunPhase>) {
-        let stack = self.registry.api::<Stack>().get("shop", "web").await.unwrap();
-        let deployment = stack.status.unwrap().deployments.remove(0);
-        (deployment.last_run, deployment.phase)
-    }
-}
 
 impl Scheduler {
     /// Waits until the task of a run has ended, and takes notice; the run's uid.
@@ -245,7 +57,7 @@ fn why(conditions: &[Condition]) -> &str {
 
 #[tokio::test]
 async fn deleted_run_makes_way_for_the_next() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     world.apply("one").await;
     world.began("one").await;
     world.apply("two").await;
@@ -256,7 +68,7 @@ async fn deleted_run_makes_way_for_the_next() {
 
 #[tokio::test]
 async fn run_without_a_place_waits_and_ends_when_it_is_to() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     world.services.max_runs = 1;
     let world = world.controlled();
     let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
@@ -275,7 +87,7 @@ async fn run_without_a_place_waits_and_ends_when_it_is_to() {
 
 #[tokio::test]
 async fn run_that_takes_too_long_says_so() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "timeout": "1s"});
     world.create("Run", "slow", spec).await;
     let ended = world.ended("slow").await;
@@ -284,7 +96,7 @@ async fn run_that_takes_too_long_says_so() {
 
 #[tokio::test]
 async fn run_that_never_began_says_nothing_about_the_deployment() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     world.apply("one").await;
     world.began("one").await;
     world.apply("two").await;
@@ -302,7 +114,7 @@ async fn run_that_never_began_says_nothing_about_the_deployment() {
 }
 
 /// Says of a run that it has begun, as after the write that is made first.
-async fn say_begun(world: &World, name: &str) {
+async fn say_begun(world: &TestServer, name: &str) {
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
     let begun = |run: &mut Run| {
         let status = run.status.get_or_insert_default();
@@ -315,7 +127,7 @@ async fn say_begun(world: &World, name: &str) {
 
 #[tokio::test]
 async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken_up_again() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
     let world = world.controlled();
@@ -329,7 +141,7 @@ async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken
 
 #[tokio::test]
 async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     world.apply("one").await;
     world.registry.api::<stoa_types::Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
     say_begun(&world, "one").await;
@@ -342,7 +154,7 @@ async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
 
 #[tokio::test]
 async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the_deployment() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let stacks = world.registry.api::<Stack>();
     let healthy = deploying(json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]));
     let before = stacks.update_status_with("shop", "web", healthy).await.unwrap();
@@ -361,22 +173,22 @@ async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the
 
 #[tokio::test]
 async fn ended_run_is_not_taken_up_again() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     world.apply("one").await;
     let runs = world.registry.api::<Run>();
     let seen = runs.get("shop", "one").await.unwrap();
     let end = |run: &mut Run| run.status.get_or_insert_default().phase = RunPhase::Failed;
     let ended = runs.update_status_with("shop", "one", end).await.unwrap();
     let stops = Stops { end: world.end.clone(), ..Stops::default() };
-    let began = Began::new(&seen, world.services.now());
-    let taken_up = take_up(world.services.clone(), seen, began, stops, Tries::default());
+    let began = Stopwatch::new(&seen, world.services.now());
+    let taken_up = take_up(world.services.clone(), seen, began, stops, Attempts::default());
     tokio::time::timeout(PATIENCE, taken_up).await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
 }
 
 #[tokio::test]
 async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
     let (runs, stacks) = (world.registry.api::<Run>(), world.registry.api::<Stack>());
@@ -387,7 +199,7 @@ async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack(
     // As of before it was suspended.
     let back = || unexecuted(world.services.clone(), seen.clone());
     let entered = back().enter(RunPhase::Planning).await;
-    assert!(matches!(entered, Err(Halt::Abandoned(_))), "{entered:?}");
+    assert!(matches!(entered, Err(StepError::Abandoned(_))), "{entered:?}");
     let mut late = back();
     late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
     assert_eq!(status(&late.run).phase, RunPhase::Succeeded);
@@ -397,7 +209,7 @@ async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack(
 
 #[tokio::test]
 async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let deleted = |name: &'static str| {
         let runs = world.registry.api::<Run>();
         async move {
@@ -420,7 +232,7 @@ async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
 #[tokio::test]
 async fn destroy_that_failed_is_started_again_ever_later_or_when_the_stack_changes() {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     // What follows is long after all that there is was made.
     let clock = Arc::new(AtomicI64::new(24 * 3_600_000));
     world.services.clock = Arc::new(Shifted(clock.clone()));
@@ -473,7 +285,7 @@ async fn destroy_that_failed_is_started_again_ever_later_or_when_the_stack_chang
 
 #[tokio::test]
 async fn run_goes_when_its_time_to_be_kept_is_over_also_after_a_restart() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     for (name, ttl) in [("brief", json!(1)), ("kept", Value::Null), ("long", json!(3600))] {
         let operation =
             json!({"stack": "web", "workspace": "dev", "operation": "Preview", "ttlSecondsAfterFinished": ttl});
@@ -502,7 +314,7 @@ async fn run_goes_when_its_time_to_be_kept_is_over_also_after_a_restart() {
 
 #[tokio::test]
 async fn run_without_its_source_can_still_destroy() {
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     world.lose("/registry/config.stoa.dev/sources/shop/config").await;
     world.create("Run", "destroy", json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
     // The Spec of a Destroy is known without a source; the plan waits for the runner.
@@ -521,7 +333,7 @@ async fn run_without_its_source_can_still_destroy() {
 #[tokio::test]
 async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
     use stoa_machinery::{Key, log};
-    let world = World::with_controller().await;
+    let world = TestServer::with_controller().await;
     let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
     let newer = json!({"schemaVersion": 1000, "id": "v1:Namespace:a", "resource": {"of": "the future"}}).to_string();
     for (name, value) in [("newer", newer.as_str()), ("corrupt", "{\"id\":\"v1:Na")] {
@@ -544,7 +356,7 @@ async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
 
 #[tokio::test]
 async fn clock_that_is_set_back_ends_no_run() {
-    let mut world = World::new().await;
+    let mut world = TestServer::new().await;
     let shift = Arc::<AtomicI64>::default();
     world.services.clock = Arc::new(Shifted(shift.clone()));
     world.apply("one").await;
@@ -569,7 +381,7 @@ fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
     let start = Timestamp::from_second(1_000_000).unwrap();
     run.status.get_or_insert_default().start_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(start));
     let check = |offset: i64| {
-        let mut began = Began::new(&run, start + jiff::SignedDuration::from_secs(offset));
+        let mut began = Stopwatch::new(&run, start + jiff::SignedDuration::from_secs(offset));
         began.at = began.at.map(|at| at - Duration::from_secs(5));
         began.spent().as_secs()
     };
@@ -579,7 +391,7 @@ fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
 #[tokio::test]
 async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_goes() {
     use stoa_machinery::{Key, log};
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
     let open = json!({"id": "v1:Namespace:a", "intent": {"action": "Create", "run": "lost"}}).to_string();
     let write = log::Write::new(
@@ -598,7 +410,7 @@ async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_
 
 #[tokio::test]
 async fn runs_of_one_second_take_turns_as_they_were_created() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let names = ["z", "b", "y", "a"];
     for name in names {
         world.apply(name).await;

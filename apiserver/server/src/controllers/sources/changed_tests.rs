@@ -7,8 +7,8 @@ use tonic::Request;
 
 use super::*;
 use crate::{
-    controllers::runs::tests::World,
-    runs::runner::testing::{Answer, Answers},
+    runs::runner::testing::{Answer, FakeRunner},
+    testing::TestServer,
 };
 
 /// Longer than anything here takes.
@@ -22,7 +22,7 @@ struct Missing {
 }
 
 #[tonic::async_trait]
-impl Answers for Missing {
+impl FakeRunner for Missing {
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
         self.asked.notify_one();
         self.answer.notified().await;
@@ -34,7 +34,7 @@ impl Answers for Missing {
 #[tokio::test]
 async fn no_event_tells_what_was_found_of_a_source_as_it_is_no_more() {
     let missing = Missing::default();
-    let world = World::with_runner_and_secrets(runner::at(missing.clone().serve())).await;
+    let world = TestServer::with_runner_and_secrets(runner::at(missing.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let is_asked = || tokio::time::timeout(PATIENCE, missing.asked.notified());
     let end = CancellationToken::new();

@@ -12,15 +12,15 @@ use tonic::{Request, Response};
 
 use super::*;
 use crate::{
-    controllers::runs::tests::World,
-    runs::runner::testing::{Answer, Answers},
+    runs::runner::testing::{Answer, FakeRunner},
+    testing::TestServer,
 };
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Has sources looked at until what this returns is dropped.
-fn controlled(world: &World) -> DropGuard {
+fn controlled(world: &TestServer) -> DropGuard {
     let end = CancellationToken::new();
     tokio::spawn(run(world.services.clone(), end.clone()));
     end.drop_guard()
@@ -45,7 +45,7 @@ impl Held {
 }
 
 #[tonic::async_trait]
-impl Answers for Held {
+impl FakeRunner for Held {
     async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
         self.asked.notify_one();
         self.answer.notified().await;
@@ -56,7 +56,7 @@ impl Answers for Held {
 #[tokio::test]
 async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
     let held = Held::default();
-    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
@@ -78,7 +78,7 @@ async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
 #[tokio::test]
 async fn source_is_looked_at_when_a_run_finds_another_commit() {
     let held = Held::default();
-    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
     held.answer.notify_one();
@@ -97,7 +97,7 @@ async fn source_is_looked_at_when_a_run_finds_another_commit() {
 #[tokio::test]
 async fn source_says_every_few_minutes_that_looks_succeed() {
     let held = Held::default();
-    let world = World::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let synced = async || sources.get("shop", "config").await.unwrap().status.and_then(|it| it.last_sync_time);
     // A webhook asks for a look, the last before which succeeded then, or when it is said to have.
@@ -139,7 +139,7 @@ async fn source_says_every_few_minutes_that_looks_succeed() {
 struct Mended(Arc<AtomicBool>);
 
 #[tonic::async_trait]
-impl Answers for Mended {
+impl FakeRunner for Mended {
     async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
         match self.0.load(Ordering::Relaxed) {
             true => found(),
@@ -151,7 +151,7 @@ impl Answers for Mended {
 #[tokio::test]
 async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
     let mended = Mended::default();
-    let world = World::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
+    let world = TestServer::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
     let until = async |kind: &str, text: &str| {
         let is_it = |event: &Event| {
             let is_of_kind = event.type_.as_deref() == Some(kind);
@@ -179,7 +179,7 @@ async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
 struct Refless;
 
 #[tonic::async_trait]
-impl Answers for Refless {
+impl FakeRunner for Refless {
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
         use prost::Message as _;
         let LookRequest { source, r#ref, .. } = request.into_inner();
@@ -195,7 +195,7 @@ impl Answers for Refless {
 
 #[tokio::test]
 async fn source_without_its_ref_says_so() {
-    let world = World::with_runner(runner::at(Refless.serve())).await;
+    let world = TestServer::with_runner(runner::at(Refless.serve())).await;
     let sources = world.registry.api::<Source>();
     let set = |source: &mut Source| source.spec.reference = "nope".to_owned();
     sources.update_with("shop", "config", set).await.unwrap();
@@ -233,7 +233,7 @@ struct Slow;
 const SLOW: &str = "file:///slow-";
 
 #[tonic::async_trait]
-impl Answers for Slow {
+impl FakeRunner for Slow {
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
         if request.into_inner().source.is_some_and(|source| source.remote.starts_with(SLOW)) {
             std::future::pending::<()>().await;
@@ -244,7 +244,7 @@ impl Answers for Slow {
 
 #[tokio::test]
 async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_at() {
-    let world = World::with_runner(runner::at(Slow.serve())).await;
+    let world = TestServer::with_runner(runner::at(Slow.serve())).await;
     // It comes first in every order.
     for number in 0..200 {
         let remote = format!("{SLOW}{number}.git");

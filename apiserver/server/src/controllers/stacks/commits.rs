@@ -9,6 +9,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue};
+use stoa_kinds::readiness;
 use stoa_machinery::ApiError;
 use stoa_proto::CompareRequest;
 use stoa_types::{
@@ -18,11 +20,8 @@ use stoa_types::{
 };
 
 use crate::{
-    controllers::{
-        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-        queue::{self, ObjectKey},
-    },
-    runs::{Halt, Services, readiness, runner, target},
+    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    runs::{Services, StepError, runner, target},
 };
 
 /// How long until commits are compared again that could not be.
@@ -163,13 +162,13 @@ fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (BTreeSet<Pair>
 }
 
 /// Asks in which order two commits are.
-async fn order(services: &Services, turns: &NamespaceSlots, pair: &Pair) -> Result<CommitOrder, Halt> {
+async fn order(services: &Services, turns: &NamespaceSlots, pair: &Pair) -> Result<CommitOrder, StepError> {
     let Pair { commit, desired, .. } = pair;
     if is_in(services, turns, pair, [commit, desired]).await? {
         return Ok(CommitOrder::Behind);
     }
     let is_ahead = is_in(services, turns, pair, [desired, commit]).await?;
-    Ok(if is_ahead { CommitOrder::Ahead } else { CommitOrder::Diverged })
+    Ok(if is_ahead { CommitOrder::ObservedCommits } else { CommitOrder::Diverged })
 }
 
 /// Whether a commit is in the history of another. One that the repository does not have any more is in none.
@@ -178,7 +177,7 @@ async fn is_in(
     turns: &NamespaceSlots,
     Pair { namespace, source, .. }: &Pair,
     [commit, base]: [&String; 2],
-) -> Result<bool, Halt> {
+) -> Result<bool, StepError> {
     let source = Some(target::source_at(services, namespace, source).await?);
     let request = CompareRequest { source, base: base.clone(), commit: commit.clone(), paths: Vec::new() };
     match turns.ask_repository(services.runner.compare(request)).await? {
@@ -196,15 +195,15 @@ mod tests {
     };
 
     use serde_json::json;
+    use stoa_kinds::testing::deploying;
     use stoa_proto::CompareResponse;
     use stoa_types::{Source, common::condition};
     use tonic::{Request, Response};
 
     use super::*;
     use crate::{
-        controllers::runs::tests::World,
-        kinds::testing::deploying,
-        runs::runner::testing::{Answer, Answers},
+        runs::runner::testing::{Answer, FakeRunner},
+        testing::TestServer,
     };
 
     /// A repository whose commits follow each other as letters do, but `x`, which is in another history.
@@ -213,7 +212,7 @@ mod tests {
     struct Letters(Arc<AtomicUsize>);
 
     #[tonic::async_trait]
-    impl Answers for Letters {
+    impl FakeRunner for Letters {
         async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let CompareRequest { base, commit, .. } = request.into_inner();
@@ -223,14 +222,14 @@ mod tests {
     }
 
     /// Sets the observed commit of the Source to `b`.
-    async fn observe(world: &World) {
+    async fn observe(world: &TestServer) {
         let observe =
             |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("b".repeat(40));
         world.registry.api::<Source>().update_status_with("shop", "config", observe).await.unwrap();
     }
 
     /// Records that a Stack is deployed at the commit of a letter.
-    async fn deploy(world: &World, stack: &str, letter: &str) {
+    async fn deploy(world: &TestServer, stack: &str, letter: &str) {
         let commit = letter.repeat(40);
         let of = json!([{"workspace": "dev", "resources": 1, "release": 1, "phase": "Succeeded", "commit": commit}]);
         world.registry.api::<Stack>().update_status_with("shop", stack, deploying(of)).await.unwrap();
@@ -238,7 +237,7 @@ mod tests {
 
     #[tokio::test]
     async fn ready_tells_behind_ahead_and_diverged_apart() {
-        let world = World::with_runner(runner::at(Letters::default().serve())).await;
+        let world = TestServer::with_runner(runner::at(Letters::default().serve())).await;
         let services = &world.services;
         let stacks = world.registry.api::<Stack>();
         observe(&world).await;
@@ -247,7 +246,7 @@ mod tests {
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
-            ("c", CommitOrder::Ahead, "it is ahead"),
+            ("c", CommitOrder::ObservedCommits, "it is ahead"),
             ("x", CommitOrder::Diverged, "it diverged"),
         ] {
             let commit = deployed.repeat(40);
@@ -268,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn stacks_of_one_source_share_the_answer_about_two_commits() {
         let letters = Letters::default();
-        let world = World::with_runner(runner::at(letters.clone().serve())).await;
+        let world = TestServer::with_runner(runner::at(letters.clone().serve())).await;
         let (requeue, mut poked) = Requeue::new();
         let asked = super::super::Asked::new(requeue);
         let look = async |name: &str| {

@@ -8,6 +8,13 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{events::Kind, finalizers::update_same, object::Kind as ServedKind, queue::FirstError};
+use stoa_kinds::{
+    lookup::Lookup,
+    run_status::{awaits_approval, is_internal, status},
+    stack::live_workspaces,
+    trigger,
+};
 use stoa_machinery::{ApiError, backoff::Policy, registry::ListOptions};
 use stoa_types::{
     Backend, Organization, Project, Run, Stack, Workspace,
@@ -16,16 +23,7 @@ use stoa_types::{
 };
 
 use super::{recorded_in, run_of};
-use crate::{
-    controllers::{finalizers::update_same, queue::FirstError},
-    events::Kind,
-    kinds::{
-        lookup::{Kind as ServedKind, Lookup},
-        stack::live_workspaces,
-        trigger,
-    },
-    runs::{Services, awaits_approval, status, target::is_internal},
-};
+use crate::runs::Services;
 
 /// How long after Destroys that failed the next is started.
 const DESTROY_AGAIN: Policy = Policy::new(Duration::from_mins(1), Duration::from_hours(1));
@@ -265,14 +263,15 @@ async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, A
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_kinds::testing::deploying;
     use stoa_machinery::registry::DeleteOptions;
 
     use super::*;
-    use crate::{controllers::runs::tests::World, kinds::testing::deploying, runs::runner};
+    use crate::{runs::runner, testing::TestServer};
 
     #[tokio::test]
     async fn runs_of_one_stack_say_nothing_of_another() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         world.create("Stack", "api", json!({"project": "web"})).await;
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deployed = json!([{"workspace": "dev", "resources": 1}]);
@@ -303,7 +302,7 @@ mod tests {
 
     #[tokio::test]
     async fn waits_grow_also_where_runs_that_failed_are_not_kept() {
-        let world = World::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(runner::unreachable()).await;
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
         stacks.update_status_with("shop", "web", deploy).await.unwrap();

@@ -3,14 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_types::{Stack, reason};
 
 use crate::{
-    controllers::{
-        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-        queue::{self, ObjectKey},
-    },
-    runs::{Halt, Services, runner, target::Target},
+    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    runs::{Services, StepError, runner, target::Target},
 };
 
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
@@ -60,7 +58,7 @@ pub(super) async fn content(
     memory: &Memory,
     stack: &Stack,
     commit: &str,
-) -> Option<Result<String, Halt>> {
+) -> Option<Result<String, StepError>> {
     let key = queue::key_of(stack);
     let path = match Target::path_of(services, stack).await {
         Ok(path) => path,
@@ -81,7 +79,7 @@ async fn ask(
     turns: &NamespaceSlots,
     stack: &Stack,
     (commit, path): (String, String),
-) -> Result<String, Halt> {
+) -> Result<String, StepError> {
     let source = Some(Target::source_of(services, stack).await?);
     let request = stoa_proto::ContentRequest { source, commit, path };
     let response = turns.ask_repository(services.runner.content(request)).await?;

@@ -3,6 +3,11 @@
 use std::cmp::Reverse;
 
 use kube::ResourceExt as _;
+use stoa_kinds::{
+    changes,
+    run_status::{queued_at, status},
+    trigger::{CAUSED_BY, Deciders, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Run, Stack,
@@ -10,15 +15,7 @@ use stoa_types::{
     delivery::{Decision, Operation, RunPhase, RunStatus},
 };
 
-use super::is_triggered;
-use crate::{
-    controllers::stacks,
-    kinds::{
-        changes,
-        trigger::{CAUSED_BY, Deciders},
-    },
-    runs::{Services, queued_at, status},
-};
+use crate::{controllers::stacks, runs::Services};
 
 /// The people behind what is to be started in a workspace: who decided about it since something was started there, and those
 /// behind earlier runs which nobody else agreed to, and which brought nothing about. What these decided is in it, too, whoever

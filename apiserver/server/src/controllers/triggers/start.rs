@@ -2,17 +2,14 @@
 
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
+use stoa_controller::{events::Kind, queue};
 use stoa_engine::digest::hex;
+use stoa_kinds::trigger::{self, is_triggered};
 use stoa_machinery::ApiError;
 use stoa_types::{Run, Stack, config::Started, delivery::Operation, labels, reason};
 
-use super::{is_triggered, is_waiting, people, started_in, told::short};
-use crate::{
-    controllers::{queue, stacks},
-    events::Kind,
-    kinds::trigger,
-    runs::Services,
-};
+use super::{is_waiting, people, started_in, trigger_status::short};
+use crate::{controllers::stacks, runs::Services};
 
 /// As whom runs are created.
 const COMPONENT: &str = "trigger";

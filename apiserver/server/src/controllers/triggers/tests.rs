@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
 use serde_json::Value;
+use stoa_controller::conditions::set_condition;
+use stoa_kinds::testing::deploying;
 use stoa_machinery::{
     Object, Registry,
     admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
@@ -17,12 +19,11 @@ use tonic::{Request, Response, Status};
 
 use super::{start::NAMES, *};
 use crate::{
-    controllers::runs::tests::World as Runs,
-    kinds::{check::set_condition, testing::deploying},
     runs::runner::{
         self,
-        testing::{Answer, Answers},
+        testing::{Answer, FakeRunner},
     },
+    testing::TestServer as Runs,
 };
 
 mod people;
@@ -58,7 +59,7 @@ impl Slow {
 }
 
 #[tonic::async_trait]
-impl Answers for Commits {
+impl FakeRunner for Commits {
     async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {
         let CompareRequest { base, commit, mut paths, .. } = request.into_inner();
         let is_slow = self.1.commits.lock().contains(&commit);
@@ -208,7 +209,7 @@ async fn one_run_is_started_for_what_changed() {
         (run.spec.operation, &run.spec.on_conflict),
         (Operation::Apply, &stoa_types::delivery::OnConflict::Queue)
     );
-    assert_eq!(status(&run).requester.username, USER);
+    assert_eq!(status(&run).requester.username, trigger::USER);
     world.end(&run, RunPhase::Succeeded).await;
 
     for (what, expected) in [("nothing", 1), ("a push elsewhere", 1), ("a description", 1), ("a push", 2)] {
@@ -570,7 +571,7 @@ async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
 
 #[tokio::test]
 async fn run_that_is_cancelled_before_it_began_never_does() {
-    use crate::runs::drive::{self, Stops, Tries};
+    use crate::runs::executor::{self, Attempts, Stops};
     let world = World::new().await;
     world.look().await;
     let seen = world.last().await;
@@ -578,7 +579,7 @@ async fn run_that_is_cancelled_before_it_began_never_does() {
     runs.update_with("shop", &seen.name_any(), |run: &mut Run| run.spec.cancel = true).await.unwrap();
     // Taken up as it was before, by a task that has not heard of it.
     let services = world.runs.services.clone();
-    Box::pin(drive::drive(services, seen.clone(), Stops::default(), Tries::default())).await;
+    Box::pin(executor::run_to_completion(services, seen.clone(), Stops::default(), Attempts::default())).await;
     let ended = runs.get("shop", &seen.name_any()).await.unwrap();
     assert_eq!(status(&ended).phase, RunPhase::Canceled);
     assert!(world.stack().await.status.unwrap().deployments.is_empty(), "it says nothing about the deployment");

@@ -14,10 +14,15 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_machinery::{
-    RequestContext,
-    backoff::{Jitter, Policy},
-    outbound,
+use stoa_controller::{object::ObjectKey, queue};
+use stoa_kinds::{
+    text::cut,
+    workflow::{hook, stack_of},
+};
+use stoa_machinery::{RequestContext, backoff::Policy, outbound};
+use stoa_notifications::{
+    delivery::{Endpoint, Keys, LONGEST_WAIT, told},
+    events::{Event, id, source_of},
 };
 use stoa_types::{
     DurationString, Workflow,
@@ -31,17 +36,8 @@ use super::{
     versions,
 };
 use crate::{
-    controllers::{
-        probes::{MANY_AT_ONCE, NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
-        queue::{self, ObjectKey},
-    },
-    kinds::workflow::{hook, stack_of},
-    notifications::{
-        delivery::{Endpoint, Keys, LONGEST_WAIT, told},
-        events::{Event, id, source_of},
-    },
+    controllers::probes::{Asks, MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots},
     runs::Services,
-    text::cut,
 };
 
 /// The type of the events that hooks get.
@@ -373,7 +369,7 @@ mod tests {
     use stoa_machinery::Object;
 
     use super::*;
-    use crate::controllers::runs::tests::World;
+    use crate::testing::TestServer;
 
     const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -407,7 +403,7 @@ mod tests {
 
     #[tokio::test]
     async fn time_of_a_hook_begins_with_its_first_try_and_not_with_the_wait_for_a_turn() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         tokio::time::pause();
         let turns = ProbeSlots::default().of("shop");
         let held: Vec<_> = std::iter::from_fn(|| turns.take().now_or_never()).collect();
@@ -426,7 +422,7 @@ mod tests {
 
     #[tokio::test]
     async fn hook_whose_time_was_over_before_a_restart_is_tried_once_more() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let turns = ProbeSlots::default().of("shop");
         let call = call(&world.services, &turns, Duration::from_mins(3));
         let called = call.called.clone();
@@ -438,7 +434,7 @@ mod tests {
 
     #[tokio::test]
     async fn secret_that_is_missing_is_told_from_a_key_that_is() {
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let call = call(&world.services, &ProbeSlots::default().of("shop"), Duration::ZERO);
         assert_eq!(call.secret().await.unwrap_err(), "Secret hooks does not exist");
         let secret = json!({"metadata": {"name": "hooks"}, "stringData": {"other": KEY}});

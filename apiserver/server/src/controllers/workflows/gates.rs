@@ -10,6 +10,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::queue;
+use stoa_kinds::workflow::{run_of, stack_of};
 use stoa_machinery::ApiError;
 use stoa_types::{
     Stack, Workflow,
@@ -21,12 +23,10 @@ use tokio::time::Instant;
 use super::machine::Gate;
 use crate::{
     controllers::{
-        probes::{NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
-        queue,
+        probes::{Asks, Requeue, ProbeSlots, NamespaceSlots},
         sources::wait_after,
     },
-    kinds::workflow::{run_of, stack_of},
-    runs::{Halt, Services, compliance, runner, state::State, target::Target},
+    runs::{Services, StepError, compliance, runner, state::State, target::Target},
 };
 
 /// How many workspaces of a wave are looked at at once.
@@ -224,7 +224,7 @@ impl Look {
     }
 
     /// Looks at what is deployed in a workspace.
-    async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Found, Halt> {
+    async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Found, StepError> {
         let Self { services, workflow, run, .. } = self;
         let mut of = run_of(workflow, run, workspace, None);
         of.metadata.name = Some(workflow.name_any());
@@ -247,9 +247,9 @@ impl Look {
             Ok(response) => response.into_inner(),
             Err(status) => {
                 return match runner::halt(&status, reason::UNREACHABLE) {
-                    Halt::Retry(message) if runner::broken_calls(&status) > 0 => Ok(Found::Broken(message)),
-                    Halt::Retry(message) if runner::is_unheard(&status) => Ok(Found::Unseen(message)),
-                    Halt::Retry(message) => Ok(Found::Unhealthy(message)),
+                    StepError::Retry(message) if runner::broken_calls(&status) > 0 => Ok(Found::Broken(message)),
+                    StepError::Retry(message) if runner::is_unheard(&status) => Ok(Found::Unseen(message)),
+                    StepError::Retry(message) => Ok(Found::Unhealthy(message)),
                     halt => Err(halt),
                 };
             }
@@ -314,7 +314,7 @@ fn together(all: Vec<Found>, tolerated: usize, broken: u32) -> Found {
 }
 
 /// A workspace, and a look at it.
-type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, Halt>>);
+type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, StepError>>);
 
 /// What is found in workspaces, several of which are looked at at once, each for so long at most.
 async fn all(turns: &NamespaceSlots, looks: Vec<LookIn<'_>>) -> Vec<Found> {
@@ -324,13 +324,20 @@ async fn all(turns: &NamespaceSlots, looks: Vec<LookIn<'_>>) -> Vec<Found> {
             let _turn = turns.take().await;
             let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(Halt::Failed { message, .. } | Halt::Refused { message, .. })) => Found::Unhealthy(message),
-                // Our own log or Backend: that says nothing of the cluster.
-                Ok(Err(Halt::Retry(message))) => Found::Unseen(message),
-                Ok(Err(Halt::SourceUnreachable(message) | Halt::Abandoned(message))) => Found::Unhealthy(message),
-                Ok(Err(Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_))) => {
-                    Found::Healthy
+                Ok(Err(StepError::Failed { message, .. } | StepError::Refused { message, .. })) => {
+                    Found::Unhealthy(message)
                 }
+                // Our own log or Backend: that says nothing of the cluster.
+                Ok(Err(StepError::Retry(message))) => Found::Unseen(message),
+                Ok(Err(StepError::SourceUnreachable(message) | StepError::Abandoned(message))) => {
+                    Found::Unhealthy(message)
+                }
+                Ok(Err(
+                    StepError::Canceled
+                    | StepError::AwaitingApproval
+                    | StepError::AwaitingMerge
+                    | StepError::Superseded(_),
+                )) => Found::Healthy,
                 Err(_) => Found::Unhealthy("nothing was heard in time".to_owned()),
             };
             found.told(|message| format!("workspace {workspace}: {message}"))
@@ -367,10 +374,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_keeps_us_from_looking_says_nothing_of_the_cluster() {
-        let look =
-            |name: &'static str, halt: Halt| -> LookIn<'static> { (name, Box::pin(std::future::ready(Err(halt)))) };
-        let away = look("near", Halt::Retry("the backend answered 503".to_owned()));
-        let refused = look("far", Halt::failed(reason::UNREACHABLE, "no such secret"));
+        let look = |name: &'static str, halt: StepError| -> LookIn<'static> {
+            (name, Box::pin(std::future::ready(Err(halt))))
+        };
+        let away = look("near", StepError::Retry("the backend answered 503".to_owned()));
+        let refused = look("far", StepError::failed(reason::UNREACHABLE, "no such secret"));
         let turns = ProbeSlots::default().of("shop");
         let found = all(&turns, vec![away, refused]).await;
         let unseen = Found::Unseen("workspace near: the backend answered 503".to_owned());

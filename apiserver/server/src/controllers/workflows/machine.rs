@@ -13,6 +13,7 @@ use std::{collections::HashMap, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::digest::hex;
+use stoa_kinds::{text, workflow::approval::sentence};
 use stoa_types::delivery::{
     Decision, RunCounts, RunEnd, RunPhase, RunStep, SelectedWave, Step, StepPhase, StepProgress, StepRun, StepStatus,
     Wave, When, WorkflowStatus,
@@ -21,7 +22,6 @@ use stoa_types::delivery::{
 use self::hooks::Place;
 pub(super) use self::hooks::{Called, Which, failure_of_whole, has_failed, ignored_of_whole};
 use super::gates::{every, note_every};
-use crate::{kinds::workflow::approval::sentence, text};
 
 /// So many runs of a step are listed that have ended, and so many of all steps together.
 const LISTED: usize = 20;

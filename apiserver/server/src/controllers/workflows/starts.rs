@@ -11,10 +11,9 @@ use std::{
 
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_machinery::{
-    ApiError,
-    backoff::{Jitter, Policy},
-};
+use stoa_controller::queue;
+use stoa_kinds::{lookup, run_status::status as status_of_run, workflow::run_of};
+use stoa_machinery::{ApiError, backoff::Policy};
 use stoa_types::{
     Run, Workflow,
     delivery::{RunPhase, RunSpec, StepPhase, WorkflowStatus},
@@ -26,11 +25,7 @@ use super::{
     machine::{self, Start},
     versions,
 };
-use crate::{
-    controllers::queue,
-    kinds::{lookup, workflow::run_of},
-    runs::{Services, status as status_of_run},
-};
+use crate::runs::Services;
 
 /// The waits before a run that could not be created is tried again.
 const BACKOFF: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(Jitter::HALF);

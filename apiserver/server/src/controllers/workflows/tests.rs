@@ -30,11 +30,11 @@ use tonic::{Code, Request, Response, Status};
 
 use super::*;
 use crate::{
-    controllers::runs::tests::World as Runs,
     runs::runner::{
         self,
-        testing::{Answer, Answers},
+        testing::{Answer, FakeRunner},
     },
+    testing::TestServer as Runs,
 };
 
 /// Longer than anything here takes.
@@ -61,7 +61,7 @@ impl Versions {
 }
 
 #[tonic::async_trait]
-impl Answers for Versions {
+impl FakeRunner for Versions {
     async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         let version = request.into_inner().version;
         let letter = self.0.lock().get(&version).copied();

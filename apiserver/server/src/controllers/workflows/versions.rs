@@ -2,6 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
+use stoa_kinds::workflow::{deploys, previewing, stack_of};
 use stoa_types::{
     Stack, Workflow,
     delivery::{PinnedVersion, RunStep},
@@ -10,8 +11,7 @@ use stoa_types::{
 
 use crate::{
     controllers::probes::NamespaceSlots,
-    kinds::workflow::{deploys, previewing, stack_of},
-    runs::{Halt, Services, runner, target::Target},
+    runs::{Services, StepError, runner, target::Target},
 };
 
 /// How many are asked at once for one workflow.
@@ -48,20 +48,20 @@ pub(super) async fn find(
     services: &Services,
     turns: &NamespaceSlots,
     workflow: &Workflow,
-) -> Result<Vec<PinnedVersion>, Halt> {
+) -> Result<Vec<PinnedVersion>, StepError> {
     let namespace = workflow.namespace().unwrap_or_default();
     let runs = workflow.spec.steps.iter().filter_map(|step| step.run.as_ref()).filter(|run| deploys(run));
     let (named, desired): (Vec<&RunStep>, Vec<&RunStep>) =
         runs.partition(|run| run.version.is_some() || workflow.spec.version.is_some());
     // The sources and versions that are asked for, and of which of these a stack is.
     let mut asked: Vec<(String, String)> = Vec::new();
-    let mut looks: Vec<BoxFuture<'_, Result<String, Halt>>> = Vec::new();
+    let mut looks: Vec<BoxFuture<'_, Result<String, StepError>>> = Vec::new();
     let mut stacks = Vec::new();
     for run in named.into_iter().chain(desired) {
         let name = stack_of(&workflow.spec, run);
         let stack = services.lookup.api::<Stack>()?.get_opt(&namespace, name).await?;
-        let stack =
-            stack.ok_or_else(|| Halt::failed(reason::REFERENCE_NOT_FOUND, format!("stack {name:?} does not exist")))?;
+        let stack = stack
+            .ok_or_else(|| StepError::failed(reason::REFERENCE_NOT_FOUND, format!("stack {name:?} does not exist")))?;
         let version = wanted(workflow, run, &stack);
         let (source, request) = Target::version_of(services, &namespace, &stack.spec.project, &version).await?;
         let of = (source, version.clone());
@@ -83,7 +83,7 @@ pub(super) async fn find(
 }
 
 /// The commits of versions, several of which are asked for at once. The first that is not found is the end of it.
-async fn all(looks: Vec<BoxFuture<'_, Result<String, Halt>>>) -> Result<Vec<String>, Halt> {
+async fn all(looks: Vec<BoxFuture<'_, Result<String, StepError>>>) -> Result<Vec<String>, StepError> {
     stream::iter(looks).buffered(AT_ONCE).try_collect().await
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn resolve(
     services: &Services,
     turns: &NamespaceSlots,
     request: stoa_proto::ResolveRequest,
-) -> Result<String, Halt> {
+) -> Result<String, StepError> {
     let response = turns.ask_repository(services.runner.resolve(request)).await?;
     Ok(response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?.into_inner().commit)
 }
@@ -107,10 +107,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_repositories_are_asked_at_once_until_one_does_not_answer() {
-        let look = |seconds: u64| -> BoxFuture<'static, Result<String, Halt>> {
+        let look = |seconds: u64| -> BoxFuture<'static, Result<String, StepError>> {
             Box::pin(async move {
                 sleep(Duration::from_secs(seconds)).await;
-                if seconds < 30 { Ok(seconds.to_string()) } else { Err(Halt::Retry("it does not answer".to_owned())) }
+                if seconds < 30 {
+                    Ok(seconds.to_string())
+                } else {
+                    Err(StepError::Retry("it does not answer".to_owned()))
+                }
             })
         };
         let start = Instant::now();
@@ -119,7 +123,7 @@ mod tests {
         assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
         let start = Instant::now();
         let late = all((0..100).map(|_| look(30)).collect()).await.unwrap_err();
-        assert!(matches!(late, Halt::Retry(_)), "{late:?}");
+        assert!(matches!(late, StepError::Retry(_)), "{late:?}");
         assert_eq!(start.elapsed().as_secs(), 30, "the others are asked no more");
     }
 }

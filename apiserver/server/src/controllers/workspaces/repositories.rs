@@ -13,6 +13,8 @@ use std::{
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use stoa_controller::{object::ObjectKey, queue::Trigger};
+use stoa_kinds::workspace::{self, referents::Referents};
 use stoa_types::{Workspace, platform::GitOpsTarget, reason};
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -20,12 +22,8 @@ use tonic::Code;
 
 use super::{LOOK, SOON};
 use crate::{
-    controllers::{
-        probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-        queue::{ObjectKey, Trigger},
-    },
-    kinds::workspace::{self, referents::Referents},
-    runs::{Halt, Services, runner, target},
+    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    runs::{Services, StepError, runner, target},
 };
 
 /// A question: the branch of a repository, with the credentials of a Secret.
@@ -152,7 +150,7 @@ impl Repositories {
         workspace: &str,
         repository: &Repository,
         gitops: &GitOpsTarget,
-    ) -> Option<Result<Answer, Halt>> {
+    ) -> Option<Result<Answer, StepError>> {
         let question = || {
             let (services, gitops) = (services.clone(), gitops.clone());
             let turns = self.turns.of(server_of(&gitops.repository));
@@ -175,7 +173,7 @@ fn server_of(remote: &str) -> &str {
 }
 
 /// Asks a repository for a branch.
-async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget) -> Result<Found, Halt> {
+async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget) -> Result<Found, StepError> {
     let credentials = match &gitops.secret_ref {
         None => HashMap::new(),
         Some(reference) => target::referenced_secret(services, "", reference).await?,
@@ -221,14 +219,14 @@ fn for_workspace(found: &Found, gitops: &GitOpsTarget) -> Referents {
 }
 
 /// The message of a halt.
-fn message_of(halt: Halt) -> String {
+fn message_of(halt: StepError) -> String {
     match halt {
-        Halt::Failed { message, .. }
-        | Halt::Refused { message, .. }
-        | Halt::Retry(message)
-        | Halt::SourceUnreachable(message)
-        | Halt::Abandoned(message) => message,
-        Halt::Canceled | Halt::AwaitingApproval | Halt::AwaitingMerge | Halt::Superseded(_) => {
+        StepError::Failed { message, .. }
+        | StepError::Refused { message, .. }
+        | StepError::Retry(message)
+        | StepError::SourceUnreachable(message)
+        | StepError::Abandoned(message) => message,
+        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
             "the request was cancelled".to_owned()
         }
     }

@@ -5,7 +5,6 @@ use stoa_storage::git::Layout as _;
 
 use super::super::layout::ControlLayout;
 use super::*;
-use crate::{kinds, subresources::Subresources};
 
 const STACK: &str = "organizations/shop/projects/web/stacks/web-dev.yaml";
 const GOOD: &str = "\
@@ -21,8 +20,8 @@ spec:
 
 fn decoder(kind: Authored) -> Decoder {
     let definition = match kind {
-        Authored::Stack => kinds::stack::definition(&Subresources::default()),
-        Authored::Workspace => kinds::workspace::definition(),
+        Authored::Stack => stoa_kinds::stack::definition(),
+        Authored::Workspace => stoa_kinds::workspace::definition(),
         other => panic!("{other:?} is not tested here"),
     };
     Decoder::new(&definition).expect("a schema")

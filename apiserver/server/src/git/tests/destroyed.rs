@@ -1,7 +1,8 @@
 //! The records of destroyed deployments in the control repository.
 
+use stoa_kinds::destroyed::{self, tests::destroyed};
+
 use super::*;
-use crate::destroyed::{self, tests::destroyed};
 
 const RECORD: &str = "organizations/shop/destroyed/web/dev.yaml";
 

@@ -5,6 +5,11 @@ use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
+use stoa_controller::{events::Recorder, object::Kind, queue};
+use stoa_kinds::{
+    cluster::{Cluster, standalone::StandaloneCluster},
+    lookup::Lookup,
+};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     admission::Chain,
@@ -21,17 +26,10 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    cluster::{Cluster, standalone::StandaloneCluster},
-    controllers::{self, queue},
-    events::Recorder,
+    controllers,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
-    kinds::{
-        self,
-        lookup::{Kind, Lookup},
-    },
     runs::{Services, backends::Backends, runner},
     sealing,
-    subresources::Subresources,
 };
 
 /// Longer than anything here takes.
@@ -67,8 +65,8 @@ impl Fixture {
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let directory = TempDir::new().expect("a directory");
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
-        let builder = kinds::register(builder, &lookup, &cluster, &Subresources::default());
-        let builder = kinds::core::register(builder).namespaces_in("", "v1", "namespaces");
+        let builder = stoa_kinds::register(builder, &lookup, &cluster, |definition| definition);
+        let builder = stoa_kinds::core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
         let repository = Repository {
             folder: directory.path().to_owned(),
@@ -77,8 +75,7 @@ impl Fixture {
             metrics,
         };
         let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
-        let registry = builder.build().await.expect("built");
-        lookup.set(registry.clone());
+        let registry = lookup.build(builder).await.expect("built");
         let recorder = Recorder::start(cluster.clone(), end.clone());
         let services = Services {
             lookup: lookup.clone(),

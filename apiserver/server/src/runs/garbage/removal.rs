@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Going, Holds};
-use crate::runs::Halt;
+use crate::runs::StepError;
 
 /// So many documents of a store at most are removed after it was looked once what refers to them: all that there is of Runs,
 /// Releases and records is read for it, and nobody can put them meanwhile.
@@ -92,9 +92,9 @@ pub(super) async fn remove<F>(
     references: impl Fn() -> F,
     end: &CancellationToken,
     stuck: &AllStuck,
-) -> Result<usize, Halt>
+) -> Result<usize, StepError>
 where
-    F: Future<Output = Result<HashSet<Digest>, Halt>>,
+    F: Future<Output = Result<HashSet<Digest>, StepError>>,
 {
     let mut queue = by_store(due);
     let mut under_way = FuturesUnordered::new();

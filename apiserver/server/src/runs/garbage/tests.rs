@@ -4,19 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
+use stoa_controller::testing::FaultyLog;
 use stoa_machinery::registry::DeleteOptions;
 use stoa_storage::documents::Refusal;
 use stoa_test_s3::{REGION, S3Server};
 use tokio::sync::{Semaphore, watch};
 
 use super::*;
-use crate::{
-    controllers::runs::tests::World,
-    runs::{journal::tests::Narrow, runner},
-};
+use crate::{runs::runner, testing::TestServer};
 
 struct Bed {
-    world: World,
+    world: TestServer,
     _server: Option<S3Server>,
     store: Arc<dyn DocumentStore>,
     place: Place,
@@ -26,7 +24,7 @@ struct Bed {
 
 impl Bed {
     async fn on_disk() -> Self {
-        Self::of(World::with_secrets().await, "default", None).await
+        Self::of(TestServer::with_secrets().await, "default", None).await
     }
 
     /// With a Backend that is a bucket, if there is a server for it.
@@ -36,7 +34,7 @@ impl Bed {
             return None;
         }
         let server = S3Server::start("documents");
-        let world = World::with_secrets().await;
+        let world = TestServer::with_secrets().await;
         let keys = [("accessKey", &server.access_key), ("secretKey", &server.secret_key)];
         let keys = keys.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
         let mut secret = Secret { data: Some(keys.into()), ..Secret::default() };
@@ -48,7 +46,7 @@ impl Bed {
         Some(Self::of(world, "far", Some(server)).await)
     }
 
-    async fn of(world: World, backend: &str, server: Option<S3Server>) -> Self {
+    async fn of(world: TestServer, backend: &str, server: Option<S3Server>) -> Self {
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
         let store = world.services.backends.store(backend).await.unwrap();
         let collector = Collector::new(world.services.clone(), GRACE);
@@ -140,8 +138,8 @@ async fn documents_of_a_stack_that_is_gone_go_and_then_nothing_tells_of_it() {
 
 #[tokio::test]
 async fn documents_can_be_put_again_where_the_term_ends_before_they_are_removed() {
-    let log = Narrow::new(0);
-    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let log = FaultyLog::new(0);
+    let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
     let mut bed = Bed::of(world, "default", None).await;
     let digest = bed.put("loose").await;
     bed.wait();
@@ -157,8 +155,8 @@ async fn documents_can_be_put_again_where_the_term_ends_before_they_are_removed(
 #[tokio::test]
 async fn what_refers_to_documents_is_read_once_for_those_of_many_stacks() {
     const STACKS: usize = 20;
-    let log = Narrow::new(0);
-    let world = World::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let log = FaultyLog::new(0);
+    let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
     let mut bed = Bed::of(world, "default", None).await;
     let mut reads = Vec::new();
     for stacks in [1, STACKS] {
@@ -289,7 +287,7 @@ async fn what_could_not_be_removed_is_known_though_the_round_broke_off() {
     let reads = AtomicUsize::new(0);
     let references = || {
         let is_first = reads.fetch_add(1, Ordering::Relaxed) == 0;
-        std::future::ready(if is_first { Ok(HashSet::new()) } else { Err(Halt::Retry("away".to_owned())) })
+        std::future::ready(if is_first { Ok(HashSet::new()) } else { Err(StepError::Retry("away".to_owned())) })
     };
     let (holds, stuck) = (bed.world.services.backends.holds(), &bed.collector.stuck);
     let removed = removal::remove(due, holds, GRACE, references, &bed.end, stuck).await;

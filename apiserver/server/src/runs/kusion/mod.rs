@@ -10,7 +10,7 @@ use stoa_engine::import::ForeignRecord;
 use stoa_storage::documents::{DocumentError, DocumentStore};
 use stoa_types::{delivery::KusionRelease, reason};
 
-use super::{Halt, documents};
+use super::{StepError, documents};
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 32 << 20;
@@ -38,7 +38,11 @@ impl Found {
 ///
 /// Failed with the file, the resource, and what to do, when it is not there or cannot be taken over; Retry when the
 /// Backend is out of reach.
-pub(super) async fn read(store: &dyn DocumentStore, ours: [String; 2], asked: &KusionRelease) -> Result<Found, Halt> {
+pub(super) async fn read(
+    store: &dyn DocumentStore,
+    ours: [String; 2],
+    asked: &KusionRelease,
+) -> Result<Found, StepError> {
     let [project, workspace] = ours;
     let project = asked.project.clone().unwrap_or(project);
     let workspace = asked.workspace.clone().unwrap_or(workspace);
@@ -56,31 +60,31 @@ pub(super) async fn read(store: &dyn DocumentStore, ours: [String; 2], asked: &K
     let file = format!("{folder}/{}.yaml", expected.revision);
     let Some(bytes) = file_of(store, &file).await? else {
         let message = format!("{file} is not in the Backend; name a revision that is, or the path of its folder");
-        return Err(Halt::failed(reason::IMPORT_FAILED, message));
+        return Err(StepError::failed(reason::IMPORT_FAILED, message));
     };
     // Some tens of megabytes take a while to parse.
     let parsed = tokio::task::spawn_blocking(move || release::parse(&bytes, &expected)).await;
-    let parsed = parsed.map_err(|_| Halt::failed(reason::IMPORT_FAILED, format!("{file} cannot be read")))?;
+    let parsed = parsed.map_err(|_| StepError::failed(reason::IMPORT_FAILED, format!("{file} cannot be read")))?;
     match parsed {
         Ok(release::Release { phase, records }) => Ok(Found { file, phase, records }),
-        Err(why) => Err(Halt::failed(reason::IMPORT_FAILED, format!("{file}: {why}. Nothing was recorded"))),
+        Err(why) => Err(StepError::failed(reason::IMPORT_FAILED, format!("{file}: {why}. Nothing was recorded"))),
     }
 }
 
 /// The number of the latest release in a folder.
-async fn latest(store: &dyn DocumentStore, folder: &str) -> Result<u64, Halt> {
+async fn latest(store: &dyn DocumentStore, folder: &str) -> Result<u64, StepError> {
     let file = format!("{folder}/.metadata.yml");
-    let failed = |why: String| Halt::failed(reason::IMPORT_FAILED, format!("{file}{why}"));
+    let failed = |why: String| StepError::failed(reason::IMPORT_FAILED, format!("{file}{why}"));
     match file_of(store, &file).await? {
         Some(bytes) => release::latest(&bytes).map_err(|why| failed(format!(": {why}; name the revision"))),
         None => Err(failed(" is not in the Backend; name the revision, or the path of its folder".to_owned())),
     }
 }
 
-async fn file_of(store: &dyn DocumentStore, path: &str) -> Result<Option<bytes::Bytes>, Halt> {
+async fn file_of(store: &dyn DocumentStore, path: &str) -> Result<Option<bytes::Bytes>, StepError> {
     store.file(path, LARGEST).await.map_err(|error| match error {
         DocumentError::TooLarge { .. } | DocumentError::Scope(_) => {
-            Halt::failed(reason::IMPORT_FAILED, error.to_string())
+            StepError::failed(reason::IMPORT_FAILED, error.to_string())
         }
         error => documents::halt(&error, "the backend cannot be read"),
     })
@@ -124,7 +128,7 @@ modifiedTime: 2025-03-01T10:00:05Z
         let store = LocalDocuments::open(root).unwrap();
         match read(&store, ["web".to_owned(), "dev".to_owned()], &asked).await {
             Ok(found) => Ok(found.records[0].id.0.clone()),
-            Err(Halt::Failed { reason: reason::IMPORT_FAILED, message }) => Err(message),
+            Err(StepError::Failed { reason: reason::IMPORT_FAILED, message }) => Err(message),
             Err(other) => panic!("{other:?}"),
         }
     }

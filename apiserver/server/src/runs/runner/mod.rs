@@ -2,7 +2,7 @@
 //!
 //! Start at [`Runner`], which has the calls of the proto. Any runner does any of them: `pool` knows which there are and
 //! which of them has the fewest calls, `addresses` where they are, and `verdict` what an error says of a runner and whether
-//! another one is asked. What the runner says is wrong becomes a [`Halt`]: the run fails, waits and tries again, or is
+//! another one is asked. What the runner says is wrong becomes a [`StepError`]: the run fails, waits and tries again, or is
 //! done for.
 
 mod addresses;
@@ -44,7 +44,7 @@ use self::{
     metrics::Metrics,
     pool::{Pool, Search},
 };
-use super::Halt;
+use super::StepError;
 
 #[cfg(test)]
 pub(crate) use self::announced::SPEC_BYTES;
@@ -381,7 +381,7 @@ async fn open(lent: &Lent, start: ApplyStart) -> Result<Beginning, Status> {
 const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
 
 /// What a refused call means for a run. `otherwise` is the reason when the runner gives none.
-pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
+pub(crate) fn halt(status: &Status, otherwise: &'static str) -> StepError {
     let problem = verdict::problem(status);
     // The message tells everything that is wrong, and the details the first of it.
     let message = match &problem {
@@ -391,17 +391,17 @@ pub(crate) fn halt(status: &Status, otherwise: &'static str) -> Halt {
     };
     match status.code() {
         Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
-            Halt::SourceUnreachable(message)
+            StepError::SourceUnreachable(message)
         }
-        Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => Halt::Retry(message),
-        _ if verdict::is_broken(status) => Halt::Retry(message),
-        Code::NotFound => Halt::failed(reason::SOURCE_NOT_FOUND, message),
-        Code::Aborted => Halt::failed(reason::PLAN_STALE, message),
-        Code::FailedPrecondition => Halt::failed(reason::UNKNOWN_STATE, message),
-        Code::InvalidArgument => Halt::failed(otherwise, message),
+        Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => StepError::Retry(message),
+        _ if verdict::is_broken(status) => StepError::Retry(message),
+        Code::NotFound => StepError::failed(reason::SOURCE_NOT_FOUND, message),
+        Code::Aborted => StepError::failed(reason::PLAN_STALE, message),
+        Code::FailedPrecondition => StepError::failed(reason::UNKNOWN_STATE, message),
+        Code::InvalidArgument => StepError::failed(otherwise, message),
         code => {
             tracing::error!(%code, message = status.message(), "the function-runner failed");
-            Halt::failed(otherwise, format!("the function-runner failed: {code:?}"))
+            StepError::failed(otherwise, format!("the function-runner failed: {code:?}"))
         }
     }
 }

@@ -54,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 
 /// How a runner is, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Availability {
     /// It says that it takes calls.
     Serving,
     /// Nobody has asked yet.
@@ -73,7 +73,7 @@ struct Member {
     /// The same for people, with the name that it was found by.
     place: String,
     channel: RwLock<Channel>,
-    standing: Mutex<Standing>,
+    standing: Mutex<Availability>,
     /// When it last said that it takes calls.
     served: Mutex<Option<Instant>>,
     /// Whether the name has addresses of another family that are better to go to. A runner that has two addresses is
@@ -104,19 +104,19 @@ impl Member {
         self.channel.read().clone()
     }
 
-    fn set(&self, standing: Standing, why: &str) {
-        if standing == Standing::Serving {
+    fn set(&self, standing: Availability, why: &str) {
+        if standing == Availability::Serving {
             *self.served.lock() = Some(Instant::now());
         }
         let before = std::mem::replace(&mut *self.standing.lock(), standing);
-        self.metrics.set_up(&self.name, standing == Standing::Serving);
+        self.metrics.set_up(&self.name, standing == Availability::Serving);
         if before == standing {
             return;
         }
         match standing {
-            Standing::Serving => tracing::info!(runner = self.name, "a function-runner takes calls"),
-            Standing::Away => tracing::warn!(runner = self.name, why, "a function-runner takes no calls"),
-            Standing::Unknown => {}
+            Availability::Serving => tracing::info!(runner = self.name, "a function-runner takes calls"),
+            Availability::Away => tracing::warn!(runner = self.name, why, "a function-runner takes no calls"),
+            Availability::Unknown => {}
         }
     }
 
@@ -124,14 +124,16 @@ impl Member {
     async fn check(&self) {
         let request = HealthCheckRequest { service: SERVICE_NAME.to_owned() };
         match tokio::time::timeout(CHECK, HealthClient::new(self.channel()).check(request)).await {
-            Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => self.set(Standing::Serving, ""),
-            Ok(Ok(_)) => self.set(Standing::Away, "it is about to end"),
+            Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => {
+                self.set(Availability::Serving, "")
+            }
+            Ok(Ok(_)) => self.set(Availability::Away, "it is about to end"),
             // It is of a version that does not tell, and it is there.
             Ok(Err(status)) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => {
-                self.set(Standing::Serving, "");
+                self.set(Availability::Serving, "");
             }
-            Ok(Err(status)) => self.set(Standing::Away, status.message()),
-            Err(_) => self.set(Standing::Away, "it does not answer"),
+            Ok(Err(status)) => self.set(Availability::Away, status.message()),
+            Err(_) => self.set(Availability::Away, "it does not answer"),
         }
     }
 
@@ -258,7 +260,7 @@ impl Pool {
             name,
             place,
             channel: RwLock::new(channel),
-            standing: Mutex::new(Standing::Unknown),
+            standing: Mutex::new(Availability::Unknown),
             served: Mutex::default(),
             is_alternative: AtomicBool::default(),
             calls: AtomicUsize::default(),
@@ -271,7 +273,7 @@ impl Pool {
     /// Clients of all that are not known to be away.
     pub(super) fn clients(&self) -> Vec<FunctionRunnerClient<Channel>> {
         let members = self.members.read();
-        let there = members.iter().filter(|member| *member.standing.lock() != Standing::Away);
+        let there = members.iter().filter(|member| *member.standing.lock() != Availability::Away);
         there.map(|member| FunctionRunnerClient::new(member.channel())).collect()
     }
 
@@ -312,7 +314,7 @@ impl Pool {
 
     /// How many say that they take calls.
     pub(super) fn serving(&self) -> usize {
-        self.members.read().iter().filter(|member| *member.standing.lock() == Standing::Serving).count()
+        self.members.read().iter().filter(|member| *member.standing.lock() == Availability::Serving).count()
     }
 }
 
@@ -488,7 +490,7 @@ impl Lent {
         self.code = status.code();
         let verdict = verdict::of(status);
         if verdict == Verdict::Away {
-            self.member.set(Standing::Away, status.message());
+            self.member.set(Availability::Away, status.message());
             self.member.doubted.notify_one();
         }
         verdict

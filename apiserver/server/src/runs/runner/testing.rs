@@ -25,7 +25,7 @@ pub(crate) type Events = ReceiverStream<Result<ApplyEvent, Status>>;
 
 /// What a runner of a test answers to.
 #[tonic::async_trait]
-pub(crate) trait Answers: Sized + Send + Sync + 'static {
+pub(crate) trait FakeRunner: Sized + Send + Sync + 'static {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         nobody()
     }
@@ -94,7 +94,7 @@ fn nobody<T>() -> Answer<T> {
 }
 
 /// The service of a runner of a test.
-pub(crate) fn service<T: Answers>(answers: T) -> FunctionRunnerServer<Runner<T>> {
+pub(crate) fn service<T: FakeRunner>(answers: T) -> FunctionRunnerServer<Runner<T>> {
     FunctionRunnerServer::new(Runner(answers))
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn service<T: Answers>(answers: T) -> FunctionRunnerServer<Runner<T>>
 pub(crate) struct Runner<T>(T);
 
 #[tonic::async_trait]
-impl<T: Answers> FunctionRunner for Runner<T> {
+impl<T: FakeRunner> FunctionRunner for Runner<T> {
     async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         self.0.resolve(request).await
     }

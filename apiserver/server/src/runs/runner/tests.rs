@@ -19,8 +19,9 @@ use tonic::{
 };
 use tonic_health::server::HealthReporter;
 
+use super::testing::FakeRunner;
 use super::{
-    testing::{Answer, Answers, Events, service},
+    testing::{Answer, Events, service},
     verdict::Verdict,
     *,
 };
@@ -107,7 +108,7 @@ impl Fake {
 }
 
 #[tonic::async_trait]
-impl Answers for Fake {
+impl FakeRunner for Fake {
     async fn resolve(&self, _: Request<ResolveRequest>) -> Answer<ResolveResponse> {
         self.called().await?;
         Ok(Response::new(ResolveResponse { commit: self.name.to_owned(), ..ResolveResponse::default() }))
@@ -248,7 +249,7 @@ async fn a_call_that_ends_runners_goes_to_one_other_at_most() {
     let called = || fakes.iter().map(Fake::count).sum::<usize>();
     let said = resolve(&runner).await.unwrap_err();
     assert_eq!((broken_calls(&said), called()), (2, 2), "{said}");
-    assert_eq!(halt(&said, reason::PLAN_FAILED), Halt::Retry(said.message().to_owned()));
+    assert_eq!(halt(&said, reason::PLAN_FAILED), StepError::Retry(said.message().to_owned()));
     // Those that are gone do not count.
     let are_known_to_be_gone = async {
         while runner.pool.unconnected().await < 2 {
@@ -289,7 +290,7 @@ async fn runners_that_cannot_be_reached_are_named() {
         let named = format!("the function-runner at http://{address} cannot be reached: ");
         assert!(said.message().contains(&named), "{said}");
     }
-    assert_eq!(halt(&said, reason::PLAN_FAILED), Halt::Retry(said.message().to_owned()));
+    assert_eq!(halt(&said, reason::PLAN_FAILED), StepError::Retry(said.message().to_owned()));
     let said = resolve(&at_each(&gone)).await.unwrap_err();
     assert!(said.message().ends_with("; nor can 2 others"), "{said}");
 }

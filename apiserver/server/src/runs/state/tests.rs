@@ -19,7 +19,7 @@ async fn log_of(records: &[(&str, Value)]) -> MemoryLog {
     log
 }
 
-async fn load(log: &MemoryLog) -> Result<State, Halt> {
+async fn load(log: &MemoryLog) -> Result<State, StepError> {
     State::load(log, "uid", "dev", None).await
 }
 
@@ -182,7 +182,9 @@ async fn what_cannot_be_understood_is_named_with_what_to_do() {
     let check = async |record: usize, change: Value, expected: [&str; 3]| {
         let mut records = unversioned();
         records[record].1.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let Err(Halt::Failed { reason, message }) = load(&log_of(&records).await).await else { panic!("it is read") };
+        let Err(StepError::Failed { reason, message }) = load(&log_of(&records).await).await else {
+            panic!("it is read")
+        };
         assert_eq!(reason, reason::UNREADABLE_STATE);
         for part in expected {
             assert!(message.contains(part), "{message:?} says nothing of {part:?}");

@@ -13,11 +13,13 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
+use stoa_controller::lease::HeldLease;
 use stoa_engine::{
     Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
     record::{CallTarget, Intent, Outcome, Record},
 };
 use stoa_failpoint::reached;
+use stoa_kinds::{run_status::status, text::cut};
 use stoa_proto::{
     ApplyRequest, ApplyStart, Cancel, FinishedEvent, ResultEvent, apply_event::Event, apply_request::Message,
 };
@@ -29,24 +31,19 @@ use tokio::sync::mpsc;
 
 use super::{
     MESSAGE,
-    awaited::Awaited,
-    grants::{Grants, Told, answered},
+    call_lease::{CallLease, RunnerEvent, answered},
+    health_record::HealthRecord,
+    pending_calls::PendingCalls,
     proposal,
-    verifying::Verifying,
-    waits::Waits,
+    waiting_condition::WaitingCondition,
 };
-use crate::{
-    lease::Held,
-    runs::{
-        Halt,
-        execution::Execution,
-        journal::Line,
-        runner::{self, Lent, Opened},
-        state::{Head, State},
-        status,
-        target::Target,
-    },
-    text::cut,
+use crate::runs::{
+    StepError,
+    execution::Execution,
+    run_log::Line,
+    runner::{self, Lent, Opened},
+    state::{Head, State},
+    target::Target,
 };
 
 /// How often progress is shown while it is made.
@@ -66,10 +63,10 @@ const CAUSES: usize = 5;
 pub(super) async fn apply(
     execution: &mut Execution,
     target: &Target,
-    lease: &Held,
+    lease: &HeldLease,
     [spec, plan]: [&Bytes; 2],
     state: &mut State,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let run_uid = execution.run.uid().unwrap_or_default();
     let total = status(&execution.run).plan.map_or(0, |p| p.summary.changes());
     let done = state.done_by(&run_uid);
@@ -89,10 +86,10 @@ pub(super) async fn apply(
     let opened = opened.map_err(|e| execution.refused(&e, reason::APPLY_FAILED))?;
     let Opened { requests, sequence, instance, events, lent } = opened;
     execution.runner = Some(lent.name().to_owned());
-    let grants = Grants::new(lease);
+    let grants = CallLease::new(lease);
     grants.admit(execution, state, &instance, total > 0).await?;
     reached("head-dirty");
-    let lost = || Halt::Abandoned("the run's lease is lost".to_owned());
+    let lost = || StepError::Abandoned("the run's lease is lost".to_owned());
     let begin = Message::Ack(grants.answer(sequence).ok_or_else(lost)?);
     if send(&requests, begin).await {
         execution.goes_on().await?;
@@ -108,8 +105,8 @@ pub(super) async fn apply(
         shown: Vec::new(),
         intended: HashSet::new(),
         verified: state.verified_objects(),
-        waits: Waits::default(),
-        verifying: Verifying::default(),
+        waits: WaitingCondition::default(),
+        verifying: HealthRecord::default(),
     };
     let finished = conversation.hold((&mut *execution, target), state, events.ready_chunks(BATCH)).await;
     // Where all is done, the head of the release says so.
@@ -137,26 +134,26 @@ async fn send(requests: &mpsc::Sender<ApplyRequest>, message: Message) -> bool {
 }
 
 /// What the end of the conversation means for the run. `is_untouched`: nothing was changed.
-async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched: bool) -> Result<(), Halt> {
+async fn settle(execution: &mut Execution, finished: FinishedEvent, is_untouched: bool) -> Result<(), StepError> {
     if !finished.gitops_commit.is_empty() {
         let commit = finished.gitops_commit.clone();
         execution.update(|status| status.gitops_commit = Some(commit.clone())).await?;
         execution.note(format!("commit {commit} in the workspace's GitOps repository"));
     }
     if finished.canceled {
-        return Err(Halt::Canceled);
+        return Err(StepError::Canceled);
     }
     if finished.succeeded {
         return Ok(());
     }
     let unknown = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::UNKNOWN_STATE;
     if let Some(problem) = finished.problems.iter().find(unknown) {
-        return Err(Halt::failed(reason::UNKNOWN_STATE, runner::describe(problem)));
+        return Err(StepError::failed(reason::UNKNOWN_STATE, runner::describe(problem)));
     }
     let (message, causes) = explained(&finished.problems);
     let stale = |problem: &&stoa_proto::Problem| problem.reason == stoa_engine::problem::reason::STALE_PLAN;
     let is_stale = is_untouched && !causes.is_empty() && causes.iter().all(stale);
-    Err(Halt::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
+    Err(StepError::failed(if is_stale { reason::PLAN_STALE } else { reason::APPLY_FAILED }, message))
 }
 
 /// The message of a run that failed: the first causes, and after them the deletions that were left. The causes, too.
@@ -171,16 +168,16 @@ fn explained(problems: &[stoa_proto::Problem]) -> (String, Vec<&stoa_proto::Prob
 }
 
 /// One of the engine's words for actions, outcomes and healths.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, Halt> {
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
     let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
     T::deserialize(text).map_err(|e| not_understood(&e.to_string()))
 }
 
 /// A runner of another version says what nobody here understands. What it did stays as an intent.
-fn not_understood(why: &str) -> Halt {
+fn not_understood(why: &str) -> StepError {
     let message =
         format!("the function-runner is of another version than the server: it said what is not known ({why})");
-    Halt::failed(reason::APPLY_FAILED, message)
+    StepError::failed(reason::APPLY_FAILED, message)
 }
 
 #[derive(Debug)]
@@ -188,7 +185,7 @@ struct Conversation {
     run_uid: String,
     requests: mpsc::Sender<ApplyRequest>,
     lent: Lent,
-    grants: Grants,
+    grants: CallLease,
     /// The runner said that it is over: it has no calls under way any more.
     has_ended: bool,
     progress: Progress,
@@ -199,9 +196,9 @@ struct Conversation {
     /// The uids of the objects that were seen healthy after their last changes when it began.
     verified: BTreeSet<String>,
     /// What is waited for.
-    waits: Waits,
+    waits: WaitingCondition,
     /// Whether what was changed is on record while that is so.
-    verifying: Verifying,
+    verifying: HealthRecord,
 }
 
 impl Conversation {
@@ -209,14 +206,14 @@ impl Conversation {
         &mut self,
         (execution, target): (&mut Execution, &Target),
         state: &mut State,
-        mut events: impl futures_util::Stream<Item = Vec<Told>> + Unpin,
-    ) -> Result<FinishedEvent, Halt> {
+        mut events: impl futures_util::Stream<Item = Vec<RunnerEvent>> + Unpin,
+    ) -> Result<FinishedEvent, StepError> {
         let cancel = execution.cancel.clone();
         let mut is_canceled = false;
         let mut deadline = Box::pin(tokio::time::sleep(Duration::MAX / 4));
         let mut ticks = tokio::time::interval(SHOW);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut awaited = Awaited::of(execution);
+        let mut awaited = PendingCalls::of(execution);
         loop {
             tokio::select! {
                 () = cancel.cancelled(), if !is_canceled => {
@@ -224,7 +221,7 @@ impl Conversation {
                     send(&self.requests, Message::Cancel(Cancel {})).await;
                     deadline = Box::pin(tokio::time::sleep(GRACE));
                 }
-                () = &mut deadline => return Err(Halt::Canceled),
+                () = &mut deadline => return Err(StepError::Canceled),
                 _ = ticks.tick() => {
                     self.show(execution).await?;
                     let Progress { total, done, failed } = self.progress;
@@ -252,8 +249,8 @@ impl Conversation {
         &mut self,
         execution: &mut Execution,
         state: &mut State,
-        batch: Vec<Told>,
-    ) -> Result<Option<FinishedEvent>, Halt> {
+        batch: Vec<RunnerEvent>,
+    ) -> Result<Option<FinishedEvent>, StepError> {
         let mut entries = Vec::new();
         let mut acks = Vec::new();
         let mut finished = None;
@@ -353,7 +350,12 @@ impl Conversation {
     }
 
     /// Takes one result in; what is to be recorded of it, if anything.
-    fn result(&mut self, execution: &mut Execution, state: &State, event: ResultEvent) -> Result<Option<Record>, Halt> {
+    fn result(
+        &mut self,
+        execution: &mut Execution,
+        state: &State,
+        event: ResultEvent,
+    ) -> Result<Option<Record>, StepError> {
         let (action, outcome): (Action, ResourceOutcome) = (word(&event.action)?, word(&event.outcome)?);
         let id = ResourceId(event.id);
         let is_change = action != Action::Unchanged;
@@ -436,7 +438,7 @@ impl Conversation {
     }
 
     /// Puts what happened since into the run's status and journal.
-    async fn show(&mut self, execution: &mut Execution) -> Result<(), Halt> {
+    async fn show(&mut self, execution: &mut Execution) -> Result<(), StepError> {
         execution.journal.flush().await;
         let progress = self.progress;
         let shown = std::mem::take(&mut self.shown);

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
+use stoa_kinds::{approval::sentence, plan_summary, run_status::status};
 use stoa_types::{
     Run,
     delivery::{Approval, Decision, RunPhase, RunStatus},
@@ -9,12 +11,7 @@ use stoa_types::{
 };
 
 use super::{merged, plan};
-use crate::{
-    events::Kind,
-    kinds::{approval::sentence, check::set_condition},
-    plan_summary,
-    runs::{Halt, deployment, execution::Execution, state::State, status, target::Target},
-};
+use crate::runs::{StepError, deployment, execution::Execution, state::State, target::Target};
 
 /// Lets a run go on whose plan needs nobody's approval, or has it and still holds.
 ///
@@ -27,7 +24,7 @@ pub(super) async fn pass(
     target: &Target,
     [spec, plan]: [&Bytes; 2],
     state: &State,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let now = status(&execution.run);
     // What has begun was let go on. Only where another run was the last to write since, such as one that another server let
     // begin, is the plan looked at again; of what was proposed that was done before.
@@ -41,7 +38,7 @@ pub(super) async fn pass(
     if let Some(approval) = &now.approval {
         refuse_rejected(execution).await?;
         if now.plan.is_none_or(|planned| planned.digest != approval.plan_digest) {
-            return Err(Halt::failed(reason::PLAN_STALE, "another plan was approved than the one that was made"));
+            return Err(StepError::failed(reason::PLAN_STALE, "another plan was approved than the one that was made"));
         }
         plan::require_unchanged(execution, target, [spec, plan], state).await?;
         // Whoever is to know whether something may be live by now finds that nobody is waited for any more.
@@ -54,7 +51,7 @@ pub(super) async fn pass(
         return Ok(());
     }
     wait(execution, target, &now, &asked_by).await?;
-    Err(Halt::AwaitingApproval)
+    Err(StepError::AwaitingApproval)
 }
 
 /// Ends a run whose plan was rejected; for this nothing that it refers to has to be there.
@@ -62,13 +59,13 @@ pub(super) async fn pass(
 /// # Errors
 ///
 /// Failed with who rejected it, and why.
-pub(in crate::runs) async fn refuse_rejected(execution: &mut Execution) -> Result<(), Halt> {
+pub(in crate::runs) async fn refuse_rejected(execution: &mut Execution) -> Result<(), StepError> {
     let now = status(&execution.run);
     let Some(approval) = now.approval.as_ref().filter(|_| now.phase < RunPhase::Applying) else { return Ok(()) };
     tell_decision(execution, &now, approval).await?;
     match approval.decision {
         Decision::Approved => Ok(()),
-        Decision::Rejected => Err(Halt::failed(reason::REJECTED, sentence(approval, now.plan.as_ref()))),
+        Decision::Rejected => Err(StepError::failed(reason::REJECTED, sentence(approval, now.plan.as_ref()))),
     }
 }
 
@@ -90,7 +87,12 @@ fn tells_waiting(status: &RunStatus) -> bool {
 }
 
 /// Says that somebody has to decide, and about what.
-async fn wait(execution: &mut Execution, target: &Target, now: &RunStatus, asked_by: &[String]) -> Result<(), Halt> {
+async fn wait(
+    execution: &mut Execution,
+    target: &Target,
+    now: &RunStatus,
+    asked_by: &[String],
+) -> Result<(), StepError> {
     if tells_waiting(now) {
         return Ok(());
     }
@@ -114,7 +116,7 @@ async fn wait(execution: &mut Execution, target: &Target, now: &RunStatus, asked
 }
 
 /// Puts a decision on record, once.
-async fn tell_decision(execution: &mut Execution, now: &RunStatus, approval: &Approval) -> Result<(), Halt> {
+async fn tell_decision(execution: &mut Execution, now: &RunStatus, approval: &Approval) -> Result<(), StepError> {
     if !tells_waiting(now) {
         return Ok(());
     }

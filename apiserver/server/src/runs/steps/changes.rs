@@ -5,9 +5,8 @@
 
 use kube::ResourceExt as _;
 use stoa_engine::{Action, Plan, PlannedAction};
+use stoa_kinds::text::cut;
 use stoa_types::Run;
-
-use crate::text::cut;
 
 /// The most lines, so that the status stays small.
 const LINES: usize = 20;

@@ -1,7 +1,9 @@
-//! Waits until clusters have what a run committed, where the workspace says that runs do.
+//! WaitingCondition until clusters have what a run committed, where the workspace says that runs do.
 
 use std::time::Duration;
 
+use stoa_controller::conditions::set_condition;
+use stoa_kinds::run_status::status;
 use stoa_types::{
     config::ComplianceState,
     delivery::{RunPhase, RunStatus},
@@ -9,10 +11,7 @@ use stoa_types::{
 };
 use tokio::time::Instant;
 
-use crate::{
-    kinds::check,
-    runs::{Halt, compliance, deployment, execution::Execution, status, target::Target},
-};
+use crate::runs::{StepError, compliance, deployment, execution::Execution, target::Target};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(3);
@@ -22,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(3);
 /// # Errors
 ///
 /// Failed with NotReconciled when they do not in time, Canceled when the run is.
-pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(), StepError> {
     let settings = compliance::of(&target.workspace);
     let limit = settings.and_then(|settings| settings.wait.as_ref()?.parse().ok()).unwrap_or_default();
     if limit == Duration::ZERO {
@@ -45,12 +44,14 @@ pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(
                 Some(found) => compliance::reasons(found),
                 None => "nothing was told".to_owned(),
             },
-            Err(Halt::Failed { message, .. } | Halt::Retry(message) | Halt::SourceUnreachable(message)) => message,
+            Err(
+                StepError::Failed { message, .. } | StepError::Retry(message) | StepError::SourceUnreachable(message),
+            ) => message,
             Err(halt) => return Err(halt),
         };
         if Instant::now() >= end {
             let message = format!("not all clusters had commit {commit} after {limit:?}: {why}");
-            return Err(Halt::failed(reason::NOT_RECONCILED, message));
+            return Err(StepError::failed(reason::NOT_RECONCILED, message));
         }
         tell(execution, &format!("clusters are to have commit {commit}: {why}")).await?;
         execution.unless_canceled(tokio::time::sleep(LOOK)).await?;
@@ -69,7 +70,7 @@ fn no_longer_waits(status: &mut RunStatus) {
 }
 
 /// Says what the run waits for, where that is news.
-async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
+async fn tell(execution: &mut Execution, message: &str) -> Result<(), StepError> {
     let is_told =
         status(&execution.run).conditions.iter().any(|of| of.type_ == reason::WAITING && of.message == message);
     if is_told {
@@ -80,7 +81,7 @@ async fn tell(execution: &mut Execution, message: &str) -> Result<(), Halt> {
     execution
         .update(|status| {
             let why = reason::RECONCILING;
-            check::set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
+            set_condition(&mut status.conditions, reason::WAITING, true, why, message, generation);
         })
         .await
 }

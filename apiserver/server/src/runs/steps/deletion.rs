@@ -6,32 +6,33 @@
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_engine::{MassDeletion, Plan};
+use stoa_kinds::run_status::status;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
 };
 
 use super::plan::unreadable;
-use crate::runs::{Halt, documents, execution::Execution, state::State, status};
+use crate::runs::{StepError, documents, execution::Execution, state::State};
 
 /// What to write where that is meant.
 const ADVICE: &str = "if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";
 
 /// Fails a run before its plan is carried out that would remove most of what is deployed and does not say that it may.
-pub(super) async fn require_allowed(execution: &Execution, plan: &Bytes, state: &State) -> Result<(), Halt> {
+pub(super) async fn require_allowed(execution: &Execution, plan: &Bytes, state: &State) -> Result<(), StepError> {
     let run = &execution.run;
     let is_asked = matches!(run.spec.operation, Operation::Apply | Operation::Rollback);
     if !is_asked || run.spec.allow_mass_deletion || status(run).phase >= RunPhase::Applying {
         return Ok(());
     }
     match decoded(execution, plan).await?.mass_deletion(owned(state)) {
-        Some(found) => Err(Halt::failed(reason::MASS_DELETION, sentence(found))),
+        Some(found) => Err(StepError::failed(reason::MASS_DELETION, sentence(found))),
         None => Ok(()),
     }
 }
 
 /// What a run says of a plan that is hardly what anybody wants, and is carried out all the same, if it is to be.
-pub(super) async fn warning(execution: &Execution, plan: &Bytes, state: &State) -> Result<String, Halt> {
+pub(super) async fn warning(execution: &Execution, plan: &Bytes, state: &State) -> Result<String, StepError> {
     let told = told(execution, &decoded(execution, plan).await?, state);
     Ok(told.map(|told| format!("; {told}")).unwrap_or_default())
 }
@@ -59,7 +60,7 @@ fn remark(operation: Operation, is_preview: bool, plan: &Plan, owned: usize) -> 
     }
 }
 
-async fn decoded(execution: &Execution, plan: &Bytes) -> Result<Plan, Halt> {
+async fn decoded(execution: &Execution, plan: &Bytes) -> Result<Plan, StepError> {
     documents::plan(plan).await.map_err(|error| unreadable(&execution.run.name_any(), &error))
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stoa_engine::{Action, PlannedAction, problem};
 
 use super::{plan, resolve};
-use crate::runs::{Halt, deployment, documents, execution::Execution, state::State, target::Target};
+use crate::runs::{StepError, deployment, documents, execution::Execution, state::State, target::Target};
 
 /// So many resources are named.
 const NAMED: usize = 10;
@@ -22,7 +22,7 @@ pub(super) async fn note(
     spec_digest: &str,
     plan: &Bytes,
     state: &State,
-) -> Result<String, Halt> {
+) -> Result<String, StepError> {
     let plan = documents::plan(plan).await.map_err(|e| plan::unreadable("this run", &e))?;
     let release = resolve::release(execution, target).await?;
     if release.spec.spec_digest != spec_digest {
@@ -31,7 +31,7 @@ pub(super) async fn note(
     let unseen: Vec<&str> = plan.actions.iter().filter(|it| is_unseen(it)).map(|it| it.id.0.as_str()).collect();
     if let Some(first) = unseen.first() {
         let message = format!("{} recorded resources could not be looked at, {first} among them", unseen.len());
-        return Err(Halt::failed(problem::reason::UNAVAILABLE, message));
+        return Err(StepError::failed(problem::reason::UNAVAILABLE, message));
     }
     let mut moved: Vec<&str> =
         plan.actions.iter().filter(|planned| planned.drift).map(|planned| planned.id.0.as_str()).collect();

@@ -12,7 +12,7 @@ use stoa_machinery::registry::ListOptions;
 use stoa_types::{Resource, Stack, delivery::Import, reason};
 
 use super::plan;
-use crate::runs::{Halt, execution::Execution, kusion, state::State, target::Target};
+use crate::runs::{StepError, execution::Execution, kusion, state::State, target::Target};
 
 /// So many resources are named in a message.
 const NAMED: usize = 5;
@@ -22,7 +22,7 @@ const NAMED: usize = 5;
 /// # Errors
 ///
 /// Failed when a release of Kusion cannot be taken over, and Refused when the Preview is gone whose plan is to be carried out.
-pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, Halt> {
+pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, StepError> {
     let Import { resources, kusion } = wanted(execution, target).await?;
     let selection = match kusion {
         Some(release) => {
@@ -44,7 +44,7 @@ pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Res
 }
 
 /// What the run is told to import, or else the Preview whose plan it carries out.
-async fn wanted(execution: &Execution, target: &Target) -> Result<Import, Halt> {
+async fn wanted(execution: &Execution, target: &Target) -> Result<Import, StepError> {
     let own = execution.run.spec.import.clone();
     let wanted = match (own, &execution.run.spec.plan) {
         (None, Some(name)) => plan::previewed(execution, target, name).await?.plan.import,
@@ -59,14 +59,14 @@ async fn wanted(execution: &Execution, target: &Target) -> Result<Import, Halt> 
 /// # Errors
 ///
 /// Failed with the resources and whose they are.
-pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -> Result<(), Halt> {
+pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -> Result<(), StepError> {
     if let Some(other) = plan.actions.iter().find(|planned| planned.action != Action::Import) {
         let message = format!(
             "the function-runner planned to {} {}, which is no import: it is older than the server",
             other.action.to_string().to_lowercase(),
             other.id
         );
-        return Err(Halt::failed(reason::PLAN_FAILED, message));
+        return Err(StepError::failed(reason::PLAN_FAILED, message));
     }
     let mut uids: BTreeMap<&str, &ResourceId> = BTreeMap::new();
     for planned in &plan.actions {
@@ -105,7 +105,7 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
     let more = taken.len().saturating_sub(NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     taken.truncate(NAMED);
-    Err(Halt::failed(reason::IMPORT_FAILED, format!("{}{more}. Nothing was recorded", taken.join("; "))))
+    Err(StepError::failed(reason::IMPORT_FAILED, format!("{}{more}. Nothing was recorded", taken.join("; "))))
 }
 
 /// Organization, stack and workspace.
@@ -127,7 +127,10 @@ impl Recorded {
 }
 
 /// What the state of a deployment has, if its stack is there: what its Resources say outlives that.
-async fn recorded(execution: &Execution, (namespace, stack, workspace): &Deployment) -> Result<Option<Recorded>, Halt> {
+async fn recorded(
+    execution: &Execution,
+    (namespace, stack, workspace): &Deployment,
+) -> Result<Option<Recorded>, StepError> {
     let Some(stack) = execution.services.lookup.api::<Stack>()?.get_opt(namespace, stack).await? else {
         return Ok(None);
     };

@@ -10,10 +10,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
+use stoa_controller::events::Kind;
 use stoa_engine::{
     Action, Plan, PlannedAction, ResourceId,
     sensitive::{MASK, UNKNOWN},
 };
+use stoa_kinds::{pull_request, run_status::status, trigger};
 use stoa_proto::CompareRequest;
 use stoa_types::{
     Run, Source,
@@ -26,11 +28,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::plan;
-use crate::{
-    controllers::{pull_requests, triggers},
-    events::Kind,
-    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
-};
+use crate::runs::{StepError, documents, execution::Execution, runner, target::Target};
 
 /// How long a run keeps its place until it is known which pull requests are merged; and how long it waits for that while the
 /// server is away.
@@ -74,9 +72,9 @@ impl Verdict {
 /// # Errors
 ///
 /// Canceled when the run is, Retry while it is not known which were merged, and whatever keeps runs from being read.
-pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<Vec<Shown>, Halt> {
+pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<Vec<Shown>, StepError> {
     let run = &execution.run;
-    let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && triggers::is_triggered(run);
+    let follows = run.spec.operation == Operation::Apply && run.spec.plan.is_none() && trigger::is_triggered(run);
     if !follows || target.source().is_err() {
         return Ok(Vec::new());
     }
@@ -114,15 +112,15 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
 
 /// The plans of pull requests for the run's stack in its workspace that no run has followed yet: of those that are known to be
 /// merged, and of the others.
-async fn candidates(execution: &Execution, target: &Target) -> Result<(Vec<Run>, Vec<Run>), Halt> {
+async fn candidates(execution: &Execution, target: &Target) -> Result<(Vec<Run>, Vec<Run>), StepError> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     // A project may have had another.
     let source = target.source()?.name_any();
     let of_stack = format!("{}={stack}", labels::STACK);
     let all = execution.services.lookup.api::<Run>()?.list(Some(&target.namespace()), &of_stack).await?;
-    let is_followed = |preview: &Run| all.iter().any(|run| pull_requests::has_followed(run, preview));
+    let is_followed = |preview: &Run| all.iter().any(|run| pull_request::has_followed(run, preview));
     let is_one = |run: &&Run| {
-        pull_requests::is_plan(run)
+        pull_request::is_plan(run)
             && run.labels().get(labels::SOURCE) == Some(&source)
             && (&run.spec.stack, &run.spec.workspace) == (&stack, &workspace)
             && run.metadata.deletion_timestamp.is_none()
@@ -155,7 +153,7 @@ fn shown_by(preview: &Run) -> Option<Shown> {
     Some(Shown { plan, document: planned.document, spec_digest: source.spec_digest? })
 }
 
-/// Waits until it is known which pull requests were merged into the commit that a run is for. A server that is away, as the
+/// WaitingCondition until it is known which pull requests were merged into the commit that a run is for. A server that is away, as the
 /// source says then, is waited for no longer than that: it is not to keep anything from being deployed. What nobody has
 /// found out yet is waited for until the run's time is up, with its place given away: a plan that nobody was shown would be
 /// carried out otherwise.
@@ -163,7 +161,7 @@ fn shown_by(preview: &Run) -> Option<Shown> {
 /// # Errors
 ///
 /// Retry when it is not known yet, Canceled when the run is.
-async fn await_word(execution: &mut Execution, target: &Target, commit: &str) -> Result<(), Halt> {
+async fn await_word(execution: &mut Execution, target: &Target, commit: &str) -> Result<(), StepError> {
     let name = target.source()?.name_any();
     let waiting = condition(&status(&execution.run).conditions, reason::WAITING).cloned();
     let has_waited = waiting.is_some_and(|waiting| waiting.message.starts_with(UNKNOWN_MERGES));
@@ -188,7 +186,7 @@ async fn await_word(execution: &mut Execution, target: &Target, commit: &str) ->
         }
         if Instant::now() >= until {
             if !is_away(&now) {
-                return Err(Halt::Retry(UNKNOWN_MERGES.to_owned()));
+                return Err(StepError::Retry(UNKNOWN_MERGES.to_owned()));
             }
             let message = "it is not known which pull requests were merged, but for what Git says";
             execution.journal.note("Planning", format!("warning: {message}"));
@@ -215,7 +213,7 @@ async fn is_in(
     source: &stoa_proto::Source,
     [base, commit]: [&str; 2],
     until: Instant,
-) -> Result<Option<bool>, Halt> {
+) -> Result<Option<bool>, StepError> {
     let (base, commit) = (base.to_owned(), commit.to_owned());
     let request = CompareRequest { source: Some(source.clone()), base, commit, paths: Vec::new() };
     let runners = execution.runners();
@@ -242,7 +240,7 @@ pub(super) async fn verdict(
     target: &Target,
     shown: Vec<Shown>,
     (now, digest): (&Plan, &str),
-) -> Result<Option<Verdict>, Halt> {
+) -> Result<Option<Verdict>, StepError> {
     let mut plans: Vec<MergedPlan> = shown.iter().map(|shown| shown.plan.clone()).collect();
     // Several may be the same, such as of a pull request that was opened again.
     if let Some(same) = plans.iter_mut().rfind(|plan| plan.digest == digest) {
@@ -263,7 +261,7 @@ pub(super) async fn verdict(
                 Ok(plan) => then.push((one.spec_digest == spec_digest, plan)),
                 Err(error) => execution.note(format!("warning: {}: {error}", one.plan.run)),
             },
-            Err(Halt::Failed { message, .. }) => execution.note(format!("warning: {}: {message}", one.plan.run)),
+            Err(StepError::Failed { message, .. }) => execution.note(format!("warning: {}: {message}", one.plan.run)),
             Err(halt) => return Err(halt),
         }
     }

@@ -5,24 +5,26 @@
 
 mod apply;
 mod approval;
-mod awaited;
+mod call_lease;
 mod changes;
 mod compliance;
 mod deletion;
 mod drift;
-mod grants;
+mod health_record;
 mod import;
 mod merged;
+mod pending_calls;
 mod plan;
 mod proposal;
 mod release;
 mod render;
 mod resolve;
-mod verifying;
-mod waits;
+mod waiting_condition;
 
 use kube::ResourceExt as _;
+use stoa_controller::lease::HeldLease;
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::status;
 use stoa_types::{
     delivery::{Operation, RunPhase},
     reason,
@@ -31,15 +33,14 @@ use stoa_types::{
 pub(super) use approval::refuse_rejected;
 pub(super) use proposal::look as look_at_proposal;
 
-use super::{Halt, execution::Execution, resources, state::State, status, target::Target};
-use crate::lease::Held;
+use super::{StepError, execution::Execution, resources, state::State, target::Target};
 
 /// The longest message about a resource in a run's status, in characters.
 const MESSAGE: usize = 512;
 
 /// Looks before a run begins for what it names of what is here: with nothing to go back to, or to carry out, it says nothing about
 /// what is deployed.
-async fn refuse_mistaken(execution: &Execution, target: &Target) -> Result<(), Halt> {
+async fn refuse_mistaken(execution: &Execution, target: &Target) -> Result<(), StepError> {
     match &execution.run.spec.plan {
         // What it goes back to was planned already.
         Some(plan) => drop(plan::previewed(execution, target, plan).await?),
@@ -60,7 +61,11 @@ async fn refuse_mistaken(execution: &Execution, target: &Target) -> Result<(), H
 /// # Errors
 ///
 /// Whatever keeps the run from going on.
-pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Option<&Held>) -> Result<(), Halt> {
+pub(super) async fn take(
+    execution: &mut Execution,
+    target: &Target,
+    lease: Option<&HeldLease>,
+) -> Result<(), StepError> {
     if status(&execution.run).start_time.is_none() {
         refuse_mistaken(execution, target).await?;
     }
@@ -72,7 +77,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
     let stack_uid = target.stack.uid().unwrap_or_default();
     let workspace = target.workspace.name_any();
     let log = execution.services.log.clone();
-    let state = State::load(&*log, &stack_uid, &workspace, lease.map(Held::fence)).await?;
+    let state = State::load(&*log, &stack_uid, &workspace, lease.map(HeldLease::fence)).await?;
     let mut state = state.with_bodies(target.documents.clone(), target.scope()).await?;
     let plan = plan::plan(execution, target, &spec, &state).await?;
     reached("plan-noted");
@@ -86,7 +91,7 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         return execution.finish(RunPhase::Succeeded, reason::SUCCEEDED, &message).await;
     };
     if execution.cancel.is_cancelled() && status(&execution.run).phase < RunPhase::Applying {
-        return Err(Halt::Canceled);
+        return Err(StepError::Canceled);
     }
     // Once the release has its number, all changes are made and recorded.
     if Some(&state.head().last_release_run) != execution.run.metadata.uid.as_ref() {
@@ -100,8 +105,8 @@ pub(super) async fn take(execution: &mut Execution, target: &Target, lease: Opti
         }
         if let Err(halt) = applied {
             // What was changed until then is there, or may be, and people look for it.
-            let is_last = matches!(halt, Halt::Retry(_)) && execution.cancel.is_cancelled();
-            if is_last || matches!(halt, Halt::Failed { .. } | Halt::Canceled) {
+            let is_last = matches!(halt, StepError::Retry(_)) && execution.cancel.is_cancelled();
+            if is_last || matches!(halt, StepError::Failed { .. } | StepError::Canceled) {
                 state.record_health(&*log).await?;
                 resources::record(execution, target, &state, None).await?;
                 execution.unheard_of = state.unheard_of(&execution.run.uid().unwrap_or_default());

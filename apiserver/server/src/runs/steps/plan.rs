@@ -8,8 +8,10 @@ use std::{
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_engine::{Action, FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
 use stoa_failpoint::reached;
+use stoa_kinds::{plan_summary, preview_plan, run_status::status, text::cut};
 use stoa_proto::{PlanRequest, PlanResponse};
 use stoa_types::{
     Run,
@@ -18,11 +20,8 @@ use stoa_types::{
     reason,
 };
 
-use super::{MESSAGE, awaited, changes, deletion, import, merged, render};
-use crate::events::Kind;
-use crate::kinds::{check::set_condition, previewed};
-use crate::runs::{Halt, documents, execution::Execution, resources, runner, state::State, status, target::Target};
-use crate::{plan_summary, text::cut};
+use super::{MESSAGE, changes, deletion, import, merged, pending_calls, render};
+use crate::runs::{StepError, documents, execution::Execution, resources, runner, state::State, target::Target};
 
 /// The longest table that is in the journal, in bytes: runs/plan has it whole.
 const LONGEST: usize = 1 << 20;
@@ -35,7 +34,7 @@ pub(super) async fn plan(
     target: &Target,
     spec: &Bytes,
     state: &State,
-) -> Result<Bytes, Halt> {
+) -> Result<Bytes, StepError> {
     if let Some(plan) = status(&execution.run).plan.filter(|p| !p.document.is_empty()) {
         let bytes = documents::get(&*target.documents, &target.scope(), &plan.document).await?;
         // The runner carries out what is understood here, too.
@@ -125,7 +124,7 @@ async fn planned(
     target: &Target,
     spec: &Bytes,
     state: &State,
-) -> Result<(PlanResponse, Plan), Halt> {
+) -> Result<(PlanResponse, Plan), StepError> {
     require_open(&execution.run.spec.retry, state)?;
     let is_import = execution.run.spec.planned() == Operation::Import;
     let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
@@ -139,9 +138,9 @@ async fn planned(
         refresh: execution.run.spec.operation == Operation::Refresh,
     };
     let runner = execution.runners();
-    let response = awaited::during(execution, runner.plan(request)).await?;
+    let response = pending_calls::during(execution, runner.plan(request)).await?;
     let response = response.map_err(|e| match execution.refused(&e, reason::PLAN_FAILED) {
-        Halt::Failed { reason, message } if runner::is_mistaken(&e) => Halt::refused(reason, message),
+        StepError::Failed { reason, message } if runner::is_mistaken(&e) => StepError::refused(reason, message),
         halt => halt,
     })?;
     execution.runner = runner::answerer(&response);
@@ -158,7 +157,7 @@ async fn planned(
 /// # Errors
 ///
 /// Refused with the ids of which no call is open.
-pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), Halt> {
+pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), StepError> {
     let open: BTreeSet<&str> = state.open().map(|id| id.0.as_str()).collect();
     let settled: Vec<&String> = retry.iter().filter(|id| !open.contains(id.as_str())).collect();
     if settled.is_empty() {
@@ -168,7 +167,7 @@ pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), Halt> 
     let more = settled.len() - named.len();
     let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
     let message = format!("spec.retry: what became of the last call is known of {}{more}", named.join(", "));
-    Err(Halt::refused(reason::PLAN_FAILED, message))
+    Err(StepError::refused(reason::PLAN_FAILED, message))
 }
 
 /// Refuses to go on with a plan whose premises changed since it was made and kept: the same Spec has to give the same
@@ -182,7 +181,7 @@ pub(super) async fn require_unchanged(
     target: &Target,
     [spec, kept]: [&Bytes; 2],
     state: &State,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let (response, now) = planned(execution, target, spec, state).await?;
     if status(&execution.run).plan.is_some_and(|plan| plan.digest == response.digest) {
         return Ok(());
@@ -193,8 +192,8 @@ pub(super) async fn require_unchanged(
 }
 
 /// The end of a run whose plan no longer holds: with the first differences, all of which are in the journal.
-fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> Halt {
-    Halt::failed(reason::PLAN_STALE, format!("{what}: {}", changed(execution, then, now)))
+fn stale(execution: &mut Execution, what: &str, then: &Plan, now: &Plan) -> StepError {
+    StepError::failed(reason::PLAN_STALE, format!("{what}: {}", changed(execution, then, now)))
 }
 
 /// The first differences of two plans as words; all of them are in the journal then.
@@ -218,12 +217,12 @@ pub(super) struct Previewed {
 /// # Errors
 ///
 /// Refused when there is none, or it is of something else.
-pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, Halt> {
+pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str) -> Result<Previewed, StepError> {
     let now = status(&execution.run);
     if let Some(plan) = now.previewed {
         return Ok(Previewed { uid: now.preview_uid.unwrap_or_default(), plan: *plan });
     }
-    let stale = |what: &str| Halt::refused(reason::PLAN_STALE, format!("run {name:?} {what}"));
+    let stale = |what: &str| StepError::refused(reason::PLAN_STALE, format!("run {name:?} {what}"));
     let runs = execution.services.lookup.api::<Run>()?;
     let Some(preview) = runs.get_opt(&target.namespace(), name).await? else {
         return Err(stale("does not exist"));
@@ -232,7 +231,7 @@ pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str
     if now.preview_uid.is_some_and(|named| named != uid) {
         return Err(stale("is not the Preview any more that was to be carried out: that one was deleted"));
     }
-    let plan = previewed::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
+    let plan = preview_plan::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
     Ok(Previewed { uid, plan })
 }
 
@@ -243,7 +242,7 @@ async fn require_same_plan(
     name: &str,
     now: &Plan,
     digest: &str,
-) -> Result<(), Halt> {
+) -> Result<(), StepError> {
     let previewed = previewed(execution, target, name).await?.plan;
     if previewed.digest == digest {
         return Ok(());
@@ -254,10 +253,10 @@ async fn require_same_plan(
 }
 
 /// What it means that the plan of a run cannot be understood.
-pub(super) fn unreadable(run: &str, error: &DocumentError) -> Halt {
+pub(super) fn unreadable(run: &str, error: &DocumentError) -> StepError {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!("the plan of {run} cannot be read: {error}{cause}; {}, or plan again", error.advice());
-    Halt::failed(reason::PLAN_FAILED, message)
+    StepError::failed(reason::PLAN_FAILED, message)
 }
 
 /// The resources that are to change, as far as the status shows them.

@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use stoa_controller::{conditions::set_condition, events::Kind};
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::{awaits_merge, status};
 use stoa_proto::{LookAtProposalRequest, Proposal};
 use stoa_types::{
     common::condition,
@@ -11,11 +13,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::{
-    events::Kind,
-    kinds::check::set_condition,
-    runs::{Halt, awaits_merge, deployment, execution::Execution, state::State, status, target::Target},
-};
+use crate::runs::{StepError, deployment, execution::Execution, state::State, target::Target};
 
 /// Lets a run go on that proposed nothing, or whose pull request is not as it was left. Asks the server of the pull request
 /// alone.
@@ -23,11 +21,11 @@ use crate::{
 /// # Errors
 ///
 /// AwaitingMerge when nobody did anything yet, or the server does not tell; Canceled when the run is.
-pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) -> Result<(), Halt> {
+pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) -> Result<(), StepError> {
     let now = status(&execution.run);
     let Some(pull) = now.pull_request.clone().filter(|_| awaits_merge(&execution.run)) else { return Ok(()) };
     if execution.cancel.is_cancelled() {
-        return Err(Halt::Canceled);
+        return Err(StepError::Canceled);
     }
     let mode = target.workspace.spec.gitops.as_ref().map(|gitops| gitops.mode);
     if mode != Some(CommitMode::PullRequest) {
@@ -45,17 +43,17 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
             // Whoever mends it has nothing to start again.
             let message = format!("{}; it is not known whether: {}", waits(&pull), error.message());
             tell(execution, &message, None).await?;
-            return Err(Halt::AwaitingMerge);
+            return Err(StepError::AwaitingMerge);
         }
     };
     if found.state == "Open" && found.commit == pull.commit && !found.in_conflict {
         tell(execution, &waits(&pull), None).await?;
-        return Err(Halt::AwaitingMerge);
+        return Err(StepError::AwaitingMerge);
     }
     if found.state == "Open" && found.commit == pull.commit {
         // Carrying the plan out again makes the branch anew on what its base is now; once for each of these.
         if pull.unmergeable_into.as_ref() == Some(&found.base_commit) {
-            return Err(Halt::AwaitingMerge);
+            return Err(StepError::AwaitingMerge);
         }
         let message = conflicts(&pull, &found.base_commit);
         execution.note(message.clone());
@@ -80,7 +78,7 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
 /// # Errors
 ///
 /// Superseded.
-pub(super) fn refuse_superseded(execution: &Execution, state: &State) -> Result<(), Halt> {
+pub(super) fn refuse_superseded(execution: &Execution, state: &State) -> Result<(), StepError> {
     let Some(pull) = status(&execution.run).pull_request else { return Ok(()) };
     let head = state.head();
     let is_released = pull.release.is_some_and(|release| head.last_release > release);
@@ -91,7 +89,7 @@ pub(super) fn refuse_superseded(execution: &Execution, state: &State) -> Result<
              the next run plans what differs",
             pull.number
         );
-        return Err(Halt::Superseded(message));
+        return Err(StepError::Superseded(message));
     }
     Ok(())
 }
@@ -106,17 +104,17 @@ pub(super) async fn settle(
     target: &Target,
     state: &State,
     proposal: &Proposal,
-) -> Result<Halt, Halt> {
+) -> Result<StepError, StepError> {
     let number = proposal.number;
     match proposal.state.as_str() {
         "Open" => {}
         "Superseded" => {
             let by = &proposal.by;
-            return Ok(Halt::Superseded(format!("run {by} proposes its changes in place of those of this one")));
+            return Ok(StepError::Superseded(format!("run {by} proposes its changes in place of those of this one")));
         }
         _ => {
             let message = format!("pull request {number} was closed and not merged; nothing was changed");
-            return Ok(Halt::failed(reason::PULL_REQUEST_CLOSED, message));
+            return Ok(StepError::failed(reason::PULL_REQUEST_CLOSED, message));
         }
     }
     let before = status(&execution.run).pull_request;
@@ -157,7 +155,7 @@ pub(super) async fn settle(
     if before.is_none() {
         execution.services.recorder.record(&execution.run, Kind::Normal, reason::AWAITING_MERGE, &message);
     }
-    Ok(Halt::AwaitingMerge)
+    Ok(StepError::AwaitingMerge)
 }
 
 /// Notes that the run waits no more.
@@ -184,7 +182,7 @@ fn conflicts(pull: &PullRequestStatus, base: &str) -> String {
 }
 
 /// Says why the run waits, and what its pull request cannot be merged into if that is why, where that is news.
-async fn tell(execution: &mut Execution, message: &str, unmergeable_into: Option<&str>) -> Result<(), Halt> {
+async fn tell(execution: &mut Execution, message: &str, unmergeable_into: Option<&str>) -> Result<(), StepError> {
     let now = status(&execution.run);
     let is_told = condition(&now.conditions, reason::WAITING).is_some_and(|waiting| waiting.message == message);
     let is_noted = now.pull_request.is_none_or(|pull| pull.unmergeable_into.as_deref() == unmergeable_into);

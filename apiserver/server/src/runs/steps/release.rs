@@ -10,6 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_engine::document;
 use stoa_failpoint::reached;
+use stoa_kinds::{
+    destroyed::{self, Destroyed},
+    release::name,
+    run_status::status,
+    trigger::CAUSED_BY,
+};
 use stoa_machinery::registry::ListOptions;
 use stoa_types::{
     Release,
@@ -17,17 +23,12 @@ use stoa_types::{
     reason,
 };
 
-use crate::{
-    destroyed::{self, Destroyed},
-    kinds::{release::name, trigger::CAUSED_BY},
-    runs::{
-        Halt, documents,
-        execution::Execution,
-        resources::{self, Made},
-        state::{self, Head, State},
-        status,
-        target::Target,
-    },
+use crate::runs::{
+    StepError, documents,
+    execution::Execution,
+    resources::{self, Made},
+    state::{self, Head, State},
+    target::Target,
 };
 
 /// Records a successful run; the number of its release, or nothing when it changed nothing.
@@ -36,7 +37,7 @@ pub(super) async fn release(
     target: &Target,
     state: &mut State,
     spec_digest: &str,
-) -> Result<Option<i64>, Halt> {
+) -> Result<Option<i64>, StepError> {
     let run_uid = execution.run.uid().unwrap_or_default();
     let log = execution.services.log.clone();
     let head = state.head().clone();
@@ -89,7 +90,7 @@ pub(super) async fn release(
 }
 
 /// Records what a Destroy removed, where it outlives the stack: what the last release had, and what was removed since.
-async fn record_destroyed(execution: &Execution, target: &Target, state: &State, number: i64) -> Result<(), Halt> {
+async fn record_destroyed(execution: &Execution, target: &Target, state: &State, number: i64) -> Result<(), StepError> {
     let mut ids = released(execution, target, number - 1).await?;
     ids.extend(state.removed().map(|id| id.0.clone()));
     let Requester { username, mut extra, .. } = status(&execution.run).requester;
@@ -113,7 +114,7 @@ async fn record_destroyed(execution: &Execution, target: &Target, state: &State,
 }
 
 /// The ids of the resources of a release of the same stack; none where it or its document does not exist any more.
-async fn released(execution: &Execution, target: &Target, number: i64) -> Result<BTreeSet<String>, Halt> {
+async fn released(execution: &Execution, target: &Target, number: i64) -> Result<BTreeSet<String>, StepError> {
     let name = name(&target.stack.name_any(), &target.workspace.name_any(), number);
     let release = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
     let Some(release) = release.filter(|release| Some(&release.spec.stack_uid) == target.stack.uid().as_ref()) else {
@@ -122,7 +123,7 @@ async fn released(execution: &Execution, target: &Target, number: i64) -> Result
     let document = match documents::get(&*target.documents, &target.scope(), &release.spec.state_digest).await {
         Ok(document) => document,
         // The end of a Destroy does not depend on a document that is lost.
-        Err(Halt::Failed { .. }) => return Ok(BTreeSet::new()),
+        Err(StepError::Failed { .. }) => return Ok(BTreeSet::new()),
         Err(halt) => return Err(halt),
     };
     let state: Option<stoa_engine::State> = document::decode(&document).ok();
@@ -132,7 +133,7 @@ async fn released(execution: &Execution, target: &Target, number: i64) -> Result
 
 /// When the release before this one was made, to the second after it; long ago where there was none, and nothing where it is
 /// gone.
-async fn before(execution: &Execution, target: &Target, number: i64) -> Result<Option<Timestamp>, Halt> {
+async fn before(execution: &Execution, target: &Target, number: i64) -> Result<Option<Timestamp>, StepError> {
     if number <= 1 {
         return Ok(Some(Timestamp::UNIX_EPOCH));
     }
@@ -144,7 +145,7 @@ async fn before(execution: &Execution, target: &Target, number: i64) -> Result<O
 
 /// The number of the next release: after the last one, and after those that a stack of the same name left, whose names are
 /// taken.
-async fn next(execution: &Execution, target: &Target, last: i64) -> Result<i64, Halt> {
+async fn next(execution: &Execution, target: &Target, last: i64) -> Result<i64, StepError> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let releases = execution.services.lookup.api::<Release>()?;
     // The first one goes past all of them, also where somebody deleted some.
@@ -165,7 +166,7 @@ async fn create_release(
     number: i64,
     spec_digest: &str,
     state_digest: &str,
-) -> Result<bool, Halt> {
+) -> Result<bool, StepError> {
     let (stack, workspace) = (target.stack.name_any(), target.workspace.name_any());
     let run = &execution.run;
     let status = status(run);
@@ -203,7 +204,7 @@ async fn create_release(
             if there.spec.run == release.spec.run && there.spec.stack_uid == release.spec.stack_uid {
                 return Ok(true);
             }
-            Err(Halt::failed(
+            Err(StepError::failed(
                 reason::CONFLICTING_RUN,
                 format!("release {} exists and is of another run; delete it", release.name_any()),
             ))

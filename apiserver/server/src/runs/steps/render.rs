@@ -1,20 +1,23 @@
 //! The Spec of a run: rendered once, and then kept, with what is sensitive of it sealed.
 
 use bytes::Bytes;
+use stoa_controller::events::Kind;
 use stoa_failpoint::reached;
+use stoa_kinds::run_status::status;
 use stoa_types::{delivery::Operation, reason};
 
 use super::{plan, resolve};
-use crate::{
-    events::Kind,
-    runs::{Halt, documents, execution::Execution, runner, status, target::Target},
-};
+use crate::runs::{StepError, documents, execution::Execution, runner, target::Target};
 
 /// So many warnings are in the Event about them.
 const TOLD: usize = 5;
 
 /// The Spec in clear, which is rendered once and then kept, and the digest of what is kept.
-pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
+pub(super) async fn spec(
+    execution: &mut Execution,
+    target: &Target,
+    commit: &str,
+) -> Result<(Bytes, String), StepError> {
     let sealing = execution.services.sealing.clone();
     if let Some(digest) = status(&execution.run).source.and_then(|s| s.spec_digest) {
         let spec = documents::get_spec(target, &sealing, &digest).await?;
@@ -58,7 +61,7 @@ pub(super) async fn spec(execution: &mut Execution, target: &Target, commit: &st
 }
 
 /// What the function-runner renders, and the name of the generator that it took.
-async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), Halt> {
+async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), StepError> {
     let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.generate(request)).await?;

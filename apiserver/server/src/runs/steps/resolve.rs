@@ -1,6 +1,7 @@
 //! Which commit a run is for.
 
 use kube::ResourceExt as _;
+use stoa_kinds::{release, run_status::status, trigger};
 use stoa_types::{
     Release,
     delivery::{Operation, RunSource},
@@ -8,12 +9,10 @@ use stoa_types::{
 };
 
 use super::plan;
-use crate::controllers::triggers;
-use crate::kinds::release;
-use crate::runs::{Halt, execution::Execution, runner, state::State, status, target::Target};
+use crate::runs::{StepError, execution::Execution, runner, state::State, target::Target};
 
 /// The commit that the run is for; decided once.
-pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
+pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result<String, StepError> {
     if let Some(source) = status(&execution.run).source {
         return Ok(source.commit);
     }
@@ -41,7 +40,7 @@ pub(super) async fn commit(execution: &mut Execution, target: &Target) -> Result
     Ok(commit)
 }
 
-async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, Halt> {
+async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, StepError> {
     let version = execution.run.spec.version.clone().unwrap_or_else(|| target.stack.spec.desired_version.clone());
     let request = stoa_proto::ResolveRequest {
         source: Some(target.proto_source(&execution.services).await?),
@@ -53,11 +52,11 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, H
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.resolve(request)).await?;
     // What a trigger names is what it found in the source.
-    let is_own = execution.run.spec.version.is_some() && !triggers::is_triggered(&execution.run);
+    let is_own = execution.run.spec.version.is_some() && !trigger::is_triggered(&execution.run);
     let refused = |e: tonic::Status| match execution.refused(&e, reason::SOURCE_UNREACHABLE) {
-        Halt::Failed { reason, message } if runner::lacks_version(&e) => {
+        StepError::Failed { reason, message } if runner::lacks_version(&e) => {
             let message = format!("{names_it}: {message}");
-            if is_own { Halt::refused(reason, message) } else { Halt::failed(reason, message) }
+            if is_own { StepError::refused(reason, message) } else { StepError::failed(reason, message) }
         }
         halt => halt,
     };
@@ -72,7 +71,7 @@ pub(super) fn is_of_release(execution: &Execution) -> bool {
 }
 
 /// The release that a Rollback goes back to, or that a Refresh looks at, which is the last one.
-pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Release, Halt> {
+pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Release, StepError> {
     let is_refresh = execution.run.spec.operation == Operation::Refresh;
     let number = if is_refresh {
         let uid = target.stack.uid().unwrap_or_default();
@@ -83,7 +82,7 @@ pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Re
     };
     if is_refresh && number == 0 {
         let message = format!("nothing was released in workspace {} yet", target.workspace.name_any());
-        return Err(Halt::failed(reason::NOT_DEPLOYED, message));
+        return Err(StepError::failed(reason::NOT_DEPLOYED, message));
     }
     let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);
     let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
@@ -93,8 +92,8 @@ pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Re
     match (obstacle(found.as_ref(), &name, &target.stack), found) {
         (None, Some(release)) => Ok(release),
         (_, Some(release)) if is_refresh && is_own(&release) => {
-            Err(Halt::failed(reason::NOT_DEPLOYED, format!("release {name} records that everything was removed")))
+            Err(StepError::failed(reason::NOT_DEPLOYED, format!("release {name} records that everything was removed")))
         }
-        (obstacle, _) => Err(Halt::failed(reason::REFERENCE_NOT_FOUND, obstacle.unwrap_or_default())),
+        (obstacle, _) => Err(StepError::failed(reason::REFERENCE_NOT_FOUND, obstacle.unwrap_or_default())),
     }
 }

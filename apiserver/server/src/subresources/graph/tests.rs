@@ -6,7 +6,7 @@ use serde_json::json;
 use stoa_machinery::RequestContext;
 
 use super::*;
-use crate::{controllers::runs::tests::World, runs::runner};
+use crate::{runs::runner, testing::TestServer};
 
 /// A Resource of `stack` in `workspace`, of a ConfigMap if nothing else is said.
 fn resource(stack: &str, workspace: &str, id: &str, depends_on: &[&str]) -> Resource {
@@ -45,12 +45,10 @@ fn several() -> Vec<Resource> {
 
 #[tokio::test]
 async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it() {
-    let world = World::with_runner(runner::unreachable()).await;
+    let world = TestServer::with_runner(runner::unreachable()).await;
     let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
     world.create("Resource", "web.gone.a", resource).await;
-    let subresources = Subresources::default();
-    subresources.set(world.services.clone());
-    let graph = GraphOf { subresources, scope: Scope::Stack };
+    let graph = GraphOf { services: world.services.clone(), scope: Scope::Stack };
     let code_of = async |workspace: &str| {
         let call = SubresourceCall {
             context: RequestContext::internal("test"),

@@ -67,7 +67,7 @@ async fn nobody_is_answered_before_what_was_missed_is_listed() {
     // The last hundred events are kept, and no more.
     let window = Window { bytes: 0, ..Window::default() };
     let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
-    let registry = kinds::core::register(builder).build().await.unwrap();
+    let registry = stoa_kinds::core_v1::register(builder).build().await.unwrap();
     let (feed, collector, _due) = Collector::new(registry.clone(), recorder_of(&registry, &end));
     let a = make(&registry, "configmaps", "shop", "a", &[]).await;
     let ask = || collector.seen.ask(|graph| graph.dependents(&a).len());

@@ -12,18 +12,16 @@ use stoa_machinery::{
 use stoa_types::Workspace;
 use tokio::sync::mpsc;
 
-use super::{
-    fenced::{A, Conversation, Planned, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Conversation, Planned, Scripted, deleting};
+use super::*;
 
 const B: &str = "v1:ConfigMap:shop:b";
 
 /// A world whose workspace wants plans approved, before its controller is at work.
-async fn guarded() -> (World, Planned, mpsc::UnboundedReceiver<Conversation>) {
+async fn guarded() -> (TestServer, Planned, mpsc::UnboundedReceiver<Conversation>) {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::planning(planned.clone()).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let workspaces = world.registry.api::<Workspace>();
     workspaces
         .update_with("", "dev", |workspace: &mut Workspace| workspace.spec.require_approval = true)
@@ -36,7 +34,7 @@ fn by(name: &str) -> RequestContext {
     RequestContext::new(UserInfo { name: name.to_owned(), ..UserInfo::default() }, Arc::new(AllowAll))
 }
 
-impl World {
+impl TestServer {
     pub(super) async fn waits(&self, run: &str) -> RunStatus {
         self.until(run, |status| {
             status.phase == RunPhase::AwaitingApproval && condition(&status.conditions, reason::WAITING).is_some()
@@ -284,7 +282,7 @@ fn time_in_which_a_run_waits_for_approval_does_not_count() {
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
     let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
     let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
-    let spent = |run: &Run, now: i64| Began::new(run, at(now)).before.as_secs();
+    let spent = |run: &Run, now: i64| Stopwatch::new(run, at(now)).before.as_secs();
     let set = run.status.get_or_insert_default();
     set.start_time = Some(Time(at(0)));
     set.phase = RunPhase::Planning;
@@ -307,7 +305,7 @@ fn set_phase(run: &mut Run, phase: RunPhase) {
 
 #[tokio::test]
 async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_is_rejected() {
-    let world = World::new().await;
+    let world = TestServer::new().await;
     let stacks = world.registry.api::<Stack>();
     let stack = stacks
         .update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}])))

@@ -8,15 +8,13 @@ use stoa_test_s3::{Fault, Faults, REGION, S3Server};
 use stoa_types::Release;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    fenced::{Conversation, Scripted},
-    *,
-};
+use super::fenced_runners::{Conversation, Scripted};
+use super::*;
 
 const ID: &str = "v1:ConfigMap:shop:a";
 
 struct Bucket {
-    world: World,
+    world: TestServer,
     server: S3Server,
     faults: Faults,
     conversations: UnboundedReceiver<Conversation>,
@@ -32,7 +30,7 @@ impl Bucket {
         let server = S3Server::start("documents");
         let faults = Faults::before(server.port());
         let (address, conversations) = Scripted::start(&[ID]).await;
-        let world = World::with(runner::at(address), kinds::core::register).await;
+        let world = TestServer::with(runner::at(address), stoa_kinds::core_v1::register).await;
         let credentials = json!({"namespace": "platform", "name": "s3"});
         let s3 = json!({"bucket": "documents", "prefix": "team", "region": REGION, "endpoint": faults.url(),
             "credentialsSecretRef": credentials});

@@ -10,11 +10,8 @@ use stoa_types::{
 };
 use tokio::sync::mpsc;
 
-use super::{
-    approval::told,
-    fenced::{A, Clusters, Conversation, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Clusters, Conversation, Scripted, deleting};
+use super::{approval::told, *};
 use crate::{controllers::compliance, runs};
 
 const COMMIT: &str = "cccccccccccccccccccccccccccccccccccccccc";
@@ -29,11 +26,11 @@ fn edge(state: &str, message: &str) -> ReconcilerCompliance {
 }
 
 /// A world whose workspace says where to read, and what is found there.
-async fn reconciled(wait: Option<&str>) -> (World, Clusters, mpsc::UnboundedReceiver<Conversation>) {
+async fn reconciled(wait: Option<&str>) -> (TestServer, Clusters, mpsc::UnboundedReceiver<Conversation>) {
     let clusters: Clusters = Arc::new(Mutex::new(vec![edge("Pending", "it has main@sha1:aaaa")]));
     let planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::reconciling(planned, clusters.clone()).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let change = |workspace: &mut Workspace| {
         let object = ReconcilerObject { namespace: "flux-system".to_owned(), name: "apps".to_owned() };
         let reconciler = Reconciler {
@@ -52,7 +49,7 @@ async fn reconciled(wait: Option<&str>) -> (World, Clusters, mpsc::UnboundedRece
     (world, clusters, conversations)
 }
 
-impl World {
+impl TestServer {
     async fn commits(&self, run: &str, conversations: &mut mpsc::UnboundedReceiver<Conversation>) {
         self.destroy(run).await;
         let mut next = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();

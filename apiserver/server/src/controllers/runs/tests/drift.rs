@@ -6,10 +6,8 @@ use stoa_engine::Plan;
 use stoa_proto::{FinishedEvent, IntentEvent, Problem, ResultEvent, apply_event::Event};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{
-    fenced::{A, Conversation, Planned, Rendered, Scripted},
-    *,
-};
+use super::fenced_runners::{A, Conversation, Planned, Rendered, Scripted};
+use super::*;
 
 /// A plan of one action about one object, or of none.
 fn plan(action: Option<Value>) -> Plan {
@@ -22,7 +20,7 @@ fn plan(action: Option<Value>) -> Plan {
 
 /// A deployment, the plan that the next run gets, and what is carried out.
 struct Deployed {
-    world: World,
+    world: TestServer,
     planned: Planned,
     conversations: UnboundedReceiver<Conversation>,
 }
@@ -32,7 +30,7 @@ impl Deployed {
         let planned: Planned = Arc::new(Mutex::new(plan(Some(json!({"action": "Create"})))));
         let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
         let (address, conversations) = Scripted::rendering(planned.clone(), rendered).await;
-        let world = World::with_runner(runner::at(address)).await.controlled();
+        let world = TestServer::with_runner(runner::at(address)).await.controlled();
         let mut deployed = Self { world, planned, conversations };
         deployed.makes("first", true).await;
         deployed

@@ -12,23 +12,20 @@ use stoa_types::{
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::{
-    approval::told,
-    fenced::{A, Awaits, Conversation, Found, Proposed, Rendered, SOON, Scripted, deleting},
-    *,
-};
+use super::fenced_runners::{A, Awaits, Conversation, Found, Proposed, Rendered, SOON, Scripted, deleting};
+use super::{approval::told, *};
 
 /// A world whose workspace has a repository with pull requests, and what is found of number 7.
-async fn proposing() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+async fn proposing() -> (TestServer, Proposed, mpsc::UnboundedReceiver<Conversation>) {
     proposing_of(Rendered::default()).await
 }
 
 /// The same, where the runner renders this.
-async fn proposing_of(rendered: Rendered) -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+async fn proposing_of(rendered: Rendered) -> (TestServer, Proposed, mpsc::UnboundedReceiver<Conversation>) {
     let proposed = Found::new(Ok(pull("Open", "c1")));
     let planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::rendering_and_proposing(planned, rendered, proposed.clone()).await;
-    let world = World::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner::at(address)).await;
     let change = |workspace: &mut Workspace| {
         workspace.spec.gitops = Some(GitOpsTarget {
             repository: "https://git.example.com/shop/deploy.git".to_owned(),
@@ -43,7 +40,7 @@ async fn proposing_of(rendered: Rendered) -> (World, Proposed, mpsc::UnboundedRe
 }
 
 /// The same, where the run `one` waits for its pull request to be merged.
-async fn awaiting_merge() -> (World, Proposed, mpsc::UnboundedReceiver<Conversation>) {
+async fn awaiting_merge() -> (TestServer, Proposed, mpsc::UnboundedReceiver<Conversation>) {
     let (world, proposed, mut conversations) = proposing().await;
     let world = world.controlled();
     world.destroy("one").await;
@@ -69,7 +66,7 @@ async fn next(conversations: &mut mpsc::UnboundedReceiver<Conversation>) -> Conv
     next
 }
 
-impl World {
+impl TestServer {
     async fn awaits_merge(&self, run: &str) -> RunStatus {
         self.until(run, |status| status.phase == RunPhase::AwaitingMerge).await
     }
@@ -319,8 +316,8 @@ fn time_in_which_a_pull_request_waits_does_not_count() {
         let spec = json!({"stack": "web", "operation": "Apply"});
         serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec, "status": status})).unwrap()
     };
-    assert_eq!(Began::new(&run(None), now).before, Duration::from_secs(10));
-    assert_eq!(Began::new(&run(Some("2026-01-01T11:59:00Z")), now).before, Duration::from_secs(70));
+    assert_eq!(Stopwatch::new(&run(None), now).before, Duration::from_secs(10));
+    assert_eq!(Stopwatch::new(&run(Some("2026-01-01T11:59:00Z")), now).before, Duration::from_secs(70));
     // It is looked at less and less often.
     let waits = |minutes: i64| {
         let mut run = run(None);

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use stoa_kinds::workflow::hook::{find, hooks_of, wave_of};
 use stoa_types::delivery::{
     Hook, HookFailurePolicy, HookPhase, HookScope, HookStatus, Step, StepPhase, StepStatus, When, WorkflowStatus,
 };
 
 use super::{Decided, Situation};
-use crate::kinds::workflow::hook::{find, hooks_of, wave_of};
 
 /// A hook that is called: its step, its name, and the wave, where it is for each.
 pub(in crate::controllers::workflows) type Which = (String, String, Option<i64>);

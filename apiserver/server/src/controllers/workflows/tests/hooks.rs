@@ -2,10 +2,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::api::core::v1::Event;
+use stoa_notifications::testing::{Received, Receiver, Reply};
 use stoa_types::delivery::HookPhase;
 
 use super::*;
-use crate::notifications::tests::receiver::{Received, Receiver, Reply};
 
 /// What is signed with.
 const KEY: &str = "whsec_c3RvYS1zdG9hLXN0b2Etc3RvYS1zdG9h";

@@ -1,9 +1,9 @@
 //! Which runs a workflow starts, and that they stay its own whatever becomes of the server and of them.
 
+use stoa_controller::conditions::set_condition;
 use stoa_types::delivery::RunSpec;
 
 use super::*;
-use crate::kinds::check::set_condition;
 
 #[tokio::test]
 async fn a_run_that_was_started_right_before_a_crash_is_found_again() {

@@ -14,8 +14,8 @@ use super::{
     *,
 };
 use crate::{
-    controllers::runs::tests::World,
-    runs::runner::testing::{Answer, Answers},
+    runs::runner::testing::{Answer, FakeRunner},
+    testing::TestServer,
 };
 
 const AVAILABLE: &str = "True Available: the backend is ready";
@@ -40,7 +40,7 @@ impl Scripted {
 }
 
 #[tonic::async_trait]
-impl Answers for Scripted {
+impl FakeRunner for Scripted {
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookResponse> {
         let LookRequest { source, r#ref, versions, branch_only } = request.into_inner();
         assert_eq!((r#ref.as_str(), versions.len(), branch_only), ("live", 0, true));
@@ -57,7 +57,7 @@ impl Answers for Scripted {
     }
 }
 
-async fn with_workspace(world: &World, name: &str, remote: &str, create_branch: bool) {
+async fn with_workspace(world: &TestServer, name: &str, remote: &str, create_branch: bool) {
     let gitops = json!({"repository": remote, "branch": "live", "createBranch": create_branch});
     world.create("Workspace", name, json!({"backend": {"name": "default"}, "gitops": gitops})).await;
 }
@@ -65,7 +65,7 @@ async fn with_workspace(world: &World, name: &str, remote: &str, create_branch: 
 #[tokio::test]
 async fn workspace_reports_its_repository_and_branch() {
     let scripted = Scripted::default();
-    let world = World::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.refuse("lacking", Code::NotFound, "VersionNotFound", "there is no branch live");
     scripted.refuse("gone", Code::NotFound, "SourceNotFound", "repository gone does not exist");
@@ -103,7 +103,7 @@ async fn workspace_reports_its_repository_and_branch() {
 #[tokio::test]
 async fn servers_that_do_not_answer_hold_no_other_workspace() {
     let scripted = Scripted::default();
-    let world = World::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.answers.lock().insert("good", Ok(()));
     let dead: Vec<String> = (0..=super::super::AT_ONCE).map(|number| format!("dead-{number}")).collect();
@@ -123,7 +123,7 @@ async fn servers_that_do_not_answer_hold_no_other_workspace() {
 
 #[tokio::test]
 async fn question_ends_with_the_last_workspace_that_has_it() {
-    let world = World::with_runner(runner::at(Scripted::default().serve())).await;
+    let world = TestServer::with_runner(runner::at(Scripted::default().serve())).await;
     let (repositories, _answered) = Repositories::new();
     for name in ["a", "b", "c"] {
         let server = if name == "c" { "other.example.com" } else { "git.example.com" };

@@ -1,0 +1,168 @@
+//! Reads of other objects for strategies, as client-go's listers, and checks of the requester's permissions.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::FutureExt as _;
+use serde::de::DeserializeOwned;
+use stoa_controller::object::{Kind, ObjectKey};
+use stoa_machinery::{
+    ApiError, RequestContext,
+    auth::{self, Attributes},
+    log::Log,
+    registry::{Api, BuildError, ListOptions, Registry, RegistryBuilder, Stored},
+};
+
+/// Why there is nothing to be had yet.
+const STARTING: &str = "the server is starting";
+
+/// The registry as strategies see it.
+///
+/// Strategies exist before the registry that they are part of. A lookup answers 503 until [`build`](Self::build) has ended.
+#[derive(Clone, Debug, Default)]
+pub struct Lookup {
+    registry: Arc<OnceLock<Arc<Registry>>>,
+}
+
+impl Lookup {
+    /// Reads a registry that exists already.
+    pub fn of(registry: Arc<Registry>) -> Self {
+        Self { registry: Arc::new(OnceLock::from(registry)) }
+    }
+
+    /// Builds the registry whose strategies have clones of this lookup.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RegistryBuilder::build`].
+    pub async fn build(&self, builder: RegistryBuilder) -> Result<Arc<Registry>, BuildError> {
+        let registry = builder.build().await?;
+        Ok(self.registry.get_or_init(|| registry).clone())
+    }
+
+    /// The objects of a kind.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the server has not loaded them yet.
+    pub fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
+        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
+        Ok(registry.api::<K>())
+    }
+
+    /// The log under the objects, for what the server keeps for itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`api`](Self::api).
+    pub fn log(&self) -> Result<Arc<dyn Log>, ApiError> {
+        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
+        Ok(registry.log().clone())
+    }
+
+    /// Whether there is no cluster around this server, so that it serves namespaces itself.
+    pub fn is_standalone(&self) -> bool {
+        self.registry.get().is_some_and(|registry| registry.store("", "v1", "namespaces").is_some())
+    }
+
+    /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
+    pub fn cached<K: Kind>(&self, namespace: &str, name: &str) -> Option<K> {
+        self.stored::<K>(namespace, name)?.decode().ok()
+    }
+
+    /// The same, as a type that has no more fields than are wanted, and not the version.
+    pub fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
+        self.stored::<K>(namespace, name)?.decode_part().ok()
+    }
+
+    /// Whether the watch cache has an object.
+    pub(crate) fn is_cached<K: Kind>(&self, namespace: &str, name: &str) -> bool {
+        self.stored::<K>(namespace, name).is_some()
+    }
+
+    /// Whether an object is being deleted, as the watch cache has it.
+    pub fn is_going<K: Kind>(&self, namespace: &str, name: &str) -> bool {
+        self.stored::<K>(namespace, name).is_some_and(|stored| stored.is_deleting())
+    }
+
+    fn stored<K: Kind>(&self, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        // A read of whatever is at hand waits for nothing.
+        self.api::<K>().ok()?.store().get(namespace, name, Some("0")).now_or_never()?.ok()
+    }
+
+    /// The keys of the objects in a namespace, or in all, in which a selectable field has this value, as the watch cache
+    /// has them.
+    pub fn cached_keys<K: Kind>(&self, namespace: &str, field: &str, value: &str) -> Vec<ObjectKey> {
+        let Ok(api) = self.api::<K>() else { return Vec::new() };
+        let options = ListOptions {
+            resource_version: Some("0".to_owned()),
+            field_selector: Some(format!("{field}={value}")),
+            ..ListOptions::default()
+        };
+        let list = api.store().list(Some(namespace).filter(|n| !n.is_empty()), &options).now_or_never();
+        let items = list.and_then(Result::ok).map(|l| l.items).unwrap_or_default();
+        items.iter().map(|stored| (stored.namespace().to_owned(), stored.name().to_owned())).collect()
+    }
+}
+
+/// Requires the verb `use` on a cluster-scoped object of `platform.stoa.dev`.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub async fn require_use(context: &RequestContext, resource: &str, name: &str) -> Result<(), ApiError> {
+    require(context, "use", "platform.stoa.dev", resource, "", "", name).await
+}
+
+/// Requires that the requester may have the server call a host from a namespace.
+///
+/// # Errors
+///
+/// 403 that names the verb and the host.
+pub(crate) async fn require_host(context: &RequestContext, namespace: &str, host: &str) -> Result<(), ApiError> {
+    require(context, "use", "platform.stoa.dev", "hookhosts", "", namespace, host).await
+}
+
+/// Requires that the requester may give somebody a role in a namespace.
+///
+/// # Errors
+///
+/// 403 that names the verb and the ClusterRole.
+pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role: &str) -> Result<(), ApiError> {
+    require(context, "bind", "rbac.authorization.k8s.io", "clusterroles", "", namespace, role).await
+}
+
+/// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.
+///
+/// # Errors
+///
+/// 403 that names the Secret.
+pub(crate) async fn require_secret(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
+    require(context, "use", "", "secrets", "", namespace, name).await
+}
+
+/// Requires a verb on one object.
+///
+/// # Errors
+///
+/// 403 that names the verb and the object.
+pub async fn require(
+    context: &RequestContext,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    subresource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    let attributes = Attributes {
+        verb: verb.to_owned(),
+        group: group.to_owned(),
+        version: "v1alpha1".to_owned(),
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ..Attributes::default()
+    };
+    auth::require(&context.authorizer, &context.user, &attributes).await
+}

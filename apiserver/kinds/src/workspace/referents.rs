@@ -1,0 +1,124 @@
+//! The Secrets and the repository that a Workspace refers to, and whether they exist.
+//!
+//! Start at [`find_secrets`]. The controller of Workspaces calls it.
+
+use std::time::Duration;
+
+use stoa_types::{SecretReference, platform::WorkspaceSpec, reason};
+use tokio::time::{Instant, timeout_at};
+
+use super::clusters;
+use crate::{cluster::Cluster, text::cut};
+
+/// How each sentence about a Secret begins.
+const SECRET: &str = "secret ";
+/// What is between sentences about what is missing.
+pub(super) const BETWEEN: &str = "; ";
+/// So many characters are told of why a Secret cannot be read.
+const LONGEST: usize = 512;
+
+/// The reasons of a workspace that cannot use its repository.
+pub(super) const UNUSABLE: [&str; 3] =
+    [reason::BRANCH_NOT_FOUND, reason::REPOSITORY_NOT_FOUND, reason::REPOSITORY_REFUSED];
+
+/// A Secret that has to be there, and a key that it has to have, if one is named.
+#[derive(Debug, PartialEq, Eq)]
+struct Needed<'s> {
+    namespace: &'s str,
+    name: &'s str,
+    key: Option<&'s str>,
+}
+
+/// What is known of the Secrets and the repository that a workspace names.
+#[derive(Clone, Debug)]
+pub enum Referents {
+    /// They exist, or it names none.
+    Found,
+    /// Those that are not, or that lack a key, in sentences with `; ` between them.
+    Missing(String),
+    /// The first that cannot be read, and why, in a sentence.
+    Unread(String),
+    /// The repository or its branch does not exist, or the repository refuses Stoa: a reason of [`UNUSABLE`], and a sentence.
+    Unusable(&'static str, String),
+    /// Why the repository cannot be reached, in a sentence.
+    Unreachable(String),
+    /// Nobody has looked yet.
+    Unseen,
+}
+
+/// Why a Secret cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Which, and why, in a sentence.
+    pub why: String,
+    /// It was refused. Otherwise nobody said anything.
+    pub is_refused: bool,
+}
+
+/// Finds out whether the Secrets that a workspace names exist, within a time.
+///
+/// # Errors
+///
+/// When one cannot be read.
+pub async fn find_secrets(
+    cluster: &dyn Cluster,
+    spec: &WorkspaceSpec,
+    patience: Duration,
+) -> Result<Referents, Unread> {
+    let deadline = Instant::now() + patience;
+    let mut missing = Vec::new();
+    for Needed { namespace, name, key } in needed(spec) {
+        let unread = |why: &str, is_refused| {
+            let why = cut(why, LONGEST);
+            Unread { why: format!("secret {namespace}/{name} cannot be read: {why}"), is_refused }
+        };
+        let found = timeout_at(deadline, cluster.secret(namespace, name)).await;
+        let found = found.map_err(|_| unread(&format!("there was no answer in {patience:?}"), false))?;
+        let found = found.map_err(|error| unread(error.message(), matches!(error.code(), 401 | 403)))?;
+        match (found, key) {
+            (None, _) => missing.push(format!("{SECRET}{namespace}/{name} does not exist")),
+            (Some(keys), Some(key)) if !keys.contains_key(key) => {
+                missing.push(format!("{SECRET}{namespace}/{name} has no key {key:?}"));
+            }
+            (Some(_), _) => {}
+        }
+    }
+    missing.dedup();
+    Ok(if missing.is_empty() { Referents::Found } else { Referents::Missing(missing.join(BETWEEN)) })
+}
+
+/// Those sentences of a message about what is missing that are about Secrets.
+pub(super) fn missing_in(message: &str) -> Referents {
+    let sentences: Vec<&str> = message.split(BETWEEN).filter(|sentence| sentence.starts_with(SECRET)).collect();
+    if sentences.is_empty() { Referents::Unseen } else { Referents::Missing(sentences.join(BETWEEN)) }
+}
+
+/// Whether a workspace names a Secret or a repository.
+pub fn has_referents(spec: &WorkspaceSpec) -> bool {
+    spec.gitops.is_some() || !needed(spec).is_empty()
+}
+
+/// Whether two specs name the same Secrets, repository and branch.
+pub(super) fn have_same_referents(new: &WorkspaceSpec, old: &WorkspaceSpec) -> bool {
+    let branch = |spec: &WorkspaceSpec| {
+        let gitops = spec.gitops.as_ref();
+        gitops.map(|it| (it.repository.clone(), it.branch.clone(), it.create_branch))
+    };
+    needed(new) == needed(old) && branch(new) == branch(old)
+}
+
+fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {
+    let kubeconfigs = clusters::kubeconfigs(spec).map(|(_, of)| Needed {
+        namespace: &of.namespace,
+        name: &of.name,
+        key: Some(of.key.as_str()),
+    });
+    let pull_requests = spec.gitops.iter().filter_map(|gitops| gitops.pull_request.as_ref());
+    let of_repository = spec.gitops.iter().filter_map(|gitops| gitops.secret_ref.as_ref());
+    let of_repository = of_repository.chain(pull_requests.filter_map(|pulls| pulls.secret_ref.as_ref()));
+    kubeconfigs.chain(of_repository.map(whole)).collect()
+}
+
+fn whole(of: &SecretReference) -> Needed<'_> {
+    Needed { namespace: of.namespace.as_deref().unwrap_or_default(), name: &of.name, key: None }
+}

@@ -1,0 +1,439 @@
+//! Events of objects: each follows from one write of an object and from the version before it.
+//!
+//! Each kind is one module with a [`ObjectEvents`]. The state of an object has *marks*: what happened to it according
+//! to its own fields, such as that a Run began and that it failed. A write causes the events of the marks that
+//! the object has after it and had not before. The events of a record therefore follow from the log alone. The
+//! id of an event follows from the object and the mark, and is the same on every repeat.
+//!
+//! Another kind is a module with a [`ObjectEvents`], a line in [`ALL`] and its types in `stoa_kinds::event_types`.
+
+mod releases;
+mod runs;
+mod stacks;
+mod workflows;
+mod workspaces;
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use stoa_controller::object::Kind;
+use stoa_engine::digest::hex;
+use stoa_kinds::{lookup::Lookup, text::cut};
+use stoa_machinery::{
+    ApiError, Version,
+    registry::{ListOptions, Store, is_undecodable},
+};
+
+/// The most characters of a message.
+const MESSAGE: usize = 1024;
+
+/// Everything that is told of.
+static ALL: [&dyn Watched; 5] = [
+    &Of::<runs::Run>(PhantomData),
+    &Of::<releases::Release>(PhantomData),
+    &Of::<stacks::Stack>(PhantomData),
+    &Of::<workflows::Workflow>(PhantomData),
+    &Of::<workspaces::Workspace>(PhantomData),
+];
+
+/// That history was gone before a sink was told of it. Every sink is told of its own.
+pub(super) const GAP: &str = "dev.stoa.notificationsink.gap";
+
+/// The kind whose objects are at a key.
+pub(crate) fn of_key(key: &str) -> Option<&'static dyn Watched> {
+    ALL.into_iter().find(|kind| key.strip_prefix("/registry/").is_some_and(|rest| rest.starts_with(kind.resource())))
+}
+
+/// All kinds.
+pub(crate) fn kinds() -> impl Iterator<Item = &'static dyn Watched> {
+    ALL.into_iter()
+}
+
+/// An event as it is sent: a CloudEvent 1.0 in JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// `1.0`
+    pub specversion: String,
+    /// The same on every repeat, and no other event's.
+    pub id: String,
+    /// The API path of what it happened in: an organization, or the platform.
+    pub source: String,
+    /// The type, such as `dev.stoa.run.failed`.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// The object, as kubectl names it: `runs/web-dev-x7k2p`.
+    pub subject: String,
+    /// When it happened.
+    pub time: Timestamp,
+    /// `application/json`
+    pub datacontenttype: String,
+    /// Names, phases, digests, counts, reasons and messages, as the object has them, and where to read on. Sensitive values are
+    /// masked in objects.
+    pub data: Value,
+}
+
+/// An event and whom it is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Happened {
+    pub(crate) event: Event,
+    /// What events of the same lane are about; they are delivered one after the other.
+    pub(crate) lane: String,
+    pub(crate) scope: Scope,
+}
+
+/// Where something happened; what is empty does not apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    pub(crate) organization: String,
+    pub(crate) project: String,
+    pub(crate) stack: String,
+    pub(crate) workspaces: Vec<String>,
+}
+
+impl Scope {
+    /// What happened to something of a stack, in some workspaces. `project` is the label.
+    fn of_stack(metadata: &Metadata, stack: &str, workspaces: Vec<String>) -> Self {
+        Self {
+            organization: metadata.namespace.clone(),
+            project: metadata.labels.project.clone(),
+            stack: stack.to_owned(),
+            workspaces,
+        }
+    }
+}
+
+/// Something that has happened to an object.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    event_type: &'static str,
+    /// Which time, of what may happen more than once; otherwise empty.
+    which: String,
+    /// When, if the object says.
+    time: Option<Timestamp>,
+    /// What must have been before, where it is no news otherwise.
+    only_after: Option<&'static str>,
+}
+
+impl Mark {
+    fn new(event_type: &'static str, time: Option<Timestamp>) -> Self {
+        Self { event_type, which: String::new(), time, only_after: None }
+    }
+
+    /// One of several times.
+    fn which(mut self, which: impl Into<String>) -> Self {
+        self.which = which.into();
+        self
+    }
+
+    fn only_after(mut self, event_type: &'static str) -> Self {
+        self.only_after = Some(event_type);
+        self
+    }
+}
+
+/// A kind that is told of: as much of its objects as that takes, since every write of one is read.
+trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
+    type Kind: Kind;
+    /// Group and resource.
+    const RESOURCE: &'static str;
+
+    fn metadata(&self) -> &Metadata;
+    fn scope(&self) -> Scope;
+    /// In the order in which they happen.
+    fn marks(&self) -> Vec<Mark>;
+    /// What is said of the object besides its names.
+    fn data(&self) -> Value;
+
+    /// The command that shows a person more; `path` is that of the object in the API.
+    fn command(&self, _path: &str) -> String {
+        let Metadata { name, namespace, .. } = self.metadata();
+        let kind = <Self::Kind as kube::Resource>::kind(&()).to_lowercase();
+        let within = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+        format!("kubectl describe {kind} {name}{within}")
+    }
+}
+
+/// What is read of an object: its metadata, and parts of the rest.
+#[derive(Deserialize)]
+struct Parts<S, T> {
+    metadata: Metadata,
+    spec: S,
+    #[serde(default)]
+    status: T,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    creation_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    deletion_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    labels: Labels,
+}
+
+#[derive(Default, Deserialize)]
+struct Labels {
+    #[serde(default, rename = "stoa.dev/project")]
+    project: String,
+}
+
+/// Who asked for something.
+#[derive(Default, Deserialize)]
+struct Requester {
+    #[serde(default)]
+    username: String,
+}
+
+/// What is read of a condition.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    last_transition_time: Option<Timestamp>,
+}
+
+impl Condition {
+    /// Its message, which an object may keep longer than a person reads.
+    fn message(&self) -> String {
+        cut(&self.message, MESSAGE)
+    }
+}
+
+fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// The command that shows a document of an object.
+fn get_raw(path: &str) -> String {
+    format!("kubectl get --raw \"{path}\"")
+}
+
+/// An object's state, as far as it is told of.
+pub(crate) struct State {
+    uid: String,
+    marks: Vec<Mark>,
+    scope: Scope,
+    lane: String,
+    source: String,
+    subject: String,
+    data: Value,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("subject", &self.subject).field("marks", &self.marks).finish_non_exhaustive()
+    }
+}
+
+/// What an object had been through: by this alone it is known what is new.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    uid: String,
+    marks: Vec<(&'static str, String)>,
+}
+
+impl State {
+    /// Whether there is anything that could be told.
+    pub(super) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// What is to be remembered of it.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            uid: self.uid.clone(),
+            marks: self.marks.iter().map(|mark| (mark.event_type, mark.which.clone())).collect(),
+        }
+    }
+
+    /// The events that led here from what was known. `written` is when the object was written.
+    pub(crate) fn events(&self, before: &Known, written: Timestamp, prefix: &str) -> Vec<Happened> {
+        // Another object of the same name has been through nothing.
+        let before: &[_] = if before.uid == self.uid { &before.marks } else { &[] };
+        let is_new = |mark: &&Mark| {
+            let is_known = before.iter().any(|(known, which)| *known == mark.event_type && *which == mark.which);
+            let follows = mark.only_after.is_none_or(|after| before.iter().any(|(known, _)| *known == after));
+            !is_known && follows
+        };
+        self.marks.iter().filter(is_new).map(|mark| self.event(mark, written, prefix)).collect()
+    }
+
+    fn event(&self, mark: &Mark, written: Timestamp, prefix: &str) -> Happened {
+        let event = Event {
+            specversion: "1.0".to_owned(),
+            id: id(&[&self.uid, mark.event_type, &mark.which]),
+            source: format!("{prefix}{}", self.source),
+            event_type: mark.event_type.to_owned(),
+            subject: self.subject.clone(),
+            time: mark.time.unwrap_or(written),
+            datacontenttype: "application/json".to_owned(),
+            data: self.data.clone(),
+        };
+        Happened { event, lane: self.lane.clone(), scope: self.scope.clone() }
+    }
+}
+
+/// The event that tells a sink that history is gone.
+pub(super) fn gap(sink: (&str, &str), from: Version, to: Version, time: Timestamp, prefix: &str) -> Event {
+    let (name, uid) = sink;
+    Event {
+        specversion: "1.0".to_owned(),
+        id: id(&[uid, GAP, &from.to_string()]),
+        source: format!("{prefix}{PLATFORM}"),
+        event_type: GAP.to_owned(),
+        subject: format!("notificationsinks/{name}"),
+        time,
+        datacontenttype: "application/json".to_owned(),
+        data: json!({ "kind": "NotificationSink", "name": name, "uid": uid, "from": from.to_string(),
+            "to": to.to_string(), "link": format!("{prefix}{PLATFORM}/notificationsinks/{name}") }),
+    }
+}
+
+/// Where what is in an organization happens.
+pub fn source_of(organization: &str) -> String {
+    format!("/apis/config.stoa.dev/v1alpha1/organizations/{organization}")
+}
+
+/// Where what is cluster-scoped happens.
+const PLATFORM: &str = "/apis/platform.stoa.dev/v1alpha1";
+
+/// 32 hex digits that follow from the parts.
+pub fn id(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    hex(&hash.finalize()[..16])
+}
+
+/// An object that was written after some version.
+#[derive(Clone, Debug)]
+pub(crate) struct Changed {
+    pub(crate) version: Version,
+    pub(crate) kind: &'static dyn Watched,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// A kind that is told of, whatever its type.
+#[async_trait]
+pub(super) trait Watched: fmt::Debug + Send + Sync {
+    /// What follows `/registry/` in the keys of its objects.
+    fn resource(&self) -> &'static str;
+
+    /// Reads an object.
+    fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State>;
+
+    /// The objects that were written after `since`, and the version at which they were listed.
+    async fn changed(&'static self, lookup: &Lookup, since: Version) -> Result<(Version, Vec<Changed>), ApiError>;
+
+    /// An object as it is now, if it is there.
+    async fn current(&self, lookup: &Lookup, namespace: &str, name: &str) -> Result<Option<Bytes>, ApiError>;
+}
+
+struct Of<T>(PhantomData<fn() -> T>);
+
+impl<T: ObjectEvents> fmt::Debug for Of<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::RESOURCE)
+    }
+}
+
+impl<T: ObjectEvents> Of<T> {
+    fn store(lookup: &Lookup) -> Result<Arc<Store>, ApiError> {
+        Ok(lookup.api::<T::Kind>()?.store().clone())
+    }
+}
+
+#[async_trait]
+impl<T: ObjectEvents> Watched for Of<T> {
+    fn resource(&self) -> &'static str {
+        T::RESOURCE
+    }
+
+    fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State> {
+        let object: T = serde_json::from_slice(json)?;
+        let (metadata, scope) = (object.metadata(), object.scope());
+        let (group, resource) = T::RESOURCE.trim_end_matches('/').split_once('/').unwrap_or_default();
+        let place =
+            if metadata.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", metadata.namespace) };
+        let path = format!("/apis/{group}/v1alpha1{place}/{resource}/{}", metadata.name);
+        let mut data = json!({
+            "kind": <T::Kind as kube::Resource>::kind(&()),
+            "name": metadata.name,
+            "uid": metadata.uid,
+            "link": format!("{prefix}{path}"),
+            "command": object.command(&path),
+        });
+        let mut names = json!({ "namespace": metadata.namespace, "organization": scope.organization,
+            "project": scope.project, "stack": scope.stack });
+        for more in [&mut names, &mut object.data()] {
+            let said = more.as_object_mut().into_iter().flat_map(std::mem::take);
+            let is_said = |value: &Value| !value.is_null() && value.as_str() != Some("");
+            for (name, value) in said.filter(|(_, value)| is_said(value)) {
+                data[name] = value;
+            }
+        }
+        let lane = match scope.stack.as_str() {
+            "" => format!("{resource}/{}", metadata.name),
+            stack => format!("{}/{stack}", metadata.namespace),
+        };
+        let source = match scope.organization.as_str() {
+            "" => PLATFORM.to_owned(),
+            organization => source_of(organization),
+        };
+        Ok(State {
+            uid: metadata.uid.clone(),
+            marks: object.marks(),
+            lane,
+            source,
+            subject: format!("{resource}/{}", metadata.name),
+            scope,
+            data,
+        })
+    }
+
+    async fn changed(&'static self, lookup: &Lookup, since: Version) -> Result<(Version, Vec<Changed>), ApiError> {
+        let list = Self::store(lookup)?.list(None, &ListOptions::default()).await?;
+        let since = list.items.iter().filter(|stored| stored.version > since);
+        let changed = since.map(|stored| Changed {
+            version: stored.version,
+            kind: self,
+            namespace: stored.namespace().to_owned(),
+            name: stored.name().to_owned(),
+        });
+        Ok((list.version, changed.collect()))
+    }
+
+    async fn current(&self, lookup: &Lookup, namespace: &str, name: &str) -> Result<Option<Bytes>, ApiError> {
+        match Self::store(lookup)?.get(namespace, name, None).await {
+            Ok(stored) => Ok(Some(stored.json())),
+            // What does not decode is nobody's event, and keeps no others waiting.
+            Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

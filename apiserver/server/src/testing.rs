@@ -1,0 +1,188 @@
+//! Fixtures of tests: a server over a log in memory.
+//!
+//! Elsewhere: `stoa_kinds::testing` has the registry below it, `runs::runner::testing` fake function-runners, and
+//! `stoa_controller::testing` a log with failures.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use serde_json::json;
+use stoa_controller::{events::Recorder, queue};
+use stoa_kinds::{core_v1, run_status::status, testing::TestRegistry};
+use stoa_machinery::{
+    log::MemoryLog,
+    metrics::Families,
+    registry::{DeleteOptions, RegistryBuilder},
+};
+use stoa_storage::Clock;
+use stoa_types::{
+    Run, Stack,
+    delivery::{RunPhase, RunStatus},
+};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::{
+    controllers::runs,
+    runs::{
+        Services,
+        backends::Backends,
+        runner::{self, Runner},
+    },
+    sealing,
+};
+
+/// Longer than anything in a test takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The clock of the machine, set forward or back by some milliseconds.
+#[derive(Debug)]
+pub(crate) struct Shifted(pub(crate) Arc<AtomicI64>);
+
+impl Clock for Shifted {
+    fn now_ms(&self) -> i64 {
+        Timestamp::now().as_millisecond() + self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A server with an unreachable function-runner or a fake one, the objects of [`TestRegistry::create_web`], and no controller
+/// until [`controlled`](Self::controlled) starts that of Runs.
+pub(crate) struct TestServer {
+    base: TestRegistry,
+    pub(crate) services: Services,
+    _controller: Option<JoinHandle<()>>,
+    _documents: TempDir,
+}
+
+impl Deref for TestServer {
+    type Target = TestRegistry;
+
+    fn deref(&self) -> &TestRegistry {
+        &self.base
+    }
+}
+
+impl TestServer {
+    pub(crate) async fn new() -> Self {
+        Self::with_runner(runner::unreachable()).await
+    }
+
+    pub(crate) async fn with_runner(runner: Runner) -> Self {
+        Self::with(runner, |builder| builder).await
+    }
+
+    /// A server with the core kinds that a standalone server serves, such as Secrets.
+    pub(crate) async fn with_secrets() -> Self {
+        Self::with_runner_and_secrets(runner::unreachable()).await
+    }
+
+    pub(crate) async fn with_runner_and_secrets(runner: Runner) -> Self {
+        Self::with(runner, core_v1::register).await
+    }
+
+    /// A server with further kinds registered.
+    pub(crate) async fn with(runner: Runner, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
+        Self::over(Arc::new(MemoryLog::new()), runner, more).await
+    }
+
+    /// A server over a log of the test's own.
+    pub(crate) async fn over(
+        log: Arc<dyn stoa_machinery::Log>,
+        runner: Runner,
+        more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
+    ) -> Self {
+        let base = TestRegistry::over(log, more).await;
+        let (lookup, cluster) = (base.lookup.clone(), base.cluster.clone());
+        let documents = TempDir::new().unwrap();
+        let services = Services {
+            log: base.registry.log().clone(),
+            backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
+            sealing: sealing::with_keys(&[1]),
+            runner,
+            recorder: Recorder::start(cluster.clone(), base.end.clone()),
+            cluster,
+            authorizer: Arc::new(stoa_machinery::auth::AllowAll),
+            identity: "test".to_owned(),
+            clock: Arc::new(Shifted(Arc::default())),
+            lookup,
+            max_runs: 64,
+            run_lease: Duration::from_secs(30),
+            queues: queue::Metrics::new(&Families::default()).unwrap(),
+        };
+        base.create_web().await;
+        Self { base, services, _controller: None, _documents: documents }
+    }
+
+    /// A server with the controller of Runs.
+    pub(crate) async fn with_controller() -> Self {
+        Self::new().await.controlled()
+    }
+
+    pub(crate) fn controlled(mut self) -> Self {
+        self._controller = Some(tokio::spawn(runs::run(self.services.clone(), self.end.clone())));
+        self
+    }
+
+    pub(crate) async fn apply(&self, name: &str) {
+        self.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
+    }
+
+    pub(crate) async fn change(&self, name: &str, change: impl FnMut(&mut Run) + Send) {
+        self.registry.api::<Run>().update_with("shop", name, change).await.unwrap();
+    }
+
+    /// Waits until the status of a run is as expected.
+    pub(crate) async fn until(&self, name: &str, is_there: impl Fn(&RunStatus) -> bool) -> RunStatus {
+        let runs = self.registry.api::<Run>();
+        let mut changes = runs.subscribe(None);
+        let found = async {
+            loop {
+                let found = status(&runs.get("shop", name).await.unwrap());
+                if is_there(&found) {
+                    return found;
+                }
+                changes.next().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(found) => found,
+            Err(_) => panic!("{name} does not get there: {:?}", runs.get("shop", name).await.unwrap().status),
+        }
+    }
+
+    pub(crate) async fn began(&self, name: &str) {
+        self.until(name, |status| status.phase == RunPhase::Generating).await;
+    }
+
+    pub(crate) async fn ended(&self, name: &str) -> RunStatus {
+        self.until(name, |status| status.phase.is_terminal()).await
+    }
+
+    /// Deletes a run, and waits until it is gone.
+    pub(crate) async fn remove(&self, name: &str) {
+        let runs = self.registry.api::<Run>();
+        let mut changes = runs.subscribe(None);
+        runs.delete("shop", name, &DeleteOptions::default()).await.unwrap();
+        let gone = async {
+            while runs.get_opt("shop", name).await.unwrap().is_some() {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("it goes");
+    }
+
+    /// The run that the stack's deployment names, and how it fares.
+    pub(crate) async fn deployment(&self) -> (Option<String>, Option<RunPhase>) {
+        let stack = self.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let deployment = stack.status.unwrap().deployments.remove(0);
+        (deployment.last_run, deployment.phase)
+    }
+}

@@ -1,0 +1,198 @@
+//! Holds the walls inside `stoa-apiserver`: which of its rooms may import which others.
+//!
+//! A room is a top module of the crate, with its folder. The compiler holds the walls between crates; between the modules
+//! of one crate this table does, as `tidy` of rust-analyzer does. Tests may import any room.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::paths;
+
+/// The folder of the crate's modules.
+const SOURCES: &str = "apiserver/server/src";
+
+/// Each room with the rooms that it may import, the lowest first.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("aside", &[]),
+    ("options", &[]),
+    ("rooms", &["aside"]),
+    ("sealing", &["options"]),
+    ("storage", &["options"]),
+    ("compaction", &["options"]),
+    ("git", &[]),
+    ("runs", &["aside", "sealing"]),
+    // The turns of tenants are in `controllers::asks`, until the crate of fair shares has them.
+    ("subresources", &["aside", "controllers", "rooms", "runs"]),
+    ("controllers", &["aside", "git", "runs", "subresources"]),
+    ("webhook", &["runs"]),
+    (
+        "server",
+        &["compaction", "controllers", "git", "options", "runs", "sealing", "storage", "subresources", "webhook"],
+    ),
+    ("delegated", &["options", "runs", "server"]),
+    ("standalone", &["options", "runs", "server"]),
+    ("main", &["options"]),
+];
+
+/// Crates and those that they never depend on.
+const NEVER: &[(&str, &[&str])] = &[
+    ("apiserver/machinery", &["stoa-types", "stoa-controller", "stoa-kinds"]),
+    ("apiserver/controller", &["stoa-types", "stoa-kinds"]),
+    ("apiserver/kinds", &["stoa-proto", "stoa-notifications"]),
+];
+
+/// Checks the imports of all rooms and the dependencies of crates.
+///
+/// # Errors
+///
+/// Names every import and dependency that the tables do not allow.
+pub(crate) fn check() -> Result<()> {
+    let root = paths::repository();
+    let mut faults = Vec::new();
+    for (file, text) in sources(&root.join(SOURCES))? {
+        faults.extend(faults_in(&file, &text));
+    }
+    for (folder, never) in NEVER {
+        let path = root.join(folder).join("Cargo.toml");
+        let manifest = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let found = dependencies(&manifest).filter(|name| never.contains(name));
+        faults.extend(found.map(|name| format!("{folder} depends on {name}")));
+    }
+    if !faults.is_empty() {
+        bail!("forbidden imports; move the item down, or change the table in hack/xtask:\n  {}", faults.join("\n  "));
+    }
+    eprintln!("{SOURCES}: {} rooms import only what they may", ROOMS.len());
+    Ok(())
+}
+
+/// The Rust files below a folder, by their paths in it.
+fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).with_context(|| format!("reading {}", next.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(folder)?.display().to_string();
+                found.insert(name, fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The imports of a file that its room may not have.
+fn faults_in(file: &str, text: &str) -> Vec<String> {
+    let parts: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
+    if parts.iter().any(|part| matches!(*part, "tests" | "testing") || part.ends_with("_tests")) {
+        return Vec::new();
+    }
+    let room = parts[0];
+    let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
+        return vec![format!("{file}: the room {room} is not in the table")];
+    };
+    let mut faults: Vec<String> = imports(text)
+        .filter(|other| *other != room && !allowed.contains(other))
+        .map(|other| format!("{file}: {room} may not import {other}"))
+        .collect();
+    faults.dedup();
+    faults
+}
+
+/// The rooms that a text names behind `crate::`, outside of comments and of the tests at its end.
+fn imports(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = code.lines().scan(None, |depth: &mut Option<usize>, line| {
+        let line = line.split("//").next().unwrap_or_default();
+        Some(rooms_in(line, depth))
+    });
+    lines.flatten()
+}
+
+/// The rooms that a line names. `depth` counts the braces of a `use crate::{…}` that goes over several lines.
+fn rooms_in<'t>(line: &'t str, depth: &mut Option<usize>) -> Vec<&'t str> {
+    let mut found = Vec::new();
+    let mut rest = line;
+    loop {
+        if let Some(open) = *depth {
+            let mut at_start = true;
+            let (mut open, mut end) = (open, rest.len());
+            for (at, character) in rest.char_indices() {
+                match character {
+                    '{' => open += 1,
+                    '}' => open -= 1,
+                    ',' if open == 1 => at_start = true,
+                    _ if open == 1 && at_start && is_word(character) => {
+                        found.push(word(&rest[at..]));
+                        at_start = false;
+                    }
+                    _ => {}
+                }
+                if open == 0 {
+                    end = at + 1;
+                    break;
+                }
+            }
+            *depth = (open > 0).then_some(open);
+            if depth.is_some() {
+                return found;
+            }
+            rest = &rest[end..];
+        }
+        let Some((_, behind)) = rest.split_once("crate::") else { return found };
+        rest = behind;
+        match behind.strip_prefix('{') {
+            Some(inner) => (rest, *depth) = (inner, Some(1)),
+            None => found.push(word(behind)),
+        }
+    }
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// The identifier that a text begins with.
+fn word(text: &str) -> &str {
+    text.split(|character| !is_word(character)).next().unwrap_or_default()
+}
+
+/// The names of a manifest's dependencies, without those of tests.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+    let section = section.split("\n[").next().unwrap_or_default();
+    section.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_found_in_all_forms() {
+        let text = "use crate::{\n    aside,\n    runs::{Services, runner},\n};\nuse crate::options::Options;\n\
+                    fn f() { crate::git::read(crate::webhook::x) } // crate::not\nuse crate::{server, storage::{A, B}};\n\
+                    #[cfg(test)]\nmod tests {\n    use crate::testing;\n}\n";
+        let found: Vec<&str> = imports(text).collect();
+        assert_eq!(found, ["aside", "runs", "options", "git", "webhook", "server", "storage"]);
+    }
+
+    #[test]
+    fn forbidden_import_is_named() {
+        assert_eq!(faults_in("runs/state.rs", "use crate::aside::aside;\n"), Vec::<String>::new());
+        let expected = "runs/state.rs: runs may not import controllers";
+        assert_eq!(faults_in("runs/state.rs", "use crate::controllers;\n"), [expected]);
+        assert_eq!(faults_in("runs/state/tests.rs", "use crate::controllers;\n"), Vec::<String>::new());
+        assert_eq!(faults_in("news.rs", ""), ["news.rs: the room news is not in the table"]);
+    }
+
+    #[test]
+    fn dependencies_of_tests_do_not_count() {
+        let manifest = "[package]\nname = \"a\"\n\n[dependencies]\nb.workspace = true\nc = { path = \"c\" }\n\n\
+                        [dev-dependencies]\nd.workspace = true\n";
+        assert_eq!(dependencies(manifest).collect::<Vec<_>>(), ["b", "c"]);
+    }
+}
