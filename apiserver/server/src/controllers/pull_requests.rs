@@ -41,7 +41,7 @@ use self::{
     publish::{Reported, clear, tell},
     snapshot::{SourceSnapshot, Stop},
 };
-use super::asks::{MANY_AT_ONCE, Poke, Turns, TurnsOf};
+use super::probes::{MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots};
 use crate::runs::Services;
 
 /// How many pull requests of a source are planned: the latest.

@@ -21,7 +21,7 @@ use super::{
     report::Plan,
     snapshot::{SourceSnapshot, Stop},
 };
-use crate::{controllers::asks::TurnsOf, runs::Services};
+use crate::{controllers::probes::NamespaceSlots, runs::Services};
 
 /// How long after the beginning of a turn something else is told.
 const TURN: Duration = Duration::from_secs(60);
