@@ -519,8 +519,8 @@ fn wrong_spec_names_line_and_resource() {
     assert_eq!(
         told(&spec),
         [
-            "s/spec.yaml:13: contxt: unknown field, probably context is meant; a Spec has resources, secretStore, context",
-            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field, probably dependsOn is meant; a resource has id, type, attributes, \
+            "s/spec.yaml:13: contxt: unknown field; did you mean context? a Spec has resources, secretStore, context",
+            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field; did you mean dependsOn? a resource has id, type, attributes, \
              dependsOn, extensions",
             "s/spec.yaml:8: v1:ConfigMap:a: resources[1].attributes: is required",
             "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: must be a list of ids",
@@ -566,7 +566,7 @@ fn misspelled_spec_field_has_a_suggestion() {
             };
             let failure = generate(generator, &content).unwrap_err();
             let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
-            let meant = "unknown field, probably resources is meant; a Spec has resources, secretStore, context";
+            let meant = "unknown field; did you mean resources? a Spec has resources, secretStore, context";
             assert_eq!(told, [format!("s/{name}:2: {field}: {meant}")]);
         }
     }
