@@ -137,15 +137,15 @@ mod tests {
     fn wrong_annotation_is_reported_with_its_line() {
         for (list, says) in [
             ("Deployment/web", "\"Deployment/web\" is not an object reference; write group/kind/name or "),
-            ("apps/namespace/shop/Deployment/web", "names no object"),
-            ("apps/namespaces//Deployment/web", "names no object"),
-            ("/Secret/", "names no object"),
-            ("'/Namespace/shop,'", "\"\" names no object"),
+            ("apps/namespace/shop/Deployment/web", "is not an object reference"),
+            ("apps/namespaces//Deployment/web", "is not an object reference"),
+            ("/Secret/", "is not an object reference"),
+            ("'/Namespace/shop,'", "\"\" is not an object reference"),
             ("/namespaces/shop/Secret/keys", "\"/namespaces/shop/Secret/keys\" is not in this source folder"),
             ("/Deployment/web", "is not in this source folder"),
             ("/namespaces/shop/ConfigMap/a", "is the object itself"),
             ("/Namespace/shop,/Namespace/shop", "is a duplicate in the list"),
-            ("1", "has to be a string"),
+            ("1", "must be a string"),
         ] {
             let problem = refused("Manifests", &[("a.yaml", &map("a", list)), ("b.yaml", OTHERS)]);
             assert!(problem.message.contains(says), "{list}: {}", problem.message);

@@ -288,7 +288,301 @@ fn manifest_needs_no_special_file_name() {
     assert_eq!(generated.warnings, ["s/stack.yaml:1: is not a manifest and is ignored"]);
     // What nobody can read may be one.
     let problem =
-        refused("Auto", &[("a.yaml", CONFIG_MAP), ("project.yaml", "apiVersion: v1\n            "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: must be Kubernetes or Terraform",
+        refused("Auto", &[("a.yaml", CONFIG_MAP), ("project.yaml", "apiVersion: v1\n<<<<<<< HEAD\nkind: [\n")]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str()), (reason::MALFORMED_YAML, "s/project.yaml"));
+}
+
+#[test]
+fn warnings_name_the_first_ignored_objects() {
+    let object = "---\napiVersion: config.kubernetes.io/v1alpha1\nkind: Tool\n";
+    let generated = generate("Manifests", &folder(&[("a.yaml", CONFIG_MAP), ("k.yaml", &object.repeat(103))])).unwrap();
+    let one = "s/k.yaml: a Tool of config.kubernetes.io/v1alpha1 is not a manifest and is ignored";
+    assert_eq!(generated.warnings[..100], [one; 100]);
+    assert_eq!(generated.warnings[100..], ["and 3 more such warnings"]);
+}
+
+#[test]
+fn generators_that_are_not_there_say_so() {
+    let message = |generator: &str, files: &[(&str, &str)]| refused(generator, files).message;
+    assert_eq!(message("Kpt", &[]), "generator Kpt is not available yet");
+    assert_eq!(message("KCL", &[]), "generator KCL is not available yet");
+    assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
+    assert_eq!(message("Auto", &[("main.k", "")]), "generator KCL is not available yet");
+    assert!(message("Helm", &[]).contains("unknown generator \"Helm\""));
+}
+
+#[test]
+fn scalars_are_read_as_kubectl_reads_them() {
+    let text = format!("{CONFIG_MAP}data: {{mode: 0644, on: yes, big: 12345678901, text: '0644', version: 1.10.0}}\n");
+    let generated = generate("Auto", &folder(&[("a.yaml", &text)])).unwrap();
+    assert_eq!(
+        generated.spec.resources[0].attributes["data"],
+        json!({"mode": 420, "true": true, "big": 12_345_678_901_i64, "text": "0644", "version": "1.10.0"})
+    );
+}
+
+/// The files of users, with the data that kubectl 1.36 makes of each.
+#[test]
+fn files_of_users_are_read_as_kubectl_reads_them() {
+    let control = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "control", "namespace": "yaml"},
+        "data": {"del": "a\u007fb", "c1": "a\u0090b", "last": "a\ufffeb"}}"#;
+    let data = |name: &str, text: &str| {
+        let generated = generate("Auto", &folder(&[(name, text)])).unwrap();
+        serde_json::Value::Object(generated.spec.resources[0].attributes.clone())["data"].clone()
+    };
+    let keys = format!("{CONFIG_MAP}data:\n  on: a\n  0644: b\n  1.50: c\n");
+    assert_eq!(data("keys.yaml", &keys), json!({"true": "a", "420": "b", "1.5": "c"}));
+    let base = CONFIG_MAP.replace("{name: a,", "{labels: &base {colour: blue, size: small}, name: a,");
+    let merge = format!("{base}data:\n  colour: red\n  <<: *base\n");
+    assert_eq!(data("merge.yaml", &merge), json!({"colour": "blue", "size": "small"}));
+    assert_eq!(data("control.json", control), json!({"del": "a\u{7f}b", "c1": "a\u{90}b", "last": "a\u{fffe}b"}));
+    let raw = control.replace("\\u007f", "\u{7f}").replace("\\u0090", "\u{90}").replace("\\ufffe", "\u{fffe}");
+    assert_eq!(data("control.json", &raw), json!({"del": "a\u{7f}b", "c1": "a\u{90}b", "last": "a\u{fffe}b"}));
+    // A Spec is read by the same reader.
+    let spec = format!("resources:\n{}    {{data: {{on: a}}}}\n", config_map("a", "")).replace("}}\n    {", "}, ");
+    assert_eq!(data("spec.yaml", &spec), json!({"true": "a"}));
+}
+
+#[test]
+fn nulls_and_server_fields_are_in_no_spec() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: door\n  resourceVersion: '12'\n  uid: u\n  annotations:\n    \
+                  kubectl.kubernetes.io/last-applied-configuration: |\n      {\"data\":{\"password\":\"b2xkLXZhbHVlLTAx\"}}\ndata: \
+                  {password: bmV3LXZhbHVlLTAx, none: null}\n";
+    let indented: String = secret.lines().map(|line| format!("    {line}\n")).collect();
+    let spec = format!("resources:\n- id: v1:Secret:door\n  type: Kubernetes\n  attributes:\n{indented}");
+    for (name, text) in [("a.yaml", secret), ("spec.yaml", &spec)] {
+        let generated = generate("Auto", &folder(&[(name, text)])).unwrap();
+        assert_eq!(
+            serde_json::Value::Object(generated.spec.resources[0].attributes.clone()),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "door"}, "data": {"password": "bmV3LXZhbHVlLTAx"}})
+        );
+    }
+    // One that an earlier version kept has them still.
+    let kept = json!({"resources": [{"id": "v1:Secret:door", "type": "Kubernetes", "attributes": {"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "door", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}}}]});
+    let spec = convert::spec(kept.to_string().as_bytes()).unwrap();
+    assert_eq!(spec.resources[0].attributes["metadata"], json!({"name": "door"}));
+    let custom = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\nspec: {a: null}\n";
+    let generated = generate("Auto", &folder(&[("a.yaml", custom)])).unwrap();
+    assert_eq!(generated.spec.resources[0].attributes["spec"], json!({"a": null}));
+}
+
+#[test]
+fn cluster_scoped_duplicate_ignores_the_namespace() {
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader";
+    let twice = format!("{role}}}\n---\n{role}, namespace: shop}}\n");
+    let problem = refused("Auto", &[("all.yaml", &twice)]);
+    assert_eq!(
+        (problem.reason.as_str(), problem.file.as_str(), problem.line),
+        (reason::DUPLICATE_RESOURCE, "s/all.yaml", 5)
+    );
+    assert_eq!(problem.message, "is a duplicate of the object in s/all.yaml:1; ClusterRole is cluster-scoped");
+    let custom = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: cells.example.com}\n\
+                  spec: {group: example.com, scope: Cluster, names: {kind: Cell, plural: cells}}\n---\n\
+                  apiVersion: example.com/v1\nkind: Cell\nmetadata: {name: c, namespace: shop}\n";
+    let other = "apiVersion: example.com/v1\nkind: Cell\nmetadata: {name: c}\n";
+    let problem = refused("Auto", &[("a.yaml", custom), ("b.yaml", other)]);
+    assert_eq!(
+        (problem.file.as_str(), problem.message.as_str()),
+        ("s/b.yaml", "is a duplicate of the object in s/a.yaml:6; Cell is cluster-scoped")
+    );
+}
+
+#[test]
+fn kind_that_ends_in_list_is_a_kind() {
+    let allow_list = |metadata: &str, items: &str| {
+        format!("apiVersion: lists.example.com/v1\nkind: AllowList\nmetadata: {metadata}\nitems: {items}\n")
+    };
+    for items in ["[{cidr: 198.51.100.0/24}]", "[]"] {
+        let generated =
+            generate("Auto", &folder(&[("a.yaml", &allow_list("{name: users, namespace: lists}", items))])).unwrap();
+        assert_eq!(ids(&generated), ["lists.example.com/v1:AllowList:lists:users"]);
+        assert!(generated.spec.resources[0].attributes["items"].is_array() && generated.warnings.is_empty());
+    }
+    let problem = refused("Auto", &[("a.yaml", &allow_list("{namespace: lists}", "[]"))]);
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/a.yaml", "metadata.name"));
+    assert_eq!(problem.message, "is required; as a list of objects, this AllowList has no items");
+}
+
+#[test]
+fn list_items_inherit_their_kind() {
+    let list = r#"{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "4711"}, "items": [
+        {"metadata": {"name": "bare", "namespace": "lists"}, "data": {"a": "4"}}]}"#;
+    let generated = generate("Auto", &folder(&[("list.json", list)])).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:lists:bare"]);
+    assert_eq!(generated.spec.resources[0].attributes["kind"], "ConfigMap");
+    // A List is of no kind.
+    let problem = refused("Auto", &[("list.json", &list.replace("ConfigMapList", "List"))]);
+    assert_eq!((problem.field.as_str(), problem.message.as_str()), ("items[0].apiVersion", "is required"));
+}
+
+#[test]
+fn alias_bomb_and_deep_nesting_are_rejected() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for n in 1..8 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        bomb.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
+    }
+    let deep = format!("a: {}1{}\n", "[".repeat(200), "]".repeat(200));
+    for (generator, file) in [("Auto", "a.yaml"), ("Auto", "spec.yaml"), ("Spec", "spec.yaml")] {
+        let problem = refused(generator, &[(file, &bomb)]);
+        assert_eq!((problem.reason.as_str(), problem.file), (reason::TOO_LARGE, format!("s/{file}")));
+        assert!(problem.message.contains("anchors and aliases"), "{}", problem.message);
+        let problem = refused(generator, &[(file, &deep)]);
+        assert_eq!(problem.reason, reason::TOO_LARGE);
+        assert!(problem.message.contains("more than 64 levels"), "{}", problem.message);
+    }
+}
+
+#[test]
+fn reference_bomb_is_rejected_with_its_line() {
+    let map = |name: usize, x: &str| {
+        format!(
+            "- {{id: 'v1:ConfigMap:shop:a{name}', type: Kubernetes, attributes: {{apiVersion: v1, kind: ConfigMap, \
+             metadata: {{name: a{name}, namespace: shop}}, data: {{x: '{x}'}}}}}}\n"
+        )
+    };
+    let next = |n: usize| map(n, &format!("${{kusion_path.v1:ConfigMap:shop:a{}.data.x}}", n - 1).repeat(10));
+    let bomb: String = (1..10).map(next).collect();
+    let problem = refused("Spec", &[("spec.yaml", &format!("resources:\n{}{bomb}", map(0, "AAAAAAAAAA")))]);
+    assert_eq!((problem.reason.as_str(), problem.file.as_str(), problem.line), (reason::TOO_LARGE, "s/spec.yaml", 9));
+    assert_eq!((problem.resource_id.as_str(), problem.field.as_str()), ("v1:ConfigMap:shop:a7", "attributes.data.x"));
+}
+
+/// A Deployment as people have them: with ports, probes, resources, variables and volumes.
+fn deployment(number: usize) -> String {
+    let container = |name: &str| {
+        let variables: String = (0..2)
+            .map(|variable| {
+                format!("        - {{name: VARIABLE_{variable}, value: \"value {variable} of {number}\"}}\n")
+            })
+            .collect();
+        format!(
+            "      - name: {name}\n        image: registry.example.com/shop/{name}:1.2.{number}\n        ports:\n        \
+             - {{name: http, containerPort: 8080}}\n        env:\n{variables}        resources:\n          \
+             requests: {{cpu: 100m, memory: 128Mi}}\n          limits: {{memory: 256Mi}}\n        \
+             readinessProbe:\n          httpGet: {{path: /ready, port: http}}\n          periodSeconds: 10\n        \
+             volumeMounts:\n        - {{name: config, mountPath: /etc/{name}, readOnly: true}}\n        \
+             securityContext: {{runAsNonRoot: true, readOnlyRootFilesystem: true}}\n"
+        )
+    };
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web-{number}\n  namespace: shop\n  labels: {{app: \
+         web-{number}, team: shop}}\nspec:\n  replicas: 2\n  selector:\n    matchLabels: {{app: web-{number}}}\n  template:\n    \
+         metadata:\n      labels: {{app: web-{number}, team: shop}}\n    spec:\n      containers:\n{}      volumes:\n      \
+         - name: config\n        configMap: {{name: web-{number}}}\n",
+        container("web")
+    )
+}
+
+#[test]
+fn ten_thousand_real_objects_are_one_file() {
+    let file: String = (0..10_000).map(|number| deployment(number) + "---\n").collect();
+    let began = std::time::Instant::now();
+    let generated = generate("Auto", &folder(&[("all.yaml", &file)])).unwrap();
+    eprintln!("{} MiB of manifests were read in {:?}", file.len() >> 20, began.elapsed());
+    assert_eq!(generated.spec.resources.len(), 10_000);
+}
+
+#[test]
+fn wrong_spec_names_resource_and_field() {
+    let problem = refused("Spec", &[("spec.yaml", "resources:\n- {id: a, type: Kubernets, attributes: {}}\n")]);
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "resources[0].type"));
+    let dangling = "resources:\n- id: v1:ConfigMap:a\n  type: Kubernetes\n  attributes: {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n  dependsOn: [v1:Namespace:gone]\n";
+    let problem = refused("Spec", &[("spec.yaml", dangling)]);
+    assert_eq!((problem.reason.as_str(), problem.resource_id.as_str()), ("DanglingReference", "v1:ConfigMap:a"));
+    assert_eq!((problem.file.as_str(), problem.field.as_str()), ("s/spec.yaml", "dependsOn[0]"));
+}
+
+/// What is told of a Spec file, line by line.
+#[track_caller]
+fn told(spec: &str) -> Vec<String> {
+    let failure = generate("Spec", &folder(&[("spec.yaml", spec)])).unwrap_err();
+    failure.problems().iter().map(crate::failure::sentence).collect()
+}
+
+/// A ConfigMap of a Spec, in five lines and those in `more`.
+fn config_map(name: &str, more: &str) -> String {
+    format!(
+        "- id: v1:ConfigMap:{name}\n  type: Kubernetes\n  attributes:\n    {{apiVersion: v1, kind: ConfigMap, \
+         metadata: {{name: {name}}}}}\n{more}"
+    )
+}
+
+#[test]
+fn wrong_spec_names_line_and_resource() {
+    let spec = format!(
+        "resources:\n{}{}- type: Kubernetes\n  attributes: []\ncontxt: {{}}\n",
+        config_map("a", "  dependOn:\n  - v1:ConfigMap:b\n"),
+        "- id: v1:ConfigMap:a\n  type: Kubernetes\n  dependsOn: v1:ConfigMap:b\n",
+    );
+    assert_eq!(
+        told(&spec),
+        [
+            "s/spec.yaml:13: contxt: unknown field; did you mean context? a Spec has resources, secretStore, context",
+            "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field; did you mean dependsOn? a resource has id, type, attributes, \
+             dependsOn, extensions",
+            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].attributes: is required",
+            "s/spec.yaml:10: v1:ConfigMap:a: resources[1].dependsOn: must be a list of ids",
+            "s/spec.yaml:8: v1:ConfigMap:a: resources[1].id: is a duplicate; it is also the id of the resource in s/spec.yaml:2",
+            "s/spec.yaml:11: resources[2].id: is required",
+            "s/spec.yaml:12: resources[2].attributes: must be a map",
+        ]
+    );
+    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: must be a map with resources"]);
+    assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: must be a list"]);
+    assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: must be a map"]);
+}
+
+#[test]
+fn cycles_and_dangling_references_have_their_line() {
+    let circle =
+        config_map("a", "  dependsOn: [v1:ConfigMap:b]\n") + &config_map("b", "  dependsOn: [v1:ConfigMap:a]\n");
+    assert_eq!(
+        told(&format!("resources:\n{circle}")),
+        [
+            "s/spec.yaml:2: v1:ConfigMap:a: resources depend on each other: v1:ConfigMap:a → v1:ConfigMap:b → v1:ConfigMap:a"
+        ]
+    );
+    let dangling = config_map("a", "") + &config_map("b", "  dependsOn:\n  - v1:ConfigMap:c\n");
+    assert_eq!(
+        told(&format!("resources:\n{dangling}")),
+        ["s/spec.yaml:11: v1:ConfigMap:b: dependsOn[0]: no resource has the id v1:ConfigMap:c"]
+    );
+    let manifest =
+        format!("{CONFIG_MAP}---\n{CONFIG_MAP}data: {{x: $kusion_path.v1:Gone:g.x}}\n").replacen("a,", "b,", 1);
+    let problem = refused("Manifests", &[("a.yaml", &manifest)]);
+    assert_eq!((problem.file.as_str(), problem.line, problem.field.as_str()), ("s/a.yaml", 8, "attributes.data.x"));
+}
+
+#[test]
+fn misspelled_spec_field_has_a_suggestion() {
+    for field in ["resource", "Resources", "ressources", "resuorces"] {
+        let text = format!("# mine\n{field}:\n{}", config_map("a", ""));
+        for (generator, name) in [("Auto", "spec.yaml"), ("Auto", "mine.yaml"), ("Spec", "spec.yaml")] {
+            let content = match name {
+                "spec.yaml" => folder(&[(name, &text)]),
+                _ => Content::File(SourceFile { path: format!("s/{name}"), bytes: text.as_bytes().to_vec() }),
+            };
+            let failure = generate(generator, &content).unwrap_err();
+            let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+            let meant = "unknown field; did you mean resources? a Spec has resources, secretStore, context";
+            assert_eq!(told, [format!("s/{name}:2: {field}: {meant}")]);
+        }
+    }
+    let problem = refused("Auto", &[("spec.yaml", "things: []\n")]);
+    assert_eq!((problem.reason.as_str(), problem.field.as_str()), (reason::MISSING_FIELD, "apiVersion"));
+}
+
+#[test]
+fn problems_of_all_resources_are_reported() {
+    let broken = "- id: v1:ConfigMap:c\n  type: Kubernets\n  attributes: {}\n";
+    let nameless = "- id: v1:ConfigMap:b\n  type: Kubernetes\n  dependsOn: ['v1:ConfigMap:c']\n  attributes:\n    apiVersion: v1\n    \
+                    kind: ConfigMap\n    metadata:\n      name: 7\n      namespace: [x]\n";
+    assert_eq!(
+        told(&format!("resources:\n{broken}{nameless}")),
+        [
+            "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: must be Kubernetes or Terraform",
             "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: must be text, not a number",
             "s/spec.yaml:13: v1:ConfigMap:b: attributes.metadata.namespace: must be text, not a list",
         ]
