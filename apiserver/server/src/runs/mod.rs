@@ -45,7 +45,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::{cluster::Cluster, controllers, events::Recorder, kinds::lookup::Lookup, sealing::Sealing};
+use crate::{cluster::Cluster, controllers, encryption::Encryption, events::Recorder, kinds::lookup::Lookup};
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Services {
     /// Where documents go.
     pub(crate) backends: backends::Backends,
     /// What sensitive values are sealed with where they are kept.
-    pub(crate) sealing: Sealing,
+    pub(crate) sealing: Encryption,
     /// Who does the work.
     pub(crate) runner: runner::Runner,
     /// The cluster around the server.

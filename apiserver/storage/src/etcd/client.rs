@@ -1,4 +1,4 @@
-//! Calls to the members of an etcd cluster: one of them at a time, the next one when it does not answer.
+//! Calls to the members of an etcd cluster: one member at a time, and the next when it does not answer.
 
 use std::{
     fmt,
@@ -24,26 +24,26 @@ use super::{
     },
 };
 
-/// How long one call may take before the next member is asked.
+/// The timeout of one call, after which the next member is asked.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long a connection may take to come about.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The shortest and longest wait before a call is made again.
 const BACKOFF: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
-/// How often a connection is tried on which nothing moves while an answer is waited for. etcd takes anything under 5 s
-/// amiss, and any ping where nothing is waited for; TCP asks then.
+/// The interval of pings on a silent connection while an answer is pending. etcd rejects anything under 5 s, and any ping
+/// without a pending answer; TCP probes then.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long the answer to that may take; TCP asks again then.
+/// The timeout of a ping, and the interval of TCP probes.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often TCP asks before it gives up. By itself Linux does so nine times, and waits for each answer for 75 s.
+/// The number of TCP probes before a connection is lost. The default of Linux is nine, each with a timeout of 75 s.
 const KEEP_ALIVE_TRIES: u32 = 3;
 
-/// What became of a call that failed.
+/// The outcome of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The server has looked at it and will not do it: nothing has changed.
+    /// The server rejected it: nothing has changed.
     Refused,
-    /// The server did not even look at it, and would the next time.
+    /// The server did not process it, and may accept a retry.
     Busy,
     /// It may have been carried out, or may be yet.
     Unknown,
@@ -72,20 +72,20 @@ pub(super) fn failure(status: &Status) -> Failure {
     }
 }
 
-/// What it means that something is exhausted. A connection that the server has ended, since it is used too much, says so as
-/// well, and then nobody has looked at the call, or it was carried out already.
+/// The meaning of an exhausted resource. A connection that the server ended for overuse says so as well; then the call was
+/// not processed, or it happened already.
 fn exhausted(message: &str) -> Failure {
     match message {
         "etcdserver: too many requests" => Failure::Busy,
         // Its database is full.
         _ if message.starts_with("etcdserver:") => Failure::Refused,
-        // What etcd's gRPC says of a request that is too large.
+        // The text of etcd's gRPC for a request that is too large.
         _ if message.contains("received message larger than max") => Failure::Refused,
         _ => Failure::Unknown,
     }
 }
 
-/// Whether a revision was asked for whose history is gone.
+/// Whether the history of the requested revision was compacted.
 pub(super) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("compacted")
 }
@@ -129,7 +129,7 @@ pub(super) struct Client {
     channels: RwLock<Vec<Channel>>,
     /// Which of them is asked.
     current: AtomicUsize,
-    /// The newest revision that any response has told of.
+    /// The newest revision of any response.
     seen: AtomicI64,
     patience: Duration,
     pub metrics: Metrics,

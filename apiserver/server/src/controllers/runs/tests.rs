@@ -43,10 +43,10 @@ use tokio_util::sync::DropGuard;
 use super::*;
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
+    encryption,
     events::Recorder,
     kinds::{self, lookup::Lookup, testing::deploying},
     runs::{Halt, backends::Backends, runner},
-    sealing,
     subresources::Subresources,
 };
 
@@ -113,7 +113,7 @@ impl World {
         let services = Services {
             log: registry.log().clone(),
             backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
-            sealing: sealing::with_keys(&[1]),
+            sealing: encryption::with_keys(&[1]),
             runner,
             recorder: Recorder::start(cluster.clone(), end.clone()),
             cluster,

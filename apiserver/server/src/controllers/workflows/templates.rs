@@ -1,5 +1,6 @@
 //! The steps of a workflow that are in a file: read once, at the commit that its version was then.
 
+use stoa_control_repo::{Complaint, complaints};
 use stoa_machinery::RequestContext;
 use stoa_proto::ReadFileRequest;
 use stoa_types::{
@@ -11,7 +12,6 @@ use stoa_types::{
 use super::versions;
 use crate::{
     controllers::asks::TurnsOf,
-    git::{Complaint, complaints},
     kinds::workflow::{admissible, effective, fill_workspaces, require_template, template},
     runs::{Halt, Services, runner, target::Target},
 };

@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
+use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     admission::Chain,
@@ -14,7 +15,6 @@ use stoa_machinery::{
     registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, Window},
     request::UserInfo,
 };
-use stoa_storage::git::{GitOptions, GitStatus};
 use stoa_types::Organization;
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinSet};
@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     controllers::{self, queue},
+    encryption,
     events::Recorder,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
     kinds::{
@@ -30,7 +31,6 @@ use crate::{
         lookup::{Kind, Lookup},
     },
     runs::{Services, backends::Backends, runner},
-    sealing,
     subresources::Subresources,
 };
 
@@ -84,7 +84,7 @@ impl Fixture {
             lookup: lookup.clone(),
             log: log.clone(),
             backends: Backends::new(lookup.clone(), cluster.clone(), directory.path().join("documents")),
-            sealing: sealing::with_keys(&[1]),
+            sealing: encryption::with_keys(&[1]),
             runner: runner::unreachable(),
             cluster: cluster.clone(),
             recorder: recorder.clone(),

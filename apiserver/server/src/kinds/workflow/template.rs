@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
+use stoa_control_repo::{Complaint, complaints, explain};
 use stoa_machinery::{
     request::FieldValidation,
     schema::{self, Decoder, Format},
@@ -16,7 +17,6 @@ use stoa_machinery::{
 use stoa_types::delivery::{Step, WorkflowSpec};
 
 use super::{definition, validate};
-use crate::git::{Complaint, complaints, explain};
 
 /// How large the file may be.
 pub(crate) const MOST_BYTES: u32 = 64 << 10;
