@@ -1,8 +1,7 @@
 //! Measures what the packs of the control repository cost, and what the same costs with other tools.
 //!
 //! One run writes the same objects in each way: with the packs merged here (`merged here`), with `git repack --geometric=2 -d`
-//! as a subprocess (`git`, and `git, no deltas` with `--window=0`), and with no merges (`none`). Last, libgit2 packs the
-//! objects of `none` again, batch by batch (`libgit2 writes`).
+//! as a subprocess (`git`, and `git, no deltas` with `--window=0`), and with no merges (`none`).
 //!
 //! ```text
 //! cargo run --release -p stoa-control-repo --example packs -- [WRITES] [OBJECTS] [WRITES A BATCH]
@@ -11,7 +10,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "this is a measurement, which a person reads")]
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -224,48 +223,6 @@ async fn measure(name: &str, side: Side, writes: usize, objects: usize, batch: u
     folder
 }
 
-/// What libgit2 takes to write the objects of each batch as a pack.
-fn write_with_libgit2(batches: &Path) -> io::Result<()> {
-    let source = git2::Repository::open_bare(batches).unwrap();
-    let folder = TempDir::new_in(".")?;
-    git2::Repository::init_bare(folder.path()).unwrap();
-    let (mut took, mut wall, mut count) = (0.0, Duration::ZERO, 0);
-    for pack in packs(batches) {
-        let listed =
-            Command::new("git").arg("show-index").stdin(fs::File::open(pack.with_extension("idx"))?).output()?;
-        let ids = String::from_utf8(listed.stdout).unwrap();
-        let odb = source.odb().unwrap();
-        let objects: Vec<(git2::ObjectType, Vec<u8>)> = ids
-            .lines()
-            .map(|line| odb.read(git2::Oid::from_str(line.split(' ').nth(1).unwrap()).unwrap()).unwrap())
-            .map(|object| (object.kind(), object.data().to_vec()))
-            .collect();
-        let (before, began) = (cpu().0, Instant::now());
-        let target = git2::Repository::open_bare(folder.path()).unwrap();
-        let odb = target.odb().unwrap();
-        let _memory = odb.add_new_mempack_backend(1000).unwrap();
-        let mut builder = target.packbuilder().unwrap();
-        builder.set_threads(1);
-        for (kind, content) in &objects {
-            builder.insert_object(odb.write(*kind, content).unwrap(), None).unwrap();
-        }
-        let fresh = git2::Repository::open_bare(folder.path()).unwrap();
-        let odb = fresh.odb().unwrap();
-        let mut writer = odb.packwriter().unwrap();
-        builder.foreach(|bytes| io::Write::write_all(&mut writer, bytes).is_ok()).unwrap();
-        writer.commit().unwrap();
-        took += cpu().0 - before;
-        wall += began.elapsed();
-        count += objects.len();
-    }
-    println!(
-        "libgit2 writes     cpu {took:6.2} s for {count} objects  wall {:6.2} s  {:7.1} MiB",
-        wall.as_secs_f64(),
-        size(&folder.path().join("objects")) as f64 / (1 << 20) as f64
-    );
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse().unwrap());
@@ -277,6 +234,5 @@ async fn main() {
     measure("git, no deltas", Side::Git(&["--window=0"]), writes, objects, batch).await;
     measure("merged here", Side::Here, writes, objects, batch).await;
     measure("git", Side::Git(&[]), writes, objects, batch).await;
-    let none = measure("none", Side::None, writes, objects, batch).await;
-    tokio::task::spawn_blocking(move || write_with_libgit2(&none.path().join("control.git")).unwrap()).await.unwrap();
+    measure("none", Side::None, writes, objects, batch).await;
 }
