@@ -1,7 +1,6 @@
-//! What a process keeps of repositories for later: made whole or not at all, so that one that is killed leaves nothing
-//! that the next one stumbles over.
+//! Cached repositories of a process: each complete or absent, so that a killed process leaves nothing that the next one fails on.
 //!
-//! [`Folders`] has those of a process, and removes what nobody uses any more.
+//! [`Folders`] has the folders of a process, and removes unused ones.
 
 mod folders;
 

@@ -1,4 +1,4 @@
-//! How much is fetched at once at most. A server may send packs without end, or one with more than anybody wants.
+//! The limits of one fetch: a server may send packs without end, or one with more than is wanted.
 
 use std::cell::Cell;
 

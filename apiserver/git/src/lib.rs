@@ -1,8 +1,7 @@
-//! How Git servers are reached: what is shown to them, how they prove who they are, and what their errors mean.
+//! Access to Git servers: credentials, the identity of the server, and the meaning of errors.
 //!
-//! Start at [`Credentials`]. [`explain`] sorts libgit2's errors by what a caller can do about them, in words that hold no
-//! secret; [`cache`] is for what is kept of repositories, [`fetch`] says how much is fetched at once. What is fetched and pushed is
-//! the callers' own matter.
+//! Start at [`Credentials`]. [`explain`] sorts libgit2's errors by the reaction of a caller, in words without secrets. [`cache`] has
+//! cached repositories, and [`fetch`] the limits of a fetch. Callers decide what to fetch and push.
 
 mod auth;
 pub mod cache;

@@ -1,5 +1,5 @@
-//! Git's own CGI program behind a small HTTP server, for tests: with a password, over TLS if wanted, and out of order
-//! when told so. And Git over SSH, where the machine has an SSH server.
+//! Git's own CGI program behind a small HTTP server, for tests: with a password, with TLS on request, and with failures on
+//! request. And Git over SSH, where the machine has an SSH server.
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 

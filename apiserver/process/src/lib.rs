@@ -1,8 +1,8 @@
-//! What a process takes of its machine, as Prometheus' clients tell it.
+//! Metrics of the process, as Prometheus' clients have them.
 //!
-//! Start at [`ProcessCollector`]. Names, types and help texts are those of `NewProcessCollector` in
-//! `github.com/prometheus/client_golang`, and so are the places where the numbers come from; besides, there is how many
-//! threads there are. What the system does not tell is left out: on others than Linux, almost all.
+//! Start at [`ProcessCollector`]. Names, types, help texts and sources of the numbers are those of `NewProcessCollector` in
+//! `github.com/prometheus/client_golang`, plus the number of threads. Numbers that the system does not have are left out: on other
+//! systems than Linux, almost all.
 
 use std::{collections::HashMap, fs};
 

@@ -4,12 +4,9 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use stoa_control_repo::{GitStatus, recorded_version};
 use stoa_machinery::{Version, log::Log};
-use stoa_storage::{
-    EtcdLog,
-    etcd::WAY_OUT_OF_FULL,
-    git::{self, GitStatus},
-};
+use stoa_storage::{EtcdLog, etcd::WAY_OUT_OF_FULL};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +91,7 @@ where
         if !is_full || old == Version::default() {
             continue;
         }
-        let safe = match git::recorded_version(&*log).await {
+        let safe = match recorded_version(&*log).await {
             Ok(safe) => safe,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

@@ -3,12 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use stoa_control_repo::RemoteOptions;
 use stoa_kinds::validation::holds_credentials;
 use stoa_machinery::{
     options::{FeatureOptions, RecommendedOptions},
     registry::Window,
 };
-use stoa_storage::git::RemoteOptions;
+
+use crate::storage::{EtcdSettings, TlsFiles};
 
 /// Serves the Stoa API.
 #[derive(Debug, Parser)]
@@ -154,6 +156,16 @@ pub(crate) struct StorageOptions {
     pub(crate) git: GitRemoteOptions,
     #[command(flatten)]
     pub(crate) history: HistoryOptions,
+}
+
+impl StorageOptions {
+    /// The etcd of the log, if there is one.
+    pub(crate) fn etcd(&self) -> Option<EtcdSettings> {
+        let client = self.etcd_certfile.clone().zip(self.etcd_keyfile.clone());
+        let tls = TlsFiles { ca: self.etcd_cafile.clone(), client };
+        let (servers, prefix) = (self.etcd_servers.clone(), self.etcd_prefix.clone());
+        (!servers.is_empty()).then_some(EtcdSettings { servers, prefix, tls })
+    }
 }
 
 /// How far back watches begin, and pages go on.

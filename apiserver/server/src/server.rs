@@ -22,14 +22,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compaction, controllers, git,
+    compaction, controllers, encryption::Encryption, git,
     options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
         Services,
         backends::Backends,
         runner::{Runner, RunnerSettings},
     },
-    sealing::Sealing,
     storage::{self, Storage},
     subresources::Subresources,
     webhook::Webhooks,
@@ -152,10 +151,12 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         metrics: git::Metrics::new(metrics.registry())?,
     };
     let health = Arc::new(Health::default());
-    let storage = storage::open(&parts.storage, &parts.data_dir, &health, &metrics).await?;
+    let etcd = parts.storage.etcd();
+    let storage = storage::open(etcd.as_ref(), &parts.data_dir, &health, &metrics).await?;
     let log = storage.log.clone();
     log::begin(&*log).await.context("the log cannot be begun")?;
-    let sealing = Sealing::open(&parts.storage, &parts.data_dir)?;
+    let is_replicated = etcd.is_some();
+    let encryption = Encryption::open(parts.storage.sealing_key_file.as_deref(), is_replicated, &parts.data_dir)?;
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
@@ -163,7 +164,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         lookup: parts.lookup.clone(),
         log: log.clone(),
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
-        sealing: sealing.clone(),
+        sealing: encryption.clone(),
         runner,
         cluster: parts.cluster.clone(),
         recorder,
@@ -215,8 +216,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         let policy = policy.without_bodies("platform.stoa.dev", "backends");
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
-    let sealing: Arc<dyn Reload> = Arc::new(sealing);
-    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([sealing, runner_certificates]) {
+    let encryption: Arc<dyn Reload> = Arc::new(encryption);
+    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([encryption, runner_certificates]) {
         server = server.reload(reload);
     }
     let server = server.bind().await?;

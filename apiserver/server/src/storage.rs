@@ -1,4 +1,6 @@
-//! Where the log is: in local files, for one replica, or on etcd, for any number of them.
+//! Opens the log: in local files for one replica, or on etcd for any number of replicas.
+//!
+//! Start at [`open`]. Elsewhere: `stoa-storage` implements both logs.
 
 mod recent;
 
@@ -25,7 +27,6 @@ use stoa_storage::{
 };
 
 use self::recent::Recent;
-use crate::options::StorageOptions;
 
 /// The holder of leases where there are no other replicas.
 const ALONE: &str = "stoa-apiserver";
@@ -48,34 +49,43 @@ pub(crate) struct Storage {
     _lock: Option<File>,
 }
 
-/// Opens the log that the options name and adds its health checks and metrics.
+/// The etcd of a log.
+#[derive(Clone, Debug)]
+pub(crate) struct EtcdSettings {
+    /// Its servers.
+    pub(crate) servers: Vec<String>,
+    /// The prefix of every key.
+    pub(crate) prefix: String,
+    /// The files with the certificates.
+    pub(crate) tls: TlsFiles,
+}
+
+/// Opens the log on etcd, or else in the data directory, and adds its health checks and metrics.
 ///
 /// # Errors
 ///
 /// When it cannot be opened, or another process has the data directory.
 pub(crate) async fn open(
-    options: &StorageOptions,
+    etcd: Option<&EtcdSettings>,
     data_dir: &Path,
     health: &Health,
     metrics: &Families,
 ) -> anyhow::Result<Storage> {
-    if options.etcd_servers.is_empty() {
+    let Some(EtcdSettings { servers, prefix, tls: files }) = etcd else {
         return open_local(data_dir, health).await;
-    }
+    };
     let (identity, lock) = identity(data_dir)?;
-    let files = TlsFiles::of(options);
     let tls = files.read()?;
-    let servers = options.etcd_servers.clone();
     let log = EtcdLog::open(EtcdOptions {
         tls: tls.clone(),
         metrics: metrics.clone(),
-        ..EtcdOptions::new(servers, options.etcd_prefix.clone())
+        ..EtcdOptions::new(servers.clone(), prefix.clone())
     });
     let log = Arc::new(log.await.context("the log on etcd cannot be opened")?);
     health.add("etcd", Probe::Ready, Recent::new(EtcdCheck(log.clone())));
-    let reload = EtcdCertificates { files, log: log.clone(), current: Mutex::new(tls) };
+    let reload = EtcdCertificates { files: files.clone(), log: log.clone(), current: Mutex::new(tls) };
     let candidate = Candidate::replica(log.clone(), identity.clone(), metrics)?;
-    tracing::info!(identity, servers = ?options.etcd_servers, prefix = options.etcd_prefix, "a replica on etcd");
+    tracing::info!(identity, ?servers, prefix, "a replica on etcd");
     let etcd = Some(log.clone());
     Ok(Storage { log, etcd, identity, candidate, reloads: vec![Arc::new(reload)], _lock: Some(lock) })
 }
@@ -134,19 +144,16 @@ impl HealthCheck for EtcdCheck {
     }
 }
 
-/// Where the certificates for etcd are.
+/// The files with the certificates for etcd.
 #[derive(Clone, Debug)]
-struct TlsFiles {
-    ca: Option<PathBuf>,
-    client: Option<(PathBuf, PathBuf)>,
+pub(crate) struct TlsFiles {
+    /// The authority of etcd's certificates.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate for etcd, and its key.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsFiles {
-    fn of(options: &StorageOptions) -> Self {
-        let client = options.etcd_certfile.clone().zip(options.etcd_keyfile.clone());
-        Self { ca: options.etcd_cafile.clone(), client }
-    }
-
     fn read(&self) -> Result<EtcdTls, ReloadError> {
         let read = |path: &PathBuf| {
             fs::read_to_string(path).map_err(|source| ReloadError::Read { path: path.clone(), source })

@@ -37,7 +37,7 @@ use crate::{
         backends::Backends,
         runner::{self, Runner},
     },
-    sealing,
+    encryption,
 };
 
 /// Longer than anything in a test takes.
@@ -105,7 +105,7 @@ impl TestServer {
         let services = Services {
             log: base.registry.log().clone(),
             backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
-            sealing: sealing::with_keys(&[1]),
+            sealing: encryption::with_keys(&[1]),
             runner,
             recorder: Recorder::start(cluster.clone(), base.end.clone()),
             cluster,

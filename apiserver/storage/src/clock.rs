@@ -1,15 +1,15 @@
-//! Where the time comes from, so that tests can decide it.
+//! The clock of the machine, behind a trait for tests.
 
 use std::{fmt, sync::LazyLock, time::Instant};
 
-/// Tells the time.
+/// A source of the time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since the Unix epoch. The clock of a machine may be set, so that this says nothing about how much time
     /// has passed.
     fn now_ms(&self) -> i64;
 
-    /// Milliseconds since some moment in the life of this process, whatever the clock of the machine is set to. Two of
-    /// them tell how much time has passed; what another process was told means nothing here.
+    /// Milliseconds since some moment in the life of this process, independent of the clock of the machine. The difference
+    /// of two is the time between them; a value of another process means nothing here.
     fn steady_ms(&self) -> i64 {
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
         i64::try_from(START.elapsed().as_millis()).unwrap_or(i64::MAX)

@@ -1,6 +1,6 @@
-//! What holds for the bytes that are read back or come from Git, as functions for a fuzzer to call.
+//! The properties of the bytes that the log reads back, as functions for a fuzzer to call.
 //!
-//! As in `stoa_machinery::fuzzing`: each takes any bytes and panics when something does not hold that should.
+//! As in `stoa_machinery::fuzzing`: each takes any bytes and panics where a property does not hold.
 
 use stoa_machinery::fuzzing::Target;
 
@@ -11,6 +11,4 @@ pub const TARGETS: &[Target] = &[
     ("log_records", local::fuzzing::records),
     ("log_tails", local::fuzzing::tails),
     ("etcd_notes", etcd::fuzzing::etcd_notes),
-    ("git_edits", stoa_yaml_edit::fuzzing::edits),
-    ("git_comments", stoa_yaml_edit::fuzzing::comments),
 ];

@@ -1,4 +1,4 @@
-//! The documents of a file with several, apart by lines of `---`.
+//! The documents of a file with several, which lines of `---` separate.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

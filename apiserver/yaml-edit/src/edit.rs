@@ -1,7 +1,6 @@
-//! Edits a YAML text so that it says something else, and touches nothing that says the same as before.
+//! Edits a YAML text to a new value, and changes no byte of unchanged parts.
 //!
-//! A comment above a key or an item of a list, with no empty line between, belongs to it, as does one behind it: it
-//! goes where that goes.
+//! A comment directly above a key or an item of a list belongs to it, as does one behind it: it moves and disappears with it.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,8 +1,7 @@
-//! Changes collections in brackets and braces where they stand.
+//! Changes collections in brackets and braces in their position.
 //!
-//! What changes is written in the place of what was there, what is new behind the last of the collection and as far to
-//! the right. What belongs to a key or an item goes with it: its comma, the comment behind it, and those on the lines
-//! right above it.
+//! A changed value replaces the old one. A new one is written behind the last of the collection, with its indentation. A removed
+//! key or item takes along its comma, the comment behind it, and the comments on the lines right above it.
 
 use std::{borrow::Cow, mem};
 

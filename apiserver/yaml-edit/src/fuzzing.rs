@@ -1,4 +1,4 @@
-//! What holds for edits of people's files, whatever is in them.
+//! The properties of edits of people's files, for any content.
 
 use serde_json::{Map, Value};
 

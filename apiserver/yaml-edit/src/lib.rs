@@ -1,11 +1,10 @@
-//! YAML files as people keep them: what they say, and how to change that with their comments, order and
-//! quotes left alone.
+//! Edits YAML files of people: changes values, and preserves comments, order and quotes.
 //!
-//! Start at [`updated`]. What changed is edited in the text (`edit`, and `flow` within brackets and braces), where
-//! `outline` says it is; the result is read again. When it does not say what it should, it is tried once more with
-//! aliases written out, then with what is in brackets and braces written anew, and then the file is.
+//! Start at [`updated`]. A changed value is edited in the text (`edit`, and `flow` within brackets and braces), at its position by
+//! `outline`; the result is read again. When the result differs from the wanted value, a second attempt writes aliases out, a third
+//! writes brackets and braces anew, and the last writes the whole file.
 //!
-//! All of these take one document. [`documents`] finds those of a file with several.
+//! All of these take one document. [`documents`] splits a file with several.
 
 mod documents;
 mod edit;

@@ -1,4 +1,4 @@
-//! Where in a YAML text its mappings, keys and values are.
+//! The positions of mappings, keys and values in a YAML text.
 
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, StructureStyle};
 

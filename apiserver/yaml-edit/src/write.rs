@@ -1,4 +1,4 @@
-//! Writes values as YAML, their keys in the order that a text has them in.
+//! Writes values as YAML, with their keys in the order of a text.
 
 use std::collections::{BTreeMap, HashMap};
 

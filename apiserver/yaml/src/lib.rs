@@ -9,6 +9,7 @@
 
 mod compose;
 mod json;
+pub mod lines;
 mod outline;
 mod scalar;
 

@@ -1,4 +1,4 @@
-//! The lines of what is in a document.
+//! The lines of the keys and items of a document.
 
 /// The lines of keys and items, from 1, in the order of the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a scalar stands for, as a value and as a key.
+//! The value of a scalar, as a value and as a key.
 
 use base64::Engine as _;
 use base64::alphabet;

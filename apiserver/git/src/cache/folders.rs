@@ -1,10 +1,9 @@
-//! The folders that a process keeps for later, which go once nobody has used them for long, or they have too much.
+//! The cached folders of a process, which are removed after a long time without use, or when they have too many bytes.
 //!
-//! Start at [`Folders::take`]. When a folder was last used is its own time of modification, so that the next process knows, too.
-//! How much each has is noted where it is looked at ([`Folders::sweep`], [`Folders::measure`]), so that
-//! [`Folders::make_room`] takes no look at all of it.
+//! Start at [`Folders::take`]. The modification time of a folder is its last use, so that the next process knows it. The sizes are
+//! recorded by [`Folders::sweep`] and [`Folders::measure`], so that [`Folders::make_room`] reads no folder.
 //!
-//! **Invariant:** no folder goes while somebody has its [`Kept`].
+//! **Invariant:** no folder is removed while its [`Kept`] exists.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! A remote of record for tests: a bare repository behind a Git server that asks for a password, and what opens it.
+//! A remote of record for tests: a bare repository behind a Git server with a password, and the credentials for it.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! OpenSSH's server for tests: on loopback, with keys and settings of its own, for whoever runs it.
+//! OpenSSH's server for tests: on loopback, with keys and settings of its own, for the user of the test.
 
 use std::{
     env,

@@ -1,37 +1,38 @@
-//! Refuses API writes to objects whose files in the control repository are invalid.
+//! Rejects API writes to objects whose files in the control repository are invalid or blocked.
 //!
-//! Whoever pushed such a file wants something of the object that nobody can tell; a write beside it would decide it
-//! without them, and the file could not be written without taking theirs away. So the object stays as it is until the
-//! file is mended by a push. The same holds of a file that waits for something: what it says is decided. That is mostly so
-//! because the object is somewhere else or on its way out, and then it is of another file that it is asked.
+//! A person who pushed such a file wants a change that is unknown yet. A write beside it would decide without that person, and the
+//! projection could not write the file without removing theirs. So the object stays unchanged until a push corrects the file. A
+//! blocked file counts, too: its content is decided.
+//!
+//! Start at [`InvalidFileGuard`]. Elsewhere: [`super::report`] reports the problems.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 use stoa_kinds::cluster::Cluster;
+use stoa_control_repo::{InvalidFile, ObjectPath, ProjectionState};
 use stoa_machinery::{
     ApiError, Object,
     admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},
     log::Key,
 };
-use stoa_storage::git::{GitRecord, InvalidFile};
 
-use super::{layout::USER, place::Place, report::REFUSED};
+use super::{kinds::PATHS, layout::USER, report::REFUSED};
 
 /// The plugin.
 #[derive(Clone, Debug)]
 pub(super) struct InvalidFileGuard {
-    files: GitRecord,
+    files: ProjectionState,
     cluster: Arc<dyn Cluster>,
 }
 
 impl InvalidFileGuard {
-    pub(super) fn new(files: GitRecord, cluster: Arc<dyn Cluster>) -> Self {
+    pub(super) fn new(files: ProjectionState, cluster: Arc<dyn Cluster>) -> Self {
         Self { files, cluster }
     }
 
-    /// Whether an object goes with the namespace that it is in, about which was decided elsewhere.
+    /// Whether an object is deleted with its namespace, which was decided elsewhere.
     async fn goes_with_its_namespace(&self, attributes: &Attributes<'_>) -> Result<bool, ApiError> {
         if attributes.operation != Operation::Delete || attributes.namespace.is_empty() {
             return Ok(false);
@@ -40,8 +41,8 @@ impl InvalidFileGuard {
         Ok(namespace.is_none_or(|namespace| namespace.terminating))
     }
 
-    async fn check(&self, attributes: &Attributes<'_>, place: &Place) -> Result<(), ApiError> {
-        let path = place.path();
+    async fn check(&self, attributes: &Attributes<'_>, file: &ObjectPath) -> Result<(), ApiError> {
+        let path = file.path();
         let Some(invalid) = self.files.invalid(&path).filter(|invalid| !invalid.reason.starts_with(REFUSED)) else {
             return Ok(());
         };
@@ -68,15 +69,15 @@ fn detail(path: &str, invalid: &InvalidFile) -> String {
     }
 }
 
-/// Where the file of an object is.
-fn place_of(attributes: &Attributes<'_>, object: &Object) -> Option<Place> {
+/// The path of the file of an object.
+fn path_of(attributes: &Attributes<'_>, object: &Object) -> Option<ObjectPath> {
     let prefix = attributes.definition.key_prefix();
     let name = if attributes.name.is_empty() { object.name() } else { attributes.name };
     let key = match attributes.namespace {
         "" => format!("{prefix}{name}"),
         namespace => format!("{prefix}{namespace}/{name}"),
     };
-    Place::of_object(&Key::new(key), &Value::Object(object.0.clone()))
+    PATHS.of_object(&Key::new(key), &Value::Object(object.0.clone()))
 }
 
 #[async_trait]
@@ -86,7 +87,7 @@ impl AdmissionPlugin for InvalidFileGuard {
     }
 
     fn admits(&self, attributes: &Attributes<'_>) -> bool {
-        // What is not written in files is no business of theirs: the status, and what the server itself keeps.
+        // Files do not have the status, nor the fields of the server itself.
         attributes.subresource.is_empty()
             && !attributes.context.is_internal()
             && attributes.context.user.name != USER
@@ -103,12 +104,12 @@ impl AdmissionPlugin for InvalidFileGuard {
         let is_deleting =
             |object: &&Object| object.metadata().is_some_and(|metadata| metadata.contains_key("deletionTimestamp"));
         if old.is_some_and(|old| is_deleting(&old)) {
-            // Its file is gone.
+            // Its file is removed already.
             return Ok(());
         }
         for object in old.into_iter().chain(object.as_deref()) {
-            if let Some(place) = place_of(attributes, object) {
-                self.check(attributes, &place).await?;
+            if let Some(file) = path_of(attributes, object) {
+                self.check(attributes, &file).await?;
             }
         }
         Ok(())

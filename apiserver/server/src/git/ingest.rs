@@ -1,4 +1,7 @@
-//! Applies pushed files as writes, through the same rules as every other write.
+//! Applies pushed files as writes through the registry, by the same rules as every other write.
+//!
+//! Start at [`ControlIngest`]. Elsewhere: `stoa_control_repo` reads the files and decides when to apply them, and
+//! [`super::report`] reports problems.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,6 +10,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 use stoa_controller::events::Recorder;
 use stoa_kinds::{destroyed, validation};
+use stoa_control_repo::{
+    CommitInfo, GitPath, Identity, Ingest, IngestError, ObjectPath, PushedFile, explain, read_file, read_leniently,
+};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
@@ -15,19 +21,17 @@ use stoa_machinery::{
     request::{FieldValidation, UserInfo},
     schema::Decoder,
 };
-use stoa_storage::git::{CommitInfo, Ingest, IngestError, PushedFile};
 use tokio::time::Instant;
 
 use super::{
-    file,
+    kinds::{ORGANIZATION, PATHS},
     layout::USER,
-    place::{Authored, Identity, Place, VERSION},
     report::{REFUSED, Reports},
 };
 
-/// How long others may come first.
+/// The time for which other writers may come first.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to leave it to them each time.
+/// The delay after a lost race.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The authored kinds of a server, as the control repository writes them.
@@ -35,31 +39,30 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct ControlIngest {
     kinds: Vec<Served>,
     authorizer: Arc<dyn Authorizer>,
-    /// The term's. Whoever was suspended and leads no more has an old file at hand, which is not to be applied over what
-    /// others wrote since.
+    /// The fence of the term: a suspended process that lost its lease may not apply an old file over later writes of others.
     fence: Option<Fence>,
     reports: Reports,
 }
 
-/// A kind with what it takes to read and write it.
+/// A kind with its store and decoder.
 #[derive(Clone, Debug)]
 struct Served {
-    kind: Authored,
+    kind: &'static GitPath,
     store: Arc<Store>,
     decoder: Arc<Decoder>,
 }
 
-/// What a file says, and what it said before.
+/// The content of a file, now and before.
 struct Said {
     configuration: Object,
     previous: Option<Object>,
 }
 
-/// Why a write was not made.
+/// Why a write failed.
 enum Refusal {
-    /// As long as something else is as it is.
+    /// Another object blocks it.
     Waits(String),
-    /// Another write came first; what is there has to be looked at again.
+    /// Another write came first; the object has to be read again.
     Raced,
     /// The server's answer.
     Answer(ApiError),
@@ -76,7 +79,7 @@ impl ControlIngest {
     ///
     /// # Errors
     ///
-    /// When an authored kind is not registered, or its schema makes no sense.
+    /// When an authored kind is not registered, or has an invalid schema.
     pub(super) fn new(
         registry: &Registry,
         authorizer: Arc<dyn Authorizer>,
@@ -84,13 +87,13 @@ impl ControlIngest {
         fence: Option<Fence>,
     ) -> anyhow::Result<Self> {
         let mut kinds = Vec::new();
-        for kind in Authored::ALL {
+        for kind in PATHS.0.iter().copied() {
             let store = registry
-                .store(kind.group(), VERSION, kind.plural())
-                .with_context(|| format!("{} are not served", kind.plural()))?
+                .store(kind.group, kind.version, kind.plural)
+                .with_context(|| format!("{} are not served", kind.plural))?
                 .clone();
             let decoder = Decoder::new(store.definition())
-                .with_context(|| format!("the schema of {} makes no sense", kind.plural()))?;
+                .with_context(|| format!("the schema of {} makes no sense", kind.plural))?;
             kinds.push(Served { kind, store, decoder: Arc::new(decoder) });
         }
         let stores = kinds.iter().map(|served| (served.kind, served.store.clone())).collect();
@@ -98,7 +101,7 @@ impl ControlIngest {
         Ok(Self { kinds, authorizer, fence, reports })
     }
 
-    fn served(&self, kind: Authored) -> &Served {
+    fn served(&self, kind: &'static GitPath) -> &Served {
         self.kinds.iter().find(|served| served.kind == kind).expect("new takes every kind")
     }
 
@@ -116,9 +119,9 @@ impl ControlIngest {
     async fn require(&self, context: &RequestContext, verb: &str, identity: &Identity) -> Result<(), ApiError> {
         let attributes = Attributes {
             verb: verb.to_owned(),
-            group: identity.kind.group().to_owned(),
-            version: VERSION.to_owned(),
-            resource: identity.kind.plural().to_owned(),
+            group: identity.kind.group.to_owned(),
+            version: identity.kind.version.to_owned(),
+            resource: identity.kind.plural.to_owned(),
             namespace: identity.namespace.clone(),
             name: identity.name.clone(),
             ..Attributes::default()
@@ -126,9 +129,9 @@ impl ControlIngest {
         auth::require(&context.authorizer, &context.user, &attributes).await
     }
 
-    /// Applies what the file says to the object, which is made if need be.
-    async fn write(&self, context: &RequestContext, place: &Place, file: &Said) -> Result<(), Refusal> {
-        let identity = &place.identity;
+    /// Applies the file to the object, and creates it if need be.
+    async fn write(&self, context: &RequestContext, target: &ObjectPath, file: &Said) -> Result<(), Refusal> {
+        let identity = &target.identity;
         let Served { store, decoder, .. } = self.served(identity.kind);
         let finish = |mut merged: Object| {
             decoder.conform(&mut merged, FieldValidation::Ignore)?;
@@ -137,7 +140,7 @@ impl ControlIngest {
             if errors.is_empty() {
                 return Ok(merged);
             }
-            Err(ApiError::invalid(identity.kind.group(), identity.kind.kind(), &identity.name, &errors))
+            Err(ApiError::invalid(identity.kind.group, identity.kind.kind, &identity.name, &errors))
         };
         let apply = || {
             UpdateSource::Apply(Apply {
@@ -151,45 +154,44 @@ impl ControlIngest {
             self.require(context, "create", identity).await?;
             return match store.update(context, &identity.namespace, &identity.name, Target::Main, apply()).await {
                 Ok(_) => Ok(()),
-                Err(error) => Err(self.not_created(place, error).await?),
+                Err(error) => Err(self.not_created(target, error).await?),
             };
         };
         if current.is_deleting() {
-            return Err(Refusal::Waits(format!("{} {identity} is still being deleted", identity.kind.singular())));
+            return Err(Refusal::Waits(format!("{} {identity} is still being deleted", identity.kind.singular)));
         }
-        if let Some(there) = place_of(&current).filter(|there| there != place) {
+        if let Some(there) = path_of(&current).filter(|there| there != target) {
             let found = there.path();
             return Err(Refusal::Waits(format!(
                 "{} {identity} exists already, and its file is {found}",
-                identity.kind.singular()
+                identity.kind.singular
             )));
         }
         self.require(context, "patch", identity).await?;
-        // One that goes meanwhile is made again.
+        // An object that is deleted meanwhile is created again.
         match store.update(context, &identity.namespace, &identity.name, Target::Main, apply()).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Whether an object that was not created may be later.
-    async fn not_created(&self, place: &Place, error: ApiError) -> Result<Refusal, ApiError> {
-        let identity = &place.identity;
+    /// Whether an object that was not created may be created later.
+    async fn not_created(&self, target: &ObjectPath, error: ApiError) -> Result<Refusal, ApiError> {
+        let identity = &target.identity;
         if error.code() == 409 && find(&self.served(identity.kind).store, identity).await?.is_some() {
             return Ok(Refusal::Raced);
         }
         let about_namespace = error.0.details.as_ref().is_some_and(|d| d.kind.as_deref() == Some("namespaces"));
         if error.code() == 404 && about_namespace {
-            // It is made for the organization, soon after that was created.
-            let owner =
-                Identity { kind: Authored::Organization, namespace: String::new(), name: identity.namespace.clone() };
+            // It is made for the organization, soon after the organization.
+            let owner = Identity { kind: &ORGANIZATION, namespace: String::new(), name: identity.namespace.clone() };
             if find(&self.served(owner.kind).store, &owner).await?.is_some_and(|o| !o.is_deleting()) {
                 return Ok(Refusal::Waits(format!("the namespace of organization {owner} is not there")));
             }
             return Ok(Refusal::Waits(format!("organization {owner} does not exist")));
         }
         if waits_for_another(&error) {
-            return Ok(Refusal::Waits(file::explain(identity.kind.kind(), &error, b"").0));
+            return Ok(Refusal::Waits(explain(identity.kind.kind, &error, b"").0));
         }
         Ok(Refusal::Answer(error))
     }
@@ -202,11 +204,11 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
-        let kind = place.identity.kind;
-        let configuration = file::read(&self.served(kind).decoder, &place, content)
+        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let kind = target.identity.kind;
+        let configuration = read_file(&self.served(kind).decoder, &target, content)
             .map_err(|complaint| IngestError::Invalid(complaint.0))?;
-        let previous = before.and_then(|before| file::said(&place, before));
+        let previous = before.and_then(|before| read_leniently(&target, before));
         let file = Said { configuration, previous };
         let mut context = self.context(commit);
         if is_first {
@@ -215,7 +217,7 @@ impl Ingest for ControlIngest {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let is_late = Instant::now() >= deadline;
-            match self.write(&context, &place, &file).await {
+            match self.write(&context, &target, &file).await {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Waits(message)) => return Err(IngestError::Waiting(message)),
                 Err(Refusal::Raced) if is_late => {
@@ -231,13 +233,13 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
-        let identity = &place.identity;
+        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let identity = &target.identity;
         let store = &self.served(identity.kind).store;
         let failed = |error| refused(identity.kind, error, b"");
         let Some(current) = find(store, identity).await.map_err(failed)? else { return Ok(()) };
-        // The object may have moved to another file since, or be on its way out.
-        if current.is_deleting() || place_of(&current).is_none_or(|there| there != place) {
+        // The object may have moved to another file since, or is terminating.
+        if current.is_deleting() || path_of(&current).is_none_or(|there| there != target) {
             return Ok(());
         }
         let context = self.context(commit);
@@ -246,7 +248,7 @@ impl Ingest for ControlIngest {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error, identity) => Ok(()),
             Err(error) if is_still_used(&error, identity) => {
-                let why = file::explain(identity.kind.kind(), &error, b"").0;
+                let why = explain(identity.kind.kind, &error, b"").0;
                 Err(IngestError::Waiting(format!("{REFUSED}{why}")))
             }
             Err(error) => Err(failed(error)),
@@ -257,20 +259,20 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
-        self.reports.invalid(&place, reason, &commit.id).await.map_err(unavailable)
+        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        self.reports.invalid(&target, reason, &commit.id).await.map_err(unavailable)
     }
 
     async fn valid_again(&self, path: &str) -> Result<(), IngestError> {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let place = Place::of_path(path).ok_or_else(|| no_place(path))?;
-        self.reports.valid_again(&place).await.map_err(unavailable)
+        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        self.reports.valid_again(&target).await.map_err(unavailable)
     }
 }
 
-/// Whether a file is a record of Stoa's own, which a push does not change.
+/// Whether a file is a record of Stoa's own, which a push cannot change.
 fn is_of_no_object(path: &str) -> bool {
     destroyed::Names::of_path(path).is_some()
 }
@@ -284,25 +286,25 @@ pub(super) async fn find(store: &Store, identity: &Identity) -> Result<Option<Ar
     }
 }
 
-/// Where the file of a stored object is.
-pub(super) fn place_of(stored: &Stored) -> Option<Place> {
-    Place::of_object(&stored.key, &Value::Object(stored.object().0))
+/// The path of the file of a stored object.
+pub(super) fn path_of(stored: &Stored) -> Option<ObjectPath> {
+    PATHS.of_object(&stored.key, &Value::Object(stored.object().0))
 }
 
-/// Whether the object itself was not found, and not something that it refers to.
+/// Whether the object itself was not found, rather than a referenced one.
 fn is_missing(error: &ApiError, identity: &Identity) -> bool {
     let details = error.0.details.as_ref();
-    error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural()))
+    error.code() == 404 && details.is_some_and(|d| d.kind.as_deref() == Some(identity.kind.plural))
 }
 
 /// Whether an object was not deleted because others refer to it. The same push may change or remove these later, as their
 /// paths come later.
 fn is_still_used(error: &ApiError, identity: &Identity) -> bool {
-    error.code() == 409 && matches!(identity.kind, Authored::Source | Authored::Backend)
+    error.code() == 409 && identity.kind.removal_waits_for_references
 }
 
-/// Whether an object was not created because of another one, which may be waiting itself: the project of a stack, or a
-/// namespace that goes.
+/// Whether an object was not created because of another one, which may be blocked itself: the project of a stack, or a
+/// terminating namespace.
 fn waits_for_another(error: &ApiError) -> bool {
     let causes = error.0.details.iter().flat_map(|details| details.causes.iter().flatten());
     let mut about = causes.map(|cause| (cause.field.as_deref(), cause.reason.as_deref()));
@@ -313,17 +315,17 @@ fn waits_for_another(error: &ApiError) -> bool {
     })
 }
 
-/// What the server could not do now may work later; what it refused stays wrong until somebody acts.
-fn refused(kind: Authored, error: ApiError, content: &[u8]) -> IngestError {
-    // What server-side apply cannot make sense of has this code and no reason.
+/// Classifies an error: a temporary failure may work later, and a rejection lasts until somebody acts.
+fn refused(kind: &'static GitPath, error: ApiError, content: &[u8]) -> IngestError {
+    // A configuration that server-side apply cannot read has this code and no reason.
     let is_senseless = error.code() == 500 && error.0.reason.as_deref().unwrap_or_default().is_empty();
-    // Nor does an object that does not decode keep other files waiting until somebody sees to it.
+    // An undecodable object does not block other files until somebody repairs it.
     let is_undecodable = is_undecodable(&error);
     if (error.code() >= 500 && !is_senseless && !is_undecodable) || error.code() == 429 {
         return unavailable(error);
     }
-    let why = file::explain(kind.kind(), &error, content).0;
-    // Nothing is wrong with the file itself when it is forbidden or when other objects are in its way.
+    let why = explain(kind.kind, &error, content).0;
+    // The file itself is valid when it is forbidden or when other objects are in its way.
     let is_refusal = matches!(error.code(), 403 | 409) || is_undecodable;
     IngestError::Invalid(if is_refusal { format!("{REFUSED}{why}") } else { why })
 }
@@ -332,6 +334,6 @@ fn unavailable(error: ApiError) -> IngestError {
     IngestError::Unavailable(Box::new(error))
 }
 
-fn no_place(path: &str) -> IngestError {
+fn no_object(path: &str) -> IngestError {
     IngestError::Invalid(format!("no object has its file at {path}"))
 }

@@ -1,18 +1,14 @@
 //! The control repository: what people decide, as commits, and what they push there, as writes.
 //!
-//! Start at [`start`]. [`stoa_storage::git`] does the work and knows no kinds; here is what it has
-//! to be told: which object is which file ([`place`]), how it reads there ([`layout`]), and how a
-//! pushed file becomes a write ([`mod@file`], [`ingest`]). What is wrong with a pushed file is told in
-//! the condition `Synced` and in an Event ([`report`]); until it is mended, [`guard`]
-//! keeps others from writing its object. How the projection is doing, and that its remote is away, is told by [`status`].
+//! Start at [`start`]. [`stoa_control_repo`] does the work and knows no kinds. The server gives it the list of kinds
+//! ([`kinds`]), the layout ([`layout`]), and the way of a pushed file to a write ([`ingest`]). [`report`] records the
+//! problems of pushed files in the condition `Synced` and in Events. Until a file is valid again, [`guard`] rejects writes of
+//! its object. [`status`] reports the state of the projection and of its remote.
 
-mod fields;
-mod file;
 mod guard;
 mod ingest;
+mod kinds;
 mod layout;
-mod lines;
-mod place;
 mod report;
 mod status;
 #[cfg(test)]
@@ -23,27 +19,27 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use stoa_controller::{events::Recorder, leader::Term};
 use stoa_kinds::cluster::Cluster;
+use stoa_control_repo::{GitHistory, GitOptions, GitProjector, GitStatus, ProjectionState, RemoteOptions};
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
-use stoa_storage::git::{GitHistory, GitOptions, GitProjector, GitRecord, GitStatus, RemoteOptions};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::file::{Complaint, complaints, explain};
+use self::kinds::PATHS;
 pub(crate) use self::status::Metrics;
 
-/// The control repository in its folder.
+/// The name of the repository in its folder.
 const REPOSITORY: &str = "control.git";
 
-/// Where the control repository is.
+/// The control repository of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Repository {
-    /// The folder that it is in; with a remote, its copy.
+    /// The folder of the repository, or of its copy with a remote.
     pub(crate) folder: PathBuf,
     /// The remote that has main, if there is one.
     pub(crate) remote: Option<RemoteOptions>,
-    /// How long that may be away before organizations are told.
+    /// The time without a remote after which organizations get a condition.
     pub(crate) patience: Duration,
-    /// What is counted of it.
+    /// The metrics of the projection.
     pub(crate) metrics: Metrics,
 }
 
@@ -53,8 +49,8 @@ impl Repository {
     }
 }
 
-/// Serves old versions of what people write from the control repository or the log, and asks these plugins about every
-/// write, after it was looked at whether the file of what is written is invalid.
+/// Serves old versions of authored objects from the control repository or the log, and adds admission plugins for every
+/// write, after the check for an invalid file of the object.
 pub(crate) fn attach(
     builder: RegistryBuilder,
     mut admission: Chain,
@@ -62,24 +58,22 @@ pub(crate) fn attach(
     log: Arc<dyn Log>,
     repository: &Repository,
 ) -> RegistryBuilder {
-    let record = GitRecord::default();
+    let record = ProjectionState::default();
     admission.prepend(Arc::new(guard::InvalidFileGuard::new(record.clone(), cluster)));
-    let history = GitHistory::new(repository.path(), place::is_authored, record.clone());
+    let history = GitHistory::new(repository.path(), |definition| PATHS.includes(definition), record.clone());
     let history = history.with_log(log).with_remote(repository.remote.clone());
-    builder.observe(GitRecord::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
+    builder.observe(ProjectionState::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
 }
 
-/// Keeps the control repository in step with the log until the term ends; makes it when it is
-/// missing.
+/// Keeps the control repository in step with the log until the term ends. It makes a missing repository.
 ///
-/// `authorizer` decides what user `stoa:git:control`, as whom pushed files are written, may do. A
-/// server to which only masters have access takes the permission to push for all of it, and gives
-/// an authorizer that allows everything. The log may be compacted up to [`GitStatus::safe`].
+/// `authorizer` decides the permissions of the user `stoa:git:control`, who writes pushed files. A server for masters alone
+/// accepts every pusher and gives an authorizer that allows everything. The log may be compacted up to [`GitStatus::safe`].
 ///
 /// # Errors
 ///
-/// When the data directory cannot be made, or a kind has a schema that makes no sense. Whatever
-/// goes wrong later is in the status, and is tried again.
+/// When the data directory cannot be made, or a kind has an invalid schema. Later failures are in the status, and are
+/// retried.
 pub(crate) async fn start(
     registry: Arc<Registry>,
     log: Arc<dyn Log>,

@@ -1,9 +1,7 @@
-//! Tells people about pushed files that are not what is served: in the condition `Synced`, and in
-//! an Event.
+//! Reports pushed files that differ from the served objects: in the condition `Synced`, and in an Event.
 //!
-//! The condition is on the object that the file stands for, or else on the organization in whose
-//! folder the file lies. Its message has a line for each file that is refused, so that it alone
-//! says what is left to be put right, also after a restart.
+//! The condition is on the object of the file, or else on the organization in whose folder the file is. Its message has
+//! a line for each rejected file. So the condition alone lists the files to correct, also after a restart.
 
 use std::sync::Arc;
 
@@ -12,6 +10,7 @@ use stoa_controller::{
     conditions::set_condition,
     events::{Involved, Kind, Recorder},
 };
+use stoa_control_repo::{GitPath, Identity, ObjectPath};
 use stoa_machinery::{
     ApiError, Object, RequestContext,
     log::Fence,
@@ -20,55 +19,55 @@ use stoa_machinery::{
 use stoa_types::{Condition, reason};
 
 use super::{
-    ingest::{find, place_of},
-    place::{Authored, Identity, Place},
+    ingest::{find, path_of},
+    kinds::ORGANIZATION,
 };
 
-/// How long what is told about one file may be, in characters.
+/// The longest line about one file, in characters.
 const LINE: usize = 1024;
-/// How long a condition's message may be, in bytes: the limit of `metav1.Condition`.
+/// The longest message of a condition, in bytes: the limit of `metav1.Condition`.
 const MESSAGE: usize = 32 << 10;
-/// How what is told about a file begins when the file is valid and the server refused what it asks for. It is part of
-/// the message, so that a condition of several lines still knows of each which it is.
+/// The prefix of a line about a valid file that the server rejected. It is part of the message, so a condition of several
+/// lines says it for each file.
 pub(super) const REFUSED: &str = "refused: ";
-/// What the condition says when all is well.
+/// The message without problems.
 const IN_SYNC: &str = "the file in the control repository is what is served";
 
 /// Writes the conditions and the Events.
 #[derive(Debug)]
 pub(super) struct Reports {
-    stores: Vec<(Authored, Arc<Store>)>,
+    stores: Vec<(&'static GitPath, Arc<Store>)>,
     recorder: Recorder,
     context: RequestContext,
 }
 
 impl Reports {
-    /// Writes under the fence: whoever leads no more knows nothing that is worth telling.
-    pub(super) fn new(stores: Vec<(Authored, Arc<Store>)>, recorder: Recorder, fence: Option<Fence>) -> Self {
+    /// Writes under the fence: a process that lost its lease has outdated reports.
+    pub(super) fn new(stores: Vec<(&'static GitPath, Arc<Store>)>, recorder: Recorder, fence: Option<Fence>) -> Self {
         let mut context = RequestContext::internal("git");
         context.fence = fence;
         Self { stores, recorder, context }
     }
 
-    fn store(&self, kind: Authored) -> &Arc<Store> {
+    fn store(&self, kind: &'static GitPath) -> &Arc<Store> {
         let found = self.stores.iter().find(|(served, _)| *served == kind);
         &found.expect("every authored kind is served").1
     }
 
-    /// Tells that the file of a place was refused.
+    /// Reports that a file was rejected.
     ///
     /// # Errors
     ///
-    /// When it could not be told now.
-    pub(super) async fn invalid(&self, place: &Place, why: &str, commit: &str) -> Result<(), ApiError> {
-        let path = place.path();
+    /// When it could not be reported now.
+    pub(super) async fn invalid(&self, file: &ObjectPath, why: &str, commit: &str) -> Result<(), ApiError> {
+        let path = file.path();
         let short = &commit[..commit.len().min(8)];
         let why: String = why.chars().take(LINE).collect();
         let line = format!("{path}: {why} (commit {short})");
-        let Some(carrier) = self.carrier(place).await? else {
+        let Some(carrier) = self.carrier(file).await? else {
             tracing::warn!(path, why, commit, "a pushed file is invalid and no object can say so");
             let reason = reason_of(std::slice::from_ref(&line));
-            self.recorder.record_about(involved(&place.identity, ""), Kind::Warning, reason, line);
+            self.recorder.record_about(involved(&file.identity, ""), Kind::Warning, reason, line);
             return Ok(());
         };
         let (identity, stored) = carrier;
@@ -83,37 +82,37 @@ impl Reports {
         Ok(())
     }
 
-    /// Takes back what was told about the file of a place.
+    /// Clears the report about a file.
     ///
     /// # Errors
     ///
-    /// When it could not be taken back now.
-    pub(super) async fn valid_again(&self, place: &Place) -> Result<(), ApiError> {
-        let path = place.path();
-        // Whoever was told of the file may not be who would be told now.
-        for identity in [Some(place.identity.clone()), organization(place)].into_iter().flatten() {
+    /// When it could not be cleared now.
+    pub(super) async fn valid_again(&self, file: &ObjectPath) -> Result<(), ApiError> {
+        let path = file.path();
+        // The object with the report may differ from the one that would get it now.
+        for identity in [Some(file.identity.clone()), organization(file)].into_iter().flatten() {
             self.change(&identity, |message| message.map(|_| without(message, &path))).await?;
         }
         Ok(())
     }
 
-    /// Who has to say what is wrong with a file.
-    async fn carrier(&self, place: &Place) -> Result<Option<(Identity, Arc<Stored>)>, ApiError> {
-        // What does not decode can say nothing.
+    /// The object that reports the problem of a file.
+    async fn carrier(&self, file: &ObjectPath) -> Result<Option<(Identity, Arc<Stored>)>, ApiError> {
+        // An undecodable object cannot have a condition.
         let readable = async |identity: &Identity| match find(self.store(identity.kind), identity).await {
             Err(error) if is_undecodable(&error) => Ok(None),
             found => found,
         };
-        let own = readable(&place.identity).await?;
-        if let Some(stored) = own.filter(|stored| place_of(stored).as_ref() == Some(place)) {
-            return Ok(Some((place.identity.clone(), stored)));
+        let own = readable(&file.identity).await?;
+        if let Some(stored) = own.filter(|stored| path_of(stored).as_ref() == Some(file)) {
+            return Ok(Some((file.identity.clone(), stored)));
         }
-        let Some(identity) = organization(place) else { return Ok(None) };
+        let Some(identity) = organization(file) else { return Ok(None) };
         Ok(readable(&identity).await?.map(|stored| (identity, stored)))
     }
 
-    /// Changes the lines of an object's condition. The change gets the message as long as something
-    /// is wrong, and returns nothing when there is nothing to say.
+    /// Changes the lines of an object's condition. `lines` gets the message while there is a problem, and returns `None` for
+    /// no change.
     async fn change(
         &self,
         identity: &Identity,
@@ -147,8 +146,8 @@ impl Reports {
             Ok(_) => Ok(()),
             Err(error) if error.code() == 404 || is_undecodable(&error) => Ok(()),
             Err(error) if error.code() < 500 => {
-                // It would be refused again and again, and holding up everything else helps nobody.
-                tracing::error!(%error, kind = identity.kind.kind(), object = %identity, "a condition is not written");
+                // A retry would be rejected, too, and would block all other files.
+                tracing::error!(%error, kind = identity.kind.kind, object = %identity, "a condition is not written");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -156,22 +155,25 @@ impl Reports {
     }
 }
 
-fn organization(place: &Place) -> Option<Identity> {
-    let name = place.organization().filter(|_| place.identity.kind != Authored::Organization)?;
-    Some(Identity { kind: Authored::Organization, namespace: String::new(), name: name.to_owned() })
+/// The organization in whose folder the file is, unless the file is its own.
+fn organization(file: &ObjectPath) -> Option<Identity> {
+    let path = file.path();
+    let (name, _) = path.strip_prefix("organizations/")?.split_once('/')?;
+    let identity = Identity { kind: &ORGANIZATION, namespace: String::new(), name: name.to_owned() };
+    (identity != file.identity).then_some(identity)
 }
 
 fn involved(identity: &Identity, uid: &str) -> Involved {
     Involved {
         api_version: identity.kind.api_version(),
-        kind: identity.kind.kind().to_owned(),
+        kind: identity.kind.kind.to_owned(),
         namespace: identity.namespace.clone(),
         name: identity.name.clone(),
         uid: uid.to_owned(),
     }
 }
 
-/// What lines about files have in common: that all of them were refused, or that some file is invalid.
+/// The common reason of lines about files: all were rejected, or some file is invalid.
 fn reason_of(lines: &[String]) -> &'static str {
     let is_refusal = |line: &String| line.split_once(": ").is_some_and(|(_, why)| why.starts_with(REFUSED));
     if lines.iter().all(is_refusal) { reason::PUSH_REFUSED } else { reason::INVALID_FILE }
@@ -183,7 +185,7 @@ fn without(message: Option<&str>, path: &str) -> Vec<String> {
     message.into_iter().flat_map(str::lines).filter(is_other).map(str::to_owned).collect()
 }
 
-/// As many of the lines as a condition may hold, the newest first to be kept.
+/// The newest lines that fit into a condition.
 fn bounded(lines: &[String]) -> String {
     let mut size = 0;
     let fits = |line: &&String| {

@@ -1,6 +1,9 @@
-//! Tells how the projection is doing: in metrics, and about a remote that is away in the condition `Recorded` of every
-//! Organization and in Events. Health checks say nothing of it: the server can do without a remote, so that no check may
-//! take it out of service.
+//! Reports the state of the projection: in metrics, in the condition `Recorded` of every Organization, and in Events.
+//!
+//! The condition reports a remote that is unavailable for long. Health checks ignore the remote: the server works without it, so
+//! no check may take the server out of service.
+//!
+//! Start at [`count`] for metrics and [`tell`] for conditions.
 
 use std::time::Duration;
 
@@ -10,21 +13,21 @@ use stoa_controller::{
     conditions::set_condition,
     events::{Kind, Recorder},
 };
+use stoa_control_repo::GitStatus;
 use stoa_machinery::{ApiError, registry::Api};
-use stoa_storage::git::GitStatus;
 use stoa_types::{Organization, reason};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How often it is looked whether something has to be told, where the patience is not shorter. While something is wrong,
-/// each look reads all organizations from memory and writes what has changed: some may be new.
+/// The interval of checks, unless the patience is shorter. During a problem each check reads all organizations from memory
+/// and writes changed conditions: some may be new.
 const LOOK: Duration = Duration::from_secs(10);
-/// What the condition says when all is well.
+/// The message without problems.
 const RECORDED: &str = "what was decided is in the remote of the control repository";
-/// And when there is no remote, to those that had one.
+/// The message without a remote, for organizations that had one.
 pub(super) const RECORDED_HERE: &str = "what was decided is in the control repository, which has no remote";
 
-/// What is counted of the projection by the replica that leads.
+/// The metrics of the projection in the replica that leads.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     backlog: IntGauge,
@@ -38,7 +41,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// # Errors
     ///
-    /// When they are there already.
+    /// When they are registered already.
     pub(crate) fn new(registry: &Registry) -> prometheus::Result<Self> {
         let gauge = |name: &str, help: &str| {
             let gauge = IntGauge::new(name, help)?;
@@ -82,7 +85,7 @@ pub(super) async fn count(
         metrics.remote_pushes.inc_by(now.remote_pushes.saturating_sub(before.remote_pushes));
         before = now;
         if !matches!(end.run_until_cancelled(status.changed()).await, Some(Ok(()))) {
-            // Whoever leads next shows them.
+            // The next leader shows them.
             for gauge in [&metrics.backlog, &metrics.failing, &metrics.remote_up] {
                 gauge.set(0);
             }
@@ -91,14 +94,14 @@ pub(super) async fn count(
     }
 }
 
-/// Who is told about the remote.
+/// The recipients of reports about the remote.
 pub(super) struct Audience {
     pub(super) organizations: Api<Organization>,
     /// Takes Events.
     pub(super) recorder: Recorder,
 }
 
-/// Tells organizations when the remote is away for long, and when it is back, until the term ends.
+/// Reports to organizations when the remote is unavailable for long, and when it is back, until the term ends.
 pub(super) async fn tell(
     status: watch::Receiver<GitStatus>,
     audience: Audience,
@@ -118,7 +121,7 @@ pub(super) async fn tell_with(
     patience: Duration,
     look: Duration,
 ) {
-    // An earlier leader may have told them of a problem.
+    // An earlier leader may have reported a problem.
     let (mut since, mut all_know) = (None, false);
     while end.run_until_cancelled(tokio::time::sleep(look)).await.is_some() {
         let (problem, message, works) = {
@@ -151,8 +154,8 @@ pub(super) async fn tell_with(
 }
 
 impl Audience {
-    /// Sets the condition wherever it is not so yet, and records an Event there. The message of a problem stays while the
-    /// problem does.
+    /// Sets the condition where it differs, and records an Event there. The message of a problem stays while the problem
+    /// lasts.
     async fn tell(&self, said: &(bool, &str, String)) -> Result<(), ApiError> {
         let (is_recorded, why, message) = said;
         for organization in self.organizations.list(None, "").await? {
@@ -160,7 +163,7 @@ impl Audience {
             let told = conditions.iter().find(|condition| condition.type_ == reason::RECORDED);
             let is_said = match told {
                 Some(told) => (told.status == "True") == *is_recorded && told.reason == *why,
-                // Nobody who never heard of a problem has to hear that there is none.
+                // An organization without a reported problem needs no report of its end.
                 None => *is_recorded,
             };
             if is_said || organization.metadata.deletion_timestamp.is_some() {
@@ -176,7 +179,7 @@ impl Audience {
                 Err(error) => return Err(error),
                 Ok(_) => {}
             }
-            // A reason has to say what it is about where no condition stands beside it.
+            // Without a condition beside it, the reason of an Event has to name its subject.
             let (kind, why) = if *is_recorded { (Kind::Normal, reason::RECORDED) } else { (Kind::Warning, *why) };
             self.recorder.record(&organization, kind, why, message.as_str());
         }

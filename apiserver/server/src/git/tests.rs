@@ -2,7 +2,9 @@
 
 mod destroyed;
 mod fence;
+mod files;
 mod fixture;
+mod layout;
 mod moved;
 mod past;
 mod recorded;

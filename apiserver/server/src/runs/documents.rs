@@ -16,7 +16,7 @@ use stoa_storage::documents::{Digest, DocumentError, DocumentStore};
 use stoa_types::reason;
 
 use super::{StepError, target::Target};
-use crate::{blocking::run_blocking, sealing::Sealing};
+use crate::{blocking::run_blocking, encryption::Encryption};
 
 /// Of how many documents it is asked at once how many bytes they have.
 const ASKED_AT_ONCE: usize = 16;
@@ -113,7 +113,7 @@ fn kept(digest: Result<Digest, DocumentError>) -> Result<String, StepError> {
 /// # Errors
 ///
 /// As [`get`], and Failed when what is sealed does not open.
-pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -> Result<Bytes, StepError> {
+pub(crate) async fn get_spec(target: &Target, sealing: &Encryption, digest: &str) -> Result<Bytes, StepError> {
     let kept = get(&*target.documents, &target.scope(), digest).await?;
     let (sealing, scope) = (sealing.clone(), target.scope());
     run_blocking(kept.len(), move || opened(&sealing, &scope, kept)).await.map_err(|why| {
@@ -127,7 +127,7 @@ pub(crate) async fn get_spec(target: &Target, sealing: &Sealing, digest: &str) -
 /// # Errors
 ///
 /// As [`put`], and Failed when it is no Spec, or a larger one than there may be.
-pub(crate) async fn put_spec(target: &Target, sealing: &Sealing, spec: &Bytes) -> Result<String, StepError> {
+pub(crate) async fn put_spec(target: &Target, sealing: &Encryption, spec: &Bytes) -> Result<String, StepError> {
     let (sealing, scope, clear) = (sealing.clone(), target.scope(), spec.clone());
     let kept = run_blocking(spec.len(), move || sealed(&sealing, &scope, &clear)).await;
     let kept = kept.map_err(|why| StepError::failed(reason::GENERATE_FAILED, why))?;
@@ -155,18 +155,18 @@ pub(crate) fn shown(spec: Bytes) -> Result<Bytes, String> {
     Ok(if shown == parsed { spec } else { canonical_json(&shown).into() })
 }
 
-fn sealed(sealing: &Sealing, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
+fn sealed(sealing: &Encryption, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
     check_spec_size(spec.len()).map_err(|error| error.to_string())?;
     let parsed = parse(spec)?;
-    let sealed = sealing.seal(scope, &parsed);
+    let sealed = sealing.encrypt(scope, &parsed);
     Ok(if sealed == parsed { spec.clone() } else { canonical_json(&sealed).into() })
 }
 
-fn opened(sealing: &Sealing, scope: &str, kept: Bytes) -> Result<Bytes, String> {
+fn opened(sealing: &Encryption, scope: &str, kept: Bytes) -> Result<Bytes, String> {
     if memmem::find(&kept, SEALED_KEY.as_bytes()).is_none() {
         return Ok(kept);
     }
-    let opened = sealing.unseal(scope, &parse(&kept)?).map_err(|error| format!("{error}; {}", error.advice()))?;
+    let opened = sealing.decrypt(scope, &parse(&kept)?).map_err(|error| format!("{error}; {}", error.advice()))?;
     Ok(canonical_json(&opened).into())
 }
 
@@ -186,7 +186,7 @@ mod tests {
     use tokio::sync::Barrier;
 
     use super::*;
-    use crate::sealing::with_keys;
+    use crate::encryption::with_keys;
 
     /// Says how large a document is once as many are asked for as may be at once.
     #[derive(Debug)]

@@ -42,7 +42,7 @@ use stoa_machinery::{ApiError, auth::Authorizer, log::Log};
 use stoa_storage::Clock;
 use stoa_types::reason;
 
-use crate::sealing::Sealing;
+use crate::encryption::Encryption;
 
 /// What every run needs.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Services {
     /// Where documents go.
     pub(crate) backends: backends::Backends,
     /// What sensitive values are sealed with where they are kept.
-    pub(crate) sealing: Sealing,
+    pub(crate) sealing: Encryption,
     /// Who does the work.
     pub(crate) runner: runner::Runner,
     /// The cluster around the server.

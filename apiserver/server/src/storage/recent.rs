@@ -1,7 +1,8 @@
-//! A health check that is made once for all who ask at a time.
+//! A health check that concurrent callers share.
 //!
-//! Anybody may ask whether a server is ready, without credentials, and as often as they like; what is asked for it is
-//! somebody else's.
+//! Readiness needs no credentials, and anybody may ask for it at any rate; the check itself asks another system.
+//!
+//! Start at [`Recent`].
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

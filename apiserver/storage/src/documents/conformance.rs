@@ -1,5 +1,6 @@
-//! What every [`DocumentStore`] promises, one function per promise. Each works in a scope of its
-//! own below `scope`, so that all can share one store.
+//! The contract of [`DocumentStore`], one function for each promise.
+//!
+//! Each function works in a scope of its own below `scope`, so that all can share one store.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Why a store of documents failed, in as many kinds as callers tell apart.
+//! The errors of a document store, one variant for each reaction of a caller.
 
 use std::error::Error;
 

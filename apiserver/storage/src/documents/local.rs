@@ -1,7 +1,7 @@
 //! Documents in a directory: `<scope>/sha256/<first two digits>/<digits>`.
 //!
-//! A document is written aside, synced, and linked to its name, so that a name never stands for
-//! half a document; directories are synced too before it counts as kept.
+//! A document is written in another folder, synced, and linked to its name, so that a name never stands for half a document.
+//! Directories are synced too before the document counts as stored.
 
 use std::{
     fs::{self, OpenOptions},
@@ -18,20 +18,19 @@ use uuid::Uuid;
 use super::{Digest, DocumentError, DocumentStore, file_segments, scope_segments};
 use crate::local::{create_private_dir, require_room_at, sync_dir, volume_size};
 
-/// Where unfinished documents are, directly below the root. No scope can have this name.
+/// The folder of unfinished documents, directly below the root. No scope can have this name.
 const UNFINISHED: &str = ".unfinished";
-/// What was begun so long ago, nobody finishes any more.
+/// The age after which an unfinished document is abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 const ALGORITHM: &str = "sha256";
-/// How many bytes documents leave free at most: the log may be on the same disk, which takes no write of anybody's where that
-/// is full.
+/// The most bytes that documents leave free: the log may be on the same disk, and a full disk rejects its writes.
 const SPARE: u64 = 256 << 20;
-/// On a small volume they leave one part of so many free.
+/// The fraction of a small volume that they leave free.
 const PART: u64 = 8;
-/// What is owed leaves one part of so many of that.
+/// The fraction of that free space that owed documents leave.
 const PART_OF_OWED: u64 = 8;
 
-/// What a document is to its writer.
+/// The urgency of a document.
 #[derive(Clone, Copy, Debug)]
 enum Need {
     Usual,
@@ -96,11 +95,11 @@ impl LocalDocuments {
     async fn keep(&self, scope: &str, bytes: Bytes, need: Need) -> Result<Digest, DocumentError> {
         let digest = Digest::of(&bytes);
         let path = self.path(scope, &digest)?;
-        // Nobody else's: a process that goes on after a pause gives the name of its document to what it wrote itself.
+        // It is not another's: a process that continues after a pause gives the name of its document to its own bytes.
         let unfinished = self.root.join(UNFINISHED).join(Uuid::new_v4().simple().to_string());
         let (root, spare) = (self.root.clone(), self.spare);
         blocking(move || {
-            // What is there was synced before it had its name; the name may not have been yet.
+            // An existing document was synced before it had its name; the name may not be durable yet.
             if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
                 write(&unfinished, &path, &bytes, |size| spare(size, need))?;
             }
@@ -131,7 +130,7 @@ async fn blocking<T: Send + 'static>(
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        // What should be a folder on the way may be a file.
+        // A folder on the way may be a file.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
@@ -147,7 +146,7 @@ fn write(unfinished: &Path, path: &Path, bytes: &[u8], spare: impl FnOnce(u64) -
         fs::rename(unfinished, path)
     });
     if result.is_err() {
-        // It means nothing, and goes away with a later start.
+        // It is harmless, and a later start removes it.
         let _ = fs::remove_file(unfinished);
     }
     result

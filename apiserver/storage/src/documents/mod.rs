@@ -1,11 +1,11 @@
-//! Large, immutable bodies kept by their digest: specs, plans, states, logs, generated files.
+//! Large, immutable bodies by their digest: Specs, plans, states, logs, generated files.
 //!
-//! Start at [`DocumentStore`]; [`LocalDocuments`] keeps them in a directory, [`S3Documents`] in a bucket. What every
-//! implementation promises is in `conformance` (feature of the same name).
+//! Start at [`DocumentStore`]; [`LocalDocuments`] stores them in a directory, [`S3Documents`] in a bucket. The contract of every
+//! implementation is in `conformance` (feature of the same name).
 //!
-//! A store has no notion of "current": records in the log carry digests, and only the log decides
-//! which document counts. So a document is never overwritten, writing one twice is harmless, and
-//! no backend has to offer a conditional write; where one does, it is used, against mistakes.
+//! A store has no notion of "current": records in the log have digests, and only the log decides which document counts. So a
+//! document is never overwritten, and a second write of one is harmless. A backend need not offer a conditional write; where it
+//! does, the store uses it against mistakes.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -98,7 +98,7 @@ impl TryFrom<String> for Digest {
 pub enum Measured {
     /// It has no more bytes than that.
     Whole(Bytes),
-    /// It has so many, of which none was read.
+    /// Its size, without a read.
     Larger(u64),
 }
 
@@ -131,7 +131,7 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
         self.put(scope, bytes).await
     }
 
-    /// How many bytes a document has, of which none is read; `None` when it is not there.
+    /// The size of a document, without a read; `None` when it does not exist.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// digest.
     async fn get(&self, scope: &str, digest: &Digest) -> Result<Option<Bytes>, DocumentError>;
 
-    /// Reads a document that has no more than `most` bytes, or else tells how many it has; `None` when it is not there. Where
-    /// most documents are small that is one question to a store for each, and not two.
+    /// Reads a document of at most `most` bytes, or else returns its size; `None` when it does not exist. For mostly small
+    /// documents that is one request each instead of two.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ pub trait DocumentStore: fmt::Debug + Send + Sync + 'static {
     /// The documents directly in `scope`, in the order of their digests.
     async fn list(&self, scope: &str) -> Result<Vec<Digest>, DocumentError>;
 
-    /// Reads a file that others keep in the same place, by its path from where the store begins; `None` when it is not
-    /// there. Files are only ever read.
+    /// Reads a file of others in the same store, by its path from the root of the store; `None` when it does not exist.
+    /// Files are read-only.
     ///
     /// # Errors
     ///

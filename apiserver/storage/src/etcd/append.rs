@@ -1,11 +1,9 @@
-//! Writes, each a transaction of etcd's, and what becomes of one whose answer is lost.
+//! Writes, each one transaction of etcd, and the outcome of a write whose answer is lost.
 //!
-//! A write that got no answer may have been carried out, may be carried out yet, or never. It must
-//! not be made again before that is known, and must not be called failed when it was done. So every
-//! transaction holds only while the *guard*, a key that all replicas share, is as its writer knows
-//! it. Changing the guard decides everything that is still on its way: what has not happened by
-//! then never will. Whether it happened is read in the history of the head, which has the id of
-//! each write. Then the write is reported, or made again, as if its answer had come.
+//! A write without an answer may have happened, may happen yet, or never. It must not be repeated before that is known, and must
+//! not fail when it happened. So every transaction requires that the *guard*, a key that all replicas share, is unchanged. A change
+//! of the guard ends all writes that are still on their way. The history of the head has the id of each write and shows whether it
+//! happened. Then the write is reported, or repeated, as after an answer.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,7 +32,7 @@ pub(super) fn revision(version: Version) -> i64 {
     }
 }
 
-/// The version of a revision that a server told.
+/// The version of a revision in an answer.
 pub(super) fn version(revision: i64) -> Version {
     Version(u64::try_from(revision).unwrap_or_default())
 }
@@ -73,7 +71,7 @@ pub(super) async fn open_guard(shared: &Shared) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Where the guard is after a transaction that changes it or else, as its first operation, reads it.
+/// The revision of the guard after a transaction that changes it or else, as its first operation, reads it.
 fn guard_of(response: &TxnResponse) -> i64 {
     if response.succeeded { response.revision() } else { response.found(0).map_or(0, |found| found.mod_revision) }
 }
@@ -138,7 +136,7 @@ impl Shared {
             }
             Expect::Absent => compare.push(Compare::changed_at(key.clone(), 0)),
         }
-        // What says why it was refused: in this order, `refusal` reads it.
+        // The reads that explain a rejection, in the order in which `refusal` expects them.
         let mut failure =
             vec![RangeRequest::only_key(keys.guard.clone()).into(), RangeRequest::only_key(key.clone()).into()];
         if let Some(fence) = &write.fence {

@@ -1,4 +1,4 @@
-//! Calls to the members of an etcd cluster: one of them at a time, the next one when it does not answer.
+//! Calls to the members of an etcd cluster: one member at a time, and the next when it does not answer.
 
 use std::{
     fmt,
@@ -25,18 +25,18 @@ use super::{
     },
 };
 
-/// How long one call may take before the next member is asked.
+/// The timeout of one call, after which the next member is asked.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long a connection may take to come about.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
 /// The waits before a call is retried.
 const BACKOFF: Policy = Policy::new(Duration::from_millis(20), Duration::from_secs(1)).with_jitter(Jitter::HALF);
-/// How often a connection is tried on which nothing moves while an answer is waited for. etcd takes anything under 5 s
-/// amiss, and any ping where nothing is waited for; TCP asks then.
+/// The interval of pings on a silent connection while an answer is pending. etcd rejects anything under 5 s, and any ping
+/// without a pending answer; TCP probes then.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long the answer to that may take; TCP asks again then.
+/// The timeout of a ping, and the interval of TCP probes.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often TCP asks before it gives up. By itself Linux does so nine times, and waits for each answer for 75 s.
+/// The number of TCP probes before a connection is lost. The default of Linux is nine, each with a timeout of 75 s.
 const KEEP_ALIVE_TRIES: u32 = 3;
 
 /// What the status of a failed call says about a retry.
@@ -75,7 +75,7 @@ fn exhausted(message: &str) -> Verdict {
     }
 }
 
-/// Whether a revision was asked for whose history is gone.
+/// Whether the history of the requested revision was compacted.
 pub(super) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("compacted")
 }
@@ -107,7 +107,7 @@ pub(super) struct Client {
     channels: RwLock<Vec<Channel>>,
     /// Which of them is asked.
     current: AtomicUsize,
-    /// The newest revision that any response has told of.
+    /// The newest revision of any response.
     seen: AtomicI64,
     patience: Duration,
     pub metrics: Metrics,

@@ -1,4 +1,4 @@
-//! Records as they come: a watch of etcd's that is taken up again wherever it breaks off.
+//! The stream of records: a watch of etcd that resumes after each interruption.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ use super::{
     },
 };
 
-/// How long a watch may keep still before it is asked whether it is alive, and as long again before it is given up.
+/// The time of silence after which a watch is asked for its progress, and after as long again it is restarted.
 const STILL: Duration = Duration::from_secs(10);
-/// How long a search in the history may wait for what is known to be there.
+/// The timeout of a search in the history for a known record.
 const SEARCH: Duration = Duration::from_secs(5);
 /// The longest wait before a watch that broke off is taken up again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ struct Follower {
     shared: Arc<Shared>,
     /// The version of the last record that was given away, or where it began.
     asked: Version,
-    /// Every revision up to this one has been looked at.
+    /// The newest processed revision.
     done: i64,
     watch: Option<Watch>,
     /// The beginning of a response that comes in pieces.
@@ -74,8 +74,7 @@ struct Watch {
 }
 
 impl Follower {
-    /// Refuses what is gone already. A watch alone would not: etcd keeps the events of the very
-    /// revision that it was compacted at.
+    /// Rejects a compacted revision. A watch alone would not: etcd keeps the events of the very revision of the compaction.
     async fn check(&mut self) -> Result<(), LogError> {
         if self.done == 0 || !self.shared.is_compacted_at(self.done).await? {
             return Ok(());
@@ -84,7 +83,7 @@ impl Follower {
         self.missed(compacted).await
     }
 
-    /// The history before `compacted` is gone. That is bad only if there was anything in it.
+    /// The history before `compacted` was dropped, which matters only if it had records.
     async fn missed(&mut self, compacted: i64) -> Result<(), LogError> {
         let (head, now) = self.shared.read_head().await?;
         if revision(head) > self.done {
@@ -237,7 +236,7 @@ impl Shared {
             let response = timeout_at(deadline, responses.message()).await.map_err(|_| late())??;
             let response = response.ok_or_else(|| Status::unavailable("it ended"))?;
             if response.canceled && response.compact_revision > 0 {
-                // Nobody can tell any more.
+                // It is unknown by now.
                 return Err(Status::out_of_range(response.cancel_reason));
             }
             if response.canceled {
@@ -254,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// The revision before which the history is gone.
+    /// The revision of the last compaction.
     pub(super) async fn compacted(&self) -> Result<i64, LogError> {
         let mut patience = self.client.patience();
         loop {

@@ -1,4 +1,4 @@
-//! What holds for what is found in etcd, whatever somebody put there.
+//! The properties of reads of etcd, for any content that others put there.
 
 use super::keys::{Keys, Note};
 

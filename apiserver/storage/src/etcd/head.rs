@@ -1,11 +1,10 @@
-//! The head, read by many at once with few calls.
+//! The head, which many read at once with few calls.
 //!
-//! Every consistent read of every client asks for it. Whoever asks while a call is under way cannot
-//! use that one, since a write may have been acknowledged after the call began; but all who wait
-//! share the next.
+//! Every consistent read of every client asks for the head. A read cannot share a call that is under way, since a write may have
+//! been acknowledged after the call began; but all waiting reads share the next call.
 //!
-//! The calls are made by a task of their own, and nobody who waits holds anything: a future that is
-//! put aside for a while, such as one of a `select`'s other branches, must not keep the rest waiting.
+//! A task of its own makes the calls, and a waiting read has no lock: a suspended future, such as another branch of a `select`,
+//! must not block the rest.
 
 use std::{mem, sync::Arc};
 
@@ -30,7 +29,7 @@ struct Waiting {
     is_served: bool,
 }
 
-/// When the task ends badly, whoever still waits is told so, and the next to ask starts another.
+/// When the task panics, its waiting readers get an error, and the next reader starts another.
 struct Serving {
     head: SharedHead,
     is_over: bool,
@@ -45,7 +44,7 @@ impl Drop for Serving {
 }
 
 impl SharedHead {
-    /// The answer of a call that began after this one; `read` makes it, if nobody else's does.
+    /// The answer of a call that began after this request; `read` makes the call unless another reader's does.
     pub(super) async fn get<F>(&self, read: impl Fn() -> F + Send + 'static) -> Result<Version, LogError>
     where
         F: Future<Output = Result<Version, LogError>> + Send + 'static,
@@ -65,7 +64,7 @@ impl SharedHead {
         }
     }
 
-    /// Makes one call after the other until nobody waits.
+    /// Makes one call after the other until no reader waits.
     async fn serve<F>(self, read: impl Fn() -> F + Send)
     where
         F: Future<Output = Result<Version, LogError>> + Send,
@@ -85,7 +84,7 @@ impl SharedHead {
     fn who_asks(&self) -> Option<Vec<Asker>> {
         let mut waiting = self.0.lock();
         waiting.next.retain(|asker| !asker.is_closed());
-        // Under the same lock, so that whoever asks from now on starts another.
+        // Under the same lock, so that a later reader starts another task.
         waiting.is_served = !waiting.next.is_empty();
         waiting.is_served.then(|| mem::take(&mut waiting.next))
     }

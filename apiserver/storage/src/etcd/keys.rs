@@ -1,10 +1,10 @@
-//! Which keys of etcd the log uses, and what stands beside each write.
+//! The keys of the log in etcd, and the note beside each write.
 //!
 //! ```text
 //! <prefix>/log/data<key>     the value of a key
 //! <prefix>/log/head          the note of the last write; every write puts it, in the same revision
-//! <prefix>/guard             which writes may still be carried out: see `append`
-//! <prefix>/leases/<name>     who holds a lease; hangs on a lease of etcd's
+//! <prefix>/guard             the writes that may still happen: see `append`
+//! <prefix>/leases/<name>     the holder of a lease; attached to a lease of etcd
 //! ```
 
 use bytes::Bytes;
@@ -35,7 +35,7 @@ impl Keys {
         }
     }
 
-    /// Where the value of a key of the log is.
+    /// The etcd key of a key of the log.
     pub(super) fn data(&self, key: &Key) -> Bytes {
         format!("{}{key}", self.data).into()
     }
@@ -77,7 +77,7 @@ fn after(prefix: &[u8]) -> Bytes {
     Bytes::from_static(b"\0")
 }
 
-/// What is known of a write beside its value.
+/// The metadata of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     /// The key that was written.
@@ -87,9 +87,9 @@ pub(super) struct Note {
     pub deleted: bool,
     /// Who and how.
     pub origin: Origin,
-    /// When, in milliseconds since the Unix epoch.
+    /// The time in milliseconds since the Unix epoch.
     pub time_ms: i64,
-    /// Tells this write from every other one, those that look the same included.
+    /// The unique id of the write, also among equal writes.
     pub id: String,
 }
 

@@ -1,7 +1,7 @@
-//! Leases: a key that hangs on a lease of etcd's, so that etcd itself takes it away when nobody renews it.
+//! Leases: a key that is attached to a lease of etcd, so that etcd removes it without a renewal.
 //!
-//! The revision at which a holder put the key is the token. Writes compare it, so that a holder who
-//! has lost the lease can write no more, whatever its clock says.
+//! The revision at which a holder put the key is the token. Writes compare it, so a holder that lost the lease writes no more,
+//! whatever its clock says.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
     },
 };
 
-/// What the key of a lease says.
+/// The value of the key of a lease.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holding {
     holder: String,

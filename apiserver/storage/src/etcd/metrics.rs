@@ -1,4 +1,4 @@
-//! What is counted of calls to etcd, under the names of `k8s.io/apiserver/pkg/storage/etcd3/metrics`.
+//! The metrics of calls to etcd, under the names of `k8s.io/apiserver/pkg/storage/etcd3/metrics`.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ pub(super) struct Metrics {
     pub bookmarks: IntCounter,
     /// Size of the database, by the id of the cluster.
     pub size: IntGaugeVec,
-    /// Writes whose outcome had to be looked up.
+    /// Writes without an answer, whose outcome was read from the history.
     pub resolved: IntCounterVec,
 }
 
-/// What a call is about.
+/// The subject of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation<'a> {
-    /// What is done, in upstream's words: `get`, `list`, `create`, `update`, `delete`, …
+    /// The operation, in upstream's words: `get`, `list`, `create`, `update`, `delete`, …
     pub name: &'static str,
     /// A key, or the prefix of keys.
     pub key: &'a str,

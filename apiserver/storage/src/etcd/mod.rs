@@ -1,12 +1,11 @@
 //! The log of many replicas, on etcd.
 //!
-//! Start at [`EtcdLog::open`]. A write is one transaction of etcd's, and the revision it is carried
-//! out in is its version. Every replica writes and follows; what they need to agree on, etcd decides.
-//! `append` makes the writes, `follow` watches, `lease` has the leases, `client` finds a member that
-//! answers, `keys` says what is kept where.
+//! Start at [`EtcdLog::open`]. A write is one transaction of etcd, and its revision is its version. Every replica writes and
+//! follows, and etcd decides the order. Elsewhere: `append` writes, `follow` watches, `lease` has the leases, `client` finds a member
+//! that answers, and `keys` lists the keys.
 //!
-//! Other users may be in the same etcd, under other prefixes: versions grow, with gaps. Whoever
-//! compacts it drops the history of all of them.
+//! Other users may be in the same etcd, under other prefixes: versions grow, with gaps. A compaction by anybody drops the history
+//! of all.
 
 mod append;
 mod client;
@@ -43,9 +42,9 @@ use self::{
 };
 use crate::clock::{Clock, SystemClock};
 
-/// How many values are read at a time.
+/// The number of values in one read.
 const PAGE: i64 = 1000;
-/// The same where it is told how many bytes there may be: few of them have megabytes already.
+/// The number of values in one read with a limit of bytes: a few values may have megabytes.
 const SMALL_PAGE: i64 = 50;
 
 /// With which certificates to call etcd.
@@ -57,7 +56,7 @@ pub struct EtcdTls {
     pub client_pem: Option<(String, String)>,
 }
 
-// What is reloaded is named in the server's log, which the key must not reach.
+// The server logs reloaded settings, so Debug must not print the key.
 impl fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdTls").finish_non_exhaustive()
@@ -73,9 +72,9 @@ pub struct EtcdOptions {
     pub prefix: String,
     /// For servers that begin with `https:`.
     pub tls: EtcdTls,
-    /// How long a call may go on looking for a member that answers.
+    /// The time for which a call tries members until one answers.
     pub patience: Duration,
-    /// Where metrics are registered, under the names that kube-apiserver has for them.
+    /// The registry of metrics, which have kube-apiserver's names.
     pub metrics: Families,
     /// Dates the records.
     pub clock: Arc<dyn Clock>,
@@ -95,7 +94,7 @@ impl EtcdOptions {
     }
 }
 
-/// What the calls of a log share.
+/// The shared state of the calls of a log.
 #[derive(Debug)]
 struct Shared {
     client: Client,
@@ -186,7 +185,7 @@ impl EtcdLog {
     }
 }
 
-/// How operators make a full etcd take writes again.
+/// The steps by which operators make a full etcd accept writes again.
 pub const WAY_OUT_OF_FULL: &str = "etcd is full and takes no writes: wait until a replica logs that its history is \
      compacted, defragment each member (etcdctl defrag) or raise --quota-backend-bytes, then disarm the alarm (etcdctl \
      alarm disarm)";
@@ -196,12 +195,12 @@ fn is_full(error: &str) -> bool {
     error.contains("NOSPACE")
 }
 
-/// What is under a prefix.
+/// The entries under a prefix.
 enum Scanned {
     All(Vec<Entry>),
     /// More bytes than there may be.
     TooMuch,
-    /// The revision is gone.
+    /// The revision was compacted.
     Gone,
 }
 
@@ -225,8 +224,8 @@ impl Shared {
         self.client.read(operation, call).await
     }
 
-    /// The revision after which come the last so many records. Every write puts the head, so that etcd counts them; of
-    /// revisions others take some, and the guard and leases. Where as much is not there any more, it is one that is gone.
+    /// The revision before the last `records` records. Every write puts the head, so etcd counts them; others use some
+    /// revisions, and so do the guard and leases. Where fewer records exist, it is a compacted revision.
     async fn revision_before_last(&self, records: u64) -> Result<i64, LogError> {
         let range = RangeRequest::only_key(self.keys.head.clone());
         let head = self.range(Operation { name: "head", key: "" }, range).await?.map_err(unavailable)?;
@@ -239,7 +238,7 @@ impl Shared {
         if wanted >= head.version {
             return Ok(before);
         }
-        // As many come after `before`, or nobody knows any more, and fewer after `behind`.
+        // At least that many come after `before`, or the number is unknown by now, and fewer after `behind`.
         let mut behind = head.mod_revision - wanted + 1;
         while behind - before > 1 {
             let middle = before + (behind - before) / 2;
@@ -251,7 +250,7 @@ impl Shared {
         Ok(before)
     }
 
-    /// How many records there were at a revision; `None` when that is gone.
+    /// The number of records at a revision; `None` when it was compacted.
     async fn records_at(&self, revision: i64) -> Result<Option<i64>, LogError> {
         let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
         match self.range(Operation { name: "head", key: "" }, range).await? {
@@ -261,12 +260,12 @@ impl Shared {
         }
     }
 
-    /// Whether the history at a revision is gone.
+    /// Whether the history at a revision was compacted.
     async fn is_compacted_at(&self, revision: i64) -> Result<bool, LogError> {
         let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
         match self.range(Operation { name: "head", key: "" }, range).await? {
             Ok(_) => Ok(false),
-            // One that is yet to come is not gone.
+            // A future revision is not compacted.
             Err(status) if status.code() == Code::OutOfRange => Ok(is_compacted(&status)),
             Err(status) => Err(unavailable(status)),
         }
@@ -306,7 +305,7 @@ impl Shared {
             if asked > head {
                 return Err(LogError::Future { asked, head });
             }
-            // Where nothing has changed since, now will do, and that is never compacted.
+            // Where nothing has changed since, the current revision serves, which is never compacted.
             let revision = if asked == head { now } else { i64::try_from(asked.0).unwrap_or(i64::MAX).max(1) };
             match self.scan_at(prefix, revision, most).await? {
                 Scanned::All(entries) => return Ok(Some(Snapshot { version: asked, entries })),

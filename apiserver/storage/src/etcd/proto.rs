@@ -1,4 +1,4 @@
-//! The part of etcd's API that the log uses, from `proto/etcd.proto`, and short ways to say what is said often.
+//! The part of etcd's API that the log uses, from `proto/etcd.proto`, and short constructors.
 #![allow(missing_docs, unreachable_pub, reason = "generated code; the documentation is in the proto")]
 #![allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
 

@@ -22,11 +22,11 @@ const MAGIC: &[u8; 4] = b"StoB";
 /// Bytes before a batch's payload.
 pub(super) const BATCH_HEADER: usize = 20;
 
-/// How many bytes a snapshot's frame takes besides the texts and the value in it, with its share of a batch's header: lengths
-/// and numbers. It may be a few less.
+/// The most bytes of a snapshot's frame besides its texts and value, with its share of a batch's header: lengths and
+/// numbers.
 pub(super) const FRAME_OVERHEAD: usize = 40;
 
-/// What a batch is made of.
+/// A part of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// The first frame of a segment file.
@@ -46,12 +46,12 @@ pub(super) enum Frame {
     Value(Entry),
     /// The last frame of a snapshot file.
     SnapshotEnd {
-        /// How many values there are.
+        /// The number of values.
         values: u64,
     },
 }
 
-/// What a snapshot says about itself.
+/// The header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotStart {
     /// The version whose values are in it.
@@ -99,7 +99,7 @@ impl BatchWriter {
         Self { bytes }
     }
 
-    /// How long the payload is so far.
+    /// The length of the payload so far.
     pub(super) fn payload_len(&self) -> usize {
         self.bytes.len() - BATCH_HEADER
     }

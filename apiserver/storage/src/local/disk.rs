@@ -1,7 +1,7 @@
-//! The file operations that the log is made of, as a seam for fault tests.
+//! The file operations of the log, as a seam for fault tests.
 //!
-//! [`Disk`] is one directory. [`Directory`] is the real one; the tests have another that loses,
-//! tears and refuses writes on purpose.
+//! [`Disk`] is one directory. [`Directory`] is the real one; the tests have another that loses, tears and rejects writes on
+//! purpose.
 
 use std::{
     any::Any,
@@ -17,15 +17,15 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// Makes an empty file, in place of one that may be there.
+    /// Makes an empty file, and replaces an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Gives a file another name, in place of one that may have it.
+    /// Renames a file, and replaces an existing one.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_directory(&self) -> io::Result<()>;
-    /// How many bytes there is room for, as far as is known. A quota may allow less.
+    /// The free bytes, as far as known. A quota may allow less.
     fn room(&self) -> io::Result<u64>;
     /// Keeps every other process out for as long as the returned value lives.
     ///
@@ -37,7 +37,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 pub trait DiskFile: fmt::Debug + Send {
     /// Writes at the end. After an error any part of `bytes` may have been written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts the file to its first `length` bytes, where the next append goes.
+    /// Truncates the file to `length` bytes; the next append continues there.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
     /// Makes what was written durable.
     ///
@@ -53,8 +53,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory at `path`, making it and its parents where they are missing. Only
-    /// its owner may look into a directory that is made.
+    /// Opens the directory at `path`, and makes missing directories. A new directory is accessible by its owner alone.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         create_private_dir(&path)?;
@@ -67,7 +66,11 @@ impl Directory {
 }
 
 /// Makes `path` and its missing parents, readable by the owner alone, and makes that durable.
-pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     if path.is_dir() {
         return Ok(());
@@ -86,24 +89,28 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Makes the entries of the directory at `path` durable.
-pub(crate) fn sync_dir(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// How many bytes the file system at `path` has room for.
+/// The free bytes of the file system at `path`.
 fn room(path: &Path) -> io::Result<u64> {
     let told = rustix::fs::statvfs(path)?;
     Ok(told.f_bavail.saturating_mul(told.f_frsize))
 }
 
-/// How many bytes the file system at `path` has in all.
+/// The size of the file system at `path`, in bytes.
 pub(crate) fn volume_size(path: &Path) -> io::Result<u64> {
     let told = rustix::fs::statvfs(path)?;
     Ok(told.f_blocks.saturating_mul(told.f_frsize))
 }
 
-/// Refuses to write so many bytes where they would leave less than `spare` to others. Where nobody tells how much room
-/// there is, it is tried.
+/// Rejects a write of so many bytes that would leave less than `spare` free. Where the free space is unknown, the write may
+/// be tried.
 pub(super) fn require_room(room: io::Result<u64>, bytes: u64, spare: u64) -> io::Result<()> {
     match room {
         Ok(room) if room < bytes.saturating_add(spare) => {
@@ -114,8 +121,12 @@ pub(super) fn require_room(room: io::Result<u64>, bytes: u64, spare: u64) -> io:
     }
 }
 
-/// [`require_room`] in the directory at `path`.
-pub(crate) fn require_room_at(path: &Path, bytes: u64, spare: u64) -> io::Result<()> {
+/// Rejects a write of `bytes` into the directory at `path` that would leave less than `spare` bytes free.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::StorageFull`] where there is no room.
+pub fn require_room_at(path: &Path, bytes: u64, spare: u64) -> io::Result<()> {
     require_room(room(path), bytes, spare)
 }
 

@@ -23,9 +23,9 @@ use super::{
 const SEGMENT: &str = ".segment";
 const SNAPSHOT: &str = ".snapshot";
 const UNFINISHED: &str = ".new";
-/// How much of a snapshot is written at a time, in bytes. Little under test, so that it takes several.
+/// The bytes of one write of a snapshot. Little under test, so that a snapshot takes several.
 const SNAPSHOT_CHUNK: usize = if cfg!(test) { 100 } else { 1 << 20 };
-/// How much room a snapshot leaves to what is appended while it is written, in bytes.
+/// The free space that a snapshot leaves to concurrent appends, in bytes.
 const SNAPSHOT_SPARE: u64 = if cfg!(test) { 200 } else { 16 << 20 };
 
 /// A segment file.
@@ -59,7 +59,7 @@ pub(super) struct Recovered {
     pub file: Box<dyn DiskFile>,
     /// The length of the last segment, in bytes.
     pub length: u64,
-    /// How many bytes of an unfinished write were cut off.
+    /// The bytes of an unfinished write that were cut off.
     pub cut: u64,
 }
 
@@ -141,8 +141,8 @@ pub(super) fn create_segment(disk: &dyn Disk, state: &mut State) -> io::Result<(
 
 /// Puts `bytes` durably into the file `name` and keeps it open for more.
 ///
-/// The last segment goes through this whenever the log is opened: what an earlier process left
-/// in the kernel's cache reads back, but after a failed sync it need not be on the disk.
+/// The last segment is synced whenever the log is opened: an earlier process's bytes read back from the kernel's cache, but
+/// after a failed sync they need not be on the disk.
 fn rewrite(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<Box<dyn DiskFile>> {
     put(disk, name, |file| file.append(bytes))
 }
@@ -166,7 +166,7 @@ fn put(
     Ok(file)
 }
 
-/// Removes a file that is of no use. Where that fails it goes with the next attempt, or when the log is opened.
+/// Removes a useless file. After a failure the next attempt, or the next start, removes it.
 fn discard(disk: &dyn Disk, name: &str) {
     // Some file systems have the room back only when the removal is durable.
     match disk.remove(name).and_then(|()| disk.sync_directory()) {

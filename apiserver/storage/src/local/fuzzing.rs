@@ -1,4 +1,4 @@
-//! What holds for the log's files, whatever a crash or a fault left in them.
+//! The properties of the log's files after any crash or fault.
 
 use std::{any::Any, collections::BTreeMap, io, sync::Arc};
 

@@ -35,8 +35,9 @@ use parking_lot::{Mutex, RwLock};
 use stoa_machinery::log::{Change, Entry, Key, Lease, Log, LogError, RecordStream, Snapshot, Version, Write};
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub(crate) use self::disk::volume_size;
 pub use self::disk::{Directory, Disk, DiskFile};
-pub(crate) use self::disk::{create_private_dir, require_room_at, sync_dir, volume_size};
+pub use self::disk::{create_private_dir, require_room_at, sync_dir};
 use self::{
     codec::SnapshotStart,
     files::{Segment, unavailable},
@@ -45,9 +46,9 @@ use self::{
 };
 use crate::clock::{Clock, SystemClock};
 
-/// How many requests may wait for the writer before the next one has to wait itself.
+/// The most requests that wait for the writer. Further requests wait for a slot.
 const QUEUE: usize = 4096;
-/// How many records a follower takes at a time. Few under test, so that it takes several times.
+/// The records that a follower reads at a time. Few under test, so that it reads several times.
 const FOLLOW_CHUNK: usize = if cfg!(test) { 4 } else { 256 };
 /// The largest value, in bytes. Anything near it belongs into a document.
 const MAX_VALUE: usize = 256 << 20;
@@ -57,7 +58,7 @@ const MAX_VALUE: usize = 256 << 20;
 pub struct LocalOptions {
     /// A segment file is closed when it is this long, in bytes.
     pub segment_bytes: u64,
-    /// Tells the time for records, and how much of it passes for leases.
+    /// The clock for the times of records and for leases.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -67,7 +68,7 @@ impl Default for LocalOptions {
     }
 }
 
-/// What a [`LocalLog`] has done since it was opened, and what it holds.
+/// The counters of a [`LocalLog`] since it was opened, and its sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalStats {
     /// Records made durable.
@@ -101,7 +102,7 @@ struct Counters {
     failed: AtomicBool,
 }
 
-/// What readers see: only what is durable.
+/// The published state: durable records alone.
 #[derive(Debug)]
 struct Published {
     state: State,
@@ -121,11 +122,11 @@ struct Shared {
     published: RwLock<Published>,
     tip: watch::Sender<Tip>,
     segments: Mutex<Vec<Segment>>,
-    /// Held while a snapshot is written and what it replaces is removed.
+    /// Locked while a snapshot is written and replaced files are removed.
     compaction: Mutex<()>,
     counters: Counters,
     cut: u64,
-    /// Keeps other processes out until the last user of the files is gone.
+    /// Excludes other processes until the last user of the files is dropped.
     _lock: Box<dyn Any + Send + Sync>,
 }
 
@@ -201,7 +202,7 @@ impl LocalLog {
         Ok((Self { shared, requests: Some(requests), writer: None }, writer, receiver))
     }
 
-    /// What it has done and what it holds.
+    /// The counters and sizes.
     pub fn stats(&self) -> LocalStats {
         let counters = &self.shared.counters;
         let published = self.shared.published.read();
@@ -354,13 +355,13 @@ struct Kept {
 }
 
 impl Shared {
-    /// Writes a snapshot at `before`, forgets what is older, and removes the files that held it.
+    /// Writes a snapshot at `before`, drops older history, and removes its files.
     fn compact(&self, before: Version) -> Result<(), LogError> {
         let _one_at_a_time = self.compaction.lock();
         self.kept(before)?.map_or(Ok(()), |kept| self.compact_to(kept))
     }
 
-    /// What there is to keep when what is older than `before` goes; `None` when that has gone already.
+    /// The state at `before`; `None` when that history was dropped already.
     fn kept(&self, before: Version) -> Result<Option<Kept>, LogError> {
         let published = self.published.read();
         let before = before.min(published.state.head);
@@ -373,7 +374,7 @@ impl Shared {
         Ok(Some(Kept { start, view, state }))
     }
 
-    /// Puts a snapshot in the place of what is older, while the writer goes on.
+    /// Replaces older history by a snapshot, while the writer continues.
     fn compact_to(&self, Kept { start, view, state }: Kept) -> Result<(), LogError> {
         files::write_snapshot(self.disk.as_ref(), start, &view.scan(""), &state).map_err(unavailable)?;
         self.published.write().history.forget(start.version);

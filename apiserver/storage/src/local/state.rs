@@ -1,8 +1,7 @@
-//! What the log's records add up to, in memory.
+//! The state of the log in memory.
 //!
-//! [`State`] is persistent: the writer changes a copy, which costs next to nothing, and shows it
-//! to readers once the records behind it are durable. [`History`] undoes the newest records to
-//! show an older version.
+//! [`State`] is persistent: the writer changes a copy, which costs next to nothing, and publishes it to readers once its records
+//! are durable. [`History`] undoes the newest records to show an older version.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,7 +20,7 @@ pub(super) struct Holding {
     pub holder: String,
     pub token: u64,
     pub ttl: Duration,
-    /// When it expires, by the steady clock of the process that wrote this. To another process it says nothing.
+    /// The expiry, by the steady clock of the process that wrote it. It means nothing to another process.
     pub deadline_ms: i64,
 }
 
@@ -75,7 +74,7 @@ impl State {
         if holds { Ok(()) } else { Err(LogError::Conflict { key: key.clone(), found }) }
     }
 
-    /// The lease, if it is held with `token` and has not expired.
+    /// The lease, if its token is `token` and it has not expired.
     pub(super) fn held(&self, name: &str, token: u64, steady_ms: i64) -> Result<&Holding, LogError> {
         self.leases
             .get(name)
@@ -119,8 +118,8 @@ impl State {
     }
 }
 
-/// When a lease expires that is renewed now. A millisecond more than it is to last, since up to as much of `steady_ms`
-/// was cut off: nobody's lease ends early.
+/// The expiry of a lease that is renewed now. One millisecond is added, since `steady_ms` cuts off as much: no lease ends
+/// early.
 pub(super) fn deadline(steady_ms: i64, ttl: Duration) -> i64 {
     steady_ms.saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)).saturating_add(1)
 }
@@ -144,7 +143,7 @@ struct Past {
 }
 
 impl Past {
-    /// How much is kept in memory for this record alone: of a value that is not replaced yet, nothing.
+    /// The bytes in memory for this record alone: none for a value that is still current.
     fn len(&self) -> usize {
         self.replaced.as_ref().map_or(0, |replaced| replaced.value.len())
     }
@@ -164,16 +163,16 @@ impl Past {
 #[derive(Debug)]
 pub(super) struct Step {
     record: Record,
-    /// What was at its key before.
+    /// The entry at its key before.
     replaced: Option<Current>,
     /// All values right after it, where a checkpoint is due: those at the end of its batch may be of later records.
     checkpoint: Option<Values>,
 }
 
-/// How many records may have to be undone to show an old version. Few under test, so that every simulated life has many.
+/// The most records that a read of an old version undoes. Few under test, so that every simulated life has many.
 const CHECKPOINT: u64 = if cfg!(test) { 8 } else { 256 };
 
-/// In how many of the last records an origin is looked for.
+/// The number of the last records in which an equal origin is searched.
 const RECENT: usize = 8;
 
 /// The records inside the window, and what it takes to go back to any of them.
@@ -183,7 +182,7 @@ pub(super) struct History {
     pub oldest: Version,
     /// The records after `oldest`, without a gap.
     past: VecDeque<Past>,
-    /// What they take in all.
+    /// The bytes of all.
     bytes: usize,
     /// All values as of some versions, oldest first.
     checkpoints: BTreeMap<Version, Values>,
@@ -223,7 +222,7 @@ impl History {
         Ok(self.past.range(skip..).take(limit).map(Past::record).collect())
     }
 
-    /// What it takes to show version `at`: later values, and what to put over them.
+    /// The parts of version `at`: later values, and the entries that replace them.
     pub(super) fn view(&self, at: Version, current: &State) -> Result<View, LogError> {
         if at > current.head {
             return Err(LogError::Future { asked: at, head: current.head });

@@ -1,8 +1,7 @@
-//! The one thread that writes: it takes what is asked for meanwhile, decides each request in
-//! turn, and makes all of it durable with a single write and sync.
+//! The writer thread: it collects requests, decides each in turn, and makes all of them durable with a single write and sync.
 //!
-//! A request is decided against the state that the requests before it lead to. Nobody hears of
-//! the outcome, and no reader sees it, before the batch is durable.
+//! A request is decided against the state after the requests before it. No caller gets an answer, and no reader sees the state,
+//! before the batch is durable.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -39,7 +38,7 @@ type Answer = Box<dyn FnOnce(Result<(), LogError>)>;
 
 fn answer<T: 'static>(reply: Reply<T>, outcome: Result<T, LogError>) -> Answer {
     Box::new(move |durable| {
-        // Whoever asked may be gone; the outcome stands all the same.
+        // The caller may have left; the outcome stands all the same.
         let _ = reply.send(durable.and(outcome));
     })
 }
@@ -53,7 +52,7 @@ pub(super) struct Writer {
     pub length: u64,
 }
 
-/// What one batch does, before it is durable.
+/// The effect of one batch, before it is durable.
 struct Draft {
     state: State,
     steps: Vec<Step>,
@@ -134,7 +133,7 @@ impl Draft {
 }
 
 impl Writer {
-    /// Writes until nobody is left who could ask.
+    /// Writes until no caller is left.
     pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         while let Some(request) = requests.blocking_recv() {
             self.batch(request, &mut requests);
@@ -180,8 +179,8 @@ impl Writer {
         let Draft { mut state, steps, bytes, .. } = draft;
         let bytes = bytes.finish();
         if let Err(error) = self.file.append(&bytes) {
-            // The kernel has told that it did not take these bytes, a full disk most likely.
-            // What it took of them is cut off, and then the log is as it was.
+            // The kernel rejected these bytes, most likely because the disk is full. The written part is cut off, and then
+            // the log is as before.
             tracing::error!(%error, "the log cannot be written");
             if let Err(error) = self.file.truncate(self.length) {
                 self.fail(&error);

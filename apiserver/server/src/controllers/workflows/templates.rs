@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stoa_control_repo::{Complaint, complaints, explain};
 use stoa_kinds::workflow::{
     admissible, effective, fill_workspaces, require_template,
     template::{self, TemplateError},
@@ -17,7 +18,6 @@ use stoa_types::{
 use super::versions;
 use crate::{
     controllers::probes::NamespaceSlots,
-    git::{Complaint, complaints, explain},
     runs::{Services, StepError, runner, target::Target},
 };
 

@@ -1,7 +1,7 @@
 //! Whoever leads no more applies nothing that was pushed, however long it was suspended.
 
+use stoa_control_repo::{CommitInfo, Ingest, IngestError, PushedFile};
 use stoa_machinery::auth::AllowAll;
-use stoa_storage::git::{CommitInfo, Ingest, IngestError, PushedFile};
 
 use super::*;
 use crate::git::ingest::ControlIngest;

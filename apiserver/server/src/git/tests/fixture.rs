@@ -10,6 +10,7 @@ use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
     lookup::Lookup,
 };
+use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     admission::Chain,
@@ -19,7 +20,6 @@ use stoa_machinery::{
     registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, Window},
     request::UserInfo,
 };
-use stoa_storage::git::{GitOptions, GitStatus};
 use stoa_types::Organization;
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinSet};
@@ -27,9 +27,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     controllers,
+    encryption,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
     runs::{Services, backends::Backends, runner},
-    sealing,
 };
 
 /// Longer than anything here takes.
@@ -81,7 +81,7 @@ impl Fixture {
             lookup: lookup.clone(),
             log: log.clone(),
             backends: Backends::new(lookup.clone(), cluster.clone(), directory.path().join("documents")),
-            sealing: sealing::with_keys(&[1]),
+            sealing: encryption::with_keys(&[1]),
             runner: runner::unreachable(),
             cluster: cluster.clone(),
             recorder: recorder.clone(),

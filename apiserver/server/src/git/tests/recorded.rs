@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::core::v1::Event;
+use stoa_control_repo::GitStatus;
 use stoa_machinery::registry::{Api, api::Change};
-use stoa_storage::git::GitStatus;
 use stoa_types::{Organization, common::condition, reason};
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;

@@ -1,12 +1,10 @@
 //! Documents in a bucket of an S3-compatible service: `<prefix>/<scope>/sha256/<first two digits>/<digits>`.
 //!
-//! Start at [`S3Documents`]. A document is put on the condition that nothing is there (`If-None-Match: *`), so that it is
-//! never written over, whoever else may write to the bucket; where something is, it is read and compared. Signatures and
-//! the API are the crate `object_store`'s; what is sent goes over `transport`, which says what an answer means. What Alibaba
-//! Cloud OSS has otherwise is in `oss`.
+//! Start at [`S3Documents`]. A put requires that the name is free (`If-None-Match: *`), so that no document is overwritten, whoever
+//! else may write to the bucket. An existing document is read and compared. The crate `object_store` has the signatures and the
+//! API. Elsewhere: `transport` sends requests and classifies answers, and `oss` has the differences of Alibaba Cloud OSS.
 //!
-//! What is tried again and for how long is in [`Patience`]: every request here may be repeated, since documents are named by
-//! what is in them.
+//! [`Patience`] has the rules of retries: every request here may be repeated, since documents are named by their content.
 
 mod oss;
 #[cfg(test)]
@@ -33,24 +31,24 @@ use super::{Digest, DocumentError, DocumentStore, Measured, Refusal, file_segmen
 
 const ALGORITHM: &str = "sha256";
 
-/// Where documents are.
+/// The bucket of documents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct S3Location {
     /// The bucket.
     pub bucket: String,
-    /// What all keys begin with: path segments with `/` in between, or nothing.
+    /// The prefix of all keys: path segments with `/` in between, or empty.
     pub prefix: String,
     /// The region that requests are signed for.
     pub region: String,
     /// The URL of the service, `http` or `https`, without the bucket, or that of the bucket where it has a domain to itself.
     pub endpoint: String,
-    /// How the service is told the bucket.
+    /// The form of a bucket in requests.
     pub addressing: Addressing,
-    /// What keeps a document from being written over.
+    /// The protection of documents against overwrites.
     pub writes: Writes,
 }
 
-/// How a service is told the bucket.
+/// The form of a bucket in requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addressing {
     /// In the path: `https://<endpoint>/<bucket>/<key>`.
@@ -61,7 +59,7 @@ pub enum Addressing {
     CustomDomain,
 }
 
-/// What keeps a document from being written over.
+/// The protection of documents against overwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writes {
     /// The service: `If-None-Match: *`.
@@ -71,7 +69,7 @@ pub enum Writes {
     ForbidOverwrite,
 }
 
-/// How long the service is waited for.
+/// The timeouts of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// For one answer. A second per MiB is added for what is sent, and another for what is in the answer.
@@ -91,9 +89,9 @@ impl Default for Patience {
 pub struct AccessKey {
     /// Its name.
     pub id: String,
-    /// What requests are signed with.
+    /// The credentials of signatures.
     pub secret: String,
-    /// What temporary credentials have besides.
+    /// The session token of temporary credentials.
     pub session_token: Option<String>,
 }
 
@@ -109,7 +107,7 @@ pub enum KeyError {
     /// There is none.
     #[error("{0}")]
     Absent(String),
-    /// Nobody could be asked.
+    /// The service is unreachable.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -227,7 +225,7 @@ impl S3Documents {
     }
 }
 
-/// What was found, if it is the document that was asked for.
+/// The found bytes, if they are the requested document.
 fn checked(scope: &str, digest: &Digest, found: Option<Bytes>) -> Result<Option<Bytes>, DocumentError> {
     match found {
         Some(bytes) if Digest::of(&bytes) != *digest => {

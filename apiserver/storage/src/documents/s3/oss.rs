@@ -1,9 +1,8 @@
-//! What Alibaba Cloud OSS has otherwise than S3, whose API it is spoken to by.
+//! The differences of Alibaba Cloud OSS from S3, whose API it offers.
 //!
-//! OSS takes no conditions on a put: `If-None-Match` is answered with `NotImplemented`. Its own word for the one that is
-//! wanted here is the header `x-oss-forbid-overwrite: true`, and its answer where something is 409 `FileAlreadyExists`. The
-//! client knows neither the header nor a way to add one that is signed, so that such a put becomes OSS' on its way, and is
-//! signed once more.
+//! OSS rejects conditions on a put: its answer to `If-None-Match` is `NotImplemented`. Its own condition is the header
+//! `x-oss-forbid-overwrite: true`, and its answer for an existing object is 409 `FileAlreadyExists`. The client cannot add a signed
+//! header. So such a put is changed on its way to OSS, and signed once more.
 //!
 //! Source: Alibaba Cloud's "Compatibility with Amazon S3", "PutObject" and "HTTP status code 409".
 

@@ -1,4 +1,4 @@
-//! A server for tests that says the same to everybody, piece by piece.
+//! A server for tests that sends the same answer to every request, piece by piece.
 
 use std::{
     sync::{

@@ -1,7 +1,7 @@
-//! The HTTP under the S3 client, and what answers mean.
+//! The HTTP under the S3 client, and the meaning of answers.
 //!
-//! An answer that is no document is told by its status and the code of its error alone, since its text may quote what was
-//! signed. Redirects are not followed: they would lead to where nobody said that documents are.
+//! An error has the status and the code of an answer alone, since its text may quote signed data. Redirects are not followed: they
+//! would lead to another server than the configured one.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
