@@ -441,7 +441,7 @@ impl State {
 fn unreadable(of: &str, at: &str, error: &DocumentError) -> Halt {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!(
-        "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {at}",
+        "the record of {of} cannot be read: {error}{cause}. Nothing was changed; {}. The record is at {at}",
         error.advice()
     );
     Halt::failed(reason::UNREADABLE_STATE, message)

@@ -506,7 +506,7 @@ async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() 
     }
     fail(reason::SOURCE_UNREACHABLE).await;
     assert_eq!(look().await, (6, None), "that was often enough");
-    assert!(world.told().await.unwrap().message.ends_with("before the source or the stack changes"));
+    assert!(world.told().await.unwrap().message.ends_with("until the source or the stack changes"));
 
     // What changed is another matter, and so is what failed of itself or was mended by somebody.
     world.push("b", "2").await;

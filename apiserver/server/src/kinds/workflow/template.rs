@@ -52,7 +52,7 @@ pub(crate) fn read(
     let Filling { size, used, mut wrong, .. } = filling;
     let json = file.to_string();
     if size.max(json.len()) > MOST_FILLED {
-        let why = format!("is more than {MOST_FILLED} bytes with its aliases and parameters put in");
+        let why = format!("is more than {MOST_FILLED} bytes after aliases and parameters are expanded");
         return Err(complaints(content, &[("spec", &why)]));
     }
     let unused = parameters.keys().filter(|name| !used.contains(name.as_str()));
@@ -253,7 +253,7 @@ spec:
 
     #[test]
     fn file_stays_small_whatever_is_put_into_it() {
-        let most = "line 3: spec: is more than 262144 bytes with its aliases and parameters put in";
+        let most = "line 3: spec: is more than 262144 bytes after aliases and parameters are expanded";
         let value = "v".repeat(60 << 10);
         let file = |times: usize| FILE.replace("$${app} of ${app}", &"${large}".repeat(times));
         let given = [("app", "web"), ("region", "eu"), ("large", value.as_str())];

@@ -205,7 +205,7 @@ async fn create_release(
             }
             Err(Halt::failed(
                 reason::CONFLICTING_RUN,
-                format!("release {} exists and is of another run; delete it", release.name_any()),
+                format!("release {} exists and belongs to another run; delete it", release.name_any()),
             ))
         }
         Err(error) => Err(error.into()),

@@ -264,7 +264,7 @@ async fn run_ends_runners(operation: &str, runners: usize) {
         assert!(wait >= Duration::from_secs(seconds), "{wait:?} for {seconds} s");
         let said = world.run("one").await.status.unwrap();
         let said = &condition(&said.conditions, reason::WAITING).unwrap().message;
-        assert!(said.contains("went away") && said.ends_with("; it is tried again after a while"), "{said}");
+        assert!(said.contains("disconnected") && said.ends_with("; it is retried after a while"), "{said}");
         scheduler.later.values_mut().for_each(|at| *at = Instant::now());
         scheduler.sweep().await;
     }
