@@ -85,7 +85,7 @@ impl Breaks {
         }
         self.wait = Some((WAIT * 2_u32.pow(self.waits)).mul_f64(rand::rng().random_range(1.0..1.5)));
         self.waits += 1;
-        Halt::Retry(format!("{why}; {} calls of this run ended so", self.calls))
+        Halt::Retry(format!("{why}; {} calls of this run ended this way", self.calls))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Organization: a team or business unit, and the namespace that is its own.
+//! Organization: a team or business unit, and the namespace that it owns.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Project: an application, with the folder that its configuration is in.
+//! Project: an application, with the folder of its configuration.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

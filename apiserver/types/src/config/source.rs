@@ -1,4 +1,4 @@
-//! Source: a repository that configuration is read from.
+//! Source: a repository with configuration.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::CustomResource;

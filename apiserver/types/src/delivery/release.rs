@@ -1,4 +1,4 @@
-//! Release: what a successful apply left behind.
+//! Release: the result of a run that changed something.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! Backend: where documents are kept.
+//! Backend: the store of documents.
 
 use std::fmt;
 

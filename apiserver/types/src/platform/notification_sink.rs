@@ -1,4 +1,4 @@
-//! NotificationSink: who is told of what happens.
+//! NotificationSink: an endpoint that receives events.
 
 use k8s_openapi::{
     ByteString,

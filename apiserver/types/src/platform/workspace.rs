@@ -1,4 +1,4 @@
-//! Workspace: a place to deploy to.
+//! Workspace: the target of deployments.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
