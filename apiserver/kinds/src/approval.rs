@@ -86,8 +86,8 @@ pub async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Result<(),
     }
     if has_others(&was.requester) {
         let why = format!(
-            "more people than are kept decided about what this run is for, so that {} may be one of them, and may decide about \
-             its plan only with the verb \"approve-own\" on runs",
+            "the list of users who caused this run is incomplete and may include {}; a decision about its plan then \
+             needs the verb \"approve-own\" on runs",
             context.user.name
         );
         return require_approve_own(context, old, "runs", why).await;
@@ -101,7 +101,7 @@ fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), 
     let conflict = |why: String| ApiError::conflict(GROUP, "runs", &name, why);
     let invalid = |error| ApiError::invalid(GROUP, "Run", &name, &[error]);
     if let Some(before) = &was.approval {
-        return Err(conflict(format!("{}, and that stays so", sentence(before, was.plan.as_ref()))));
+        return Err(conflict(format!("{}; a decision cannot be changed", sentence(before, was.plan.as_ref()))));
     }
     if was.phase != RunPhase::AwaitingApproval {
         return Err(conflict(format!("the run does not wait for approval; its phase is {:?}", was.phase)));
@@ -149,8 +149,8 @@ pub(super) async fn require_own<K: Kind>(
     its: &str,
 ) -> Result<(), ApiError> {
     let why = format!(
-        "{} asked for this {noun}, and may decide about its {its} only with the verb \"approve-own\" on {resource}; \
-         somebody else has to",
+        "{} requested this {noun} and needs the verb \"approve-own\" on {resource} to decide about its {its}; another \
+         user can decide",
         context.user.name
     );
     require_approve_own(context, object, resource, why).await

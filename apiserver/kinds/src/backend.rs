@@ -36,8 +36,8 @@ pub const SECRET_KEY: &str = "secretKey";
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Backend>()
         .columns(&[
-            Column::new("Type", Cell::Path(&["spec", "type"]), "Which kind of store."),
-            ready::status("Whether the store can be written and read."),
+            Column::new("Type", Cell::Path(&["spec", "type"]), "The kind of the store."),
+            ready::status("Whether the store is writable and readable."),
             Column::age(),
             ready::reason(),
             ready::message(),
@@ -101,7 +101,7 @@ impl Strategy for BackendStrategy {
         } else {
             match &spec.s3 {
                 Some(bucket) => self::bucket(bucket, spec.kind, &mut errors),
-                None => errors.push(FieldError::required("spec.s3", "the bucket, when type is S3 or OSS")),
+                None => errors.push(FieldError::required("spec.s3", "must be set when type is S3 or OSS")),
             }
         }
         if let Some(local) = &spec.local {
@@ -177,8 +177,12 @@ fn keys(object: &Backend, errors: &mut Vec<FieldError>) {
     let spec = &object.spec;
     match (&spec.access_key, &spec.secret_key, &spec.s3) {
         (None, None, _) => {}
-        (Some(_), None, _) => errors.push(FieldError::required("spec.secretKey", "goes with accessKey")),
-        (None, Some(_), _) => errors.push(FieldError::required("spec.accessKey", "goes with secretKey")),
+        (Some(_), None, _) => {
+            errors.push(FieldError::required("spec.secretKey", "must be set together with accessKey"))
+        }
+        (None, Some(_), _) => {
+            errors.push(FieldError::required("spec.accessKey", "must be set together with secretKey"))
+        }
         (Some(_), Some(_), None) => {
             errors.push(FieldError::forbidden("spec.accessKey", "may only be set when type is S3 or OSS"));
         }
@@ -187,7 +191,7 @@ fn keys(object: &Backend, errors: &mut Vec<FieldError>) {
             if bucket.credentials_secret_ref.is_some() {
                 "may not be set together with spec.s3.credentialsSecretRef"
             } else {
-                "keys do not belong into Git: exchange them, and name a Secret by spec.s3.credentialsSecretRef"
+                "keys must not be in Git: rotate them, and name a Secret in spec.s3.credentialsSecretRef"
             },
         )),
     }
@@ -198,8 +202,8 @@ fn keys(object: &Backend, errors: &mut Vec<FieldError>) {
     if object.annotations().get(LAST_APPLIED).is_some_and(in_configuration) {
         errors.push(FieldError::forbidden(
             format!("metadata.annotations[{LAST_APPLIED}]"),
-            "kubectl apply keeps spec.accessKey and spec.secretKey here: name a Secret by spec.s3.credentialsSecretRef, \
-             or use kubectl apply --server-side or kubectl create",
+            "kubectl apply copies spec.accessKey and spec.secretKey to this annotation; name a Secret in \
+             spec.s3.credentialsSecretRef, or use kubectl apply --server-side or kubectl create",
         ));
     }
 }
@@ -229,10 +233,10 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid("spec.s3.prefix", prefix, what));
     }
     if !region.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
-        errors.push(FieldError::invalid("spec.s3.region", region, "must be made of a-z, 0-9 and '-'"));
+        errors.push(FieldError::invalid("spec.s3.region", region, "must consist of a-z, 0-9 and '-'"));
     }
     if endpoint.is_empty() && region.is_empty() {
-        errors.push(FieldError::required("spec.s3.region", "either this or endpoint"));
+        errors.push(FieldError::required("spec.s3.region", "region or endpoint must be set"));
     }
     if !endpoint.is_empty() {
         self::endpoint(endpoint, errors);
@@ -242,11 +246,14 @@ fn bucket(bucket: &S3Backend, kind: BackendType, errors: &mut Vec<FieldError>) {
     }
     match (addressing, kind) {
         (Some(BucketAddressing::Path), BackendType::Oss) => {
-            let what = "must not be Path when type is OSS, which takes the bucket in the host's name alone";
+            let what = "must not be Path when type is OSS, which accepts the bucket only in the host name";
             errors.push(FieldError::invalid("spec.s3.addressing", "Path", what));
         }
         (Some(BucketAddressing::CustomDomain), _) if endpoint.is_empty() => {
-            errors.push(FieldError::required("spec.s3.endpoint", "the domain, when addressing is CustomDomain"));
+            errors.push(FieldError::required(
+                "spec.s3.endpoint",
+                "must be the bucket's domain when addressing is CustomDomain",
+            ));
         }
         (Some(BucketAddressing::VirtualHosted), _) | (None, BackendType::Oss) => in_host(name, endpoint, errors),
         _ => {}
@@ -265,8 +272,10 @@ fn in_host(bucket: &str, endpoint: &str, errors: &mut Vec<FieldError>) {
     let has_bucket = host.strip_prefix(bucket).is_some_and(|rest| !bucket.is_empty() && rest.starts_with('.'));
     let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
     let what = match (has_bucket, is_address) {
-        (true, _) => "must be without the bucket, which goes before the host unless addressing is CustomDomain",
-        (_, true) => "must not be an address, as the bucket goes before the host unless addressing is CustomDomain",
+        (true, _) => "must not contain the bucket, which precedes the host unless addressing is CustomDomain",
+        (_, true) => {
+            "must not be an IP address, because the bucket precedes the host unless addressing is CustomDomain"
+        }
         _ => return,
     };
     errors.push(FieldError::invalid("spec.s3.endpoint", endpoint, what));
@@ -283,7 +292,7 @@ fn endpoint(text: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(
             PATH,
             text,
-            "must not have a path, as the bucket and the prefix are set apart",
+            "must not have a path; set spec.s3.bucket and spec.s3.prefix instead",
         ));
     }
     validation::not_in_clear(PATH, text, &uri, errors);

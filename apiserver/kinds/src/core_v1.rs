@@ -29,14 +29,14 @@ pub const NAMESPACE_FINALIZER: &str = "stoa.dev/namespace-content";
 
 /// Registers Namespace, Secret, ConfigMap and Event of the core group.
 pub fn register(builder: RegistryBuilder) -> RegistryBuilder {
-    let data = Column::new("Data", Cell::Compute(data_len), "How many keys there are.").kind("integer");
+    let data = Column::new("Data", Cell::Compute(data_len), "The number of keys.").kind("integer");
     builder
         .register(namespaces(), NamespaceStrategy)
         .register(
             ResourceDefinition::built_in::<Secret>()
                 .reads_protobuf::<Secret>()
                 .columns(&[
-                    Column::new("Type", Cell::Path(&["type"]), "What the keys mean."),
+                    Column::new("Type", Cell::Path(&["type"]), "The type of the Secret."),
                     data.clone(),
                     Column::age(),
                 ])

@@ -35,7 +35,7 @@ pub(super) fn validate(import: &Import, errors: &mut Vec<FieldError>) {
     }
     let Some(kusion) = &import.kusion else { return };
     if !import.resources.is_empty() {
-        let message = "may not be set together with resources: a release is taken over as a whole";
+        let message = "may not be set together with resources; a release is imported as a whole";
         errors.push(FieldError::forbidden("spec.import.kusion", message));
     }
     validate_kusion(kusion, errors);

@@ -21,14 +21,17 @@ use crate::validation;
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<NotificationSink>().columns(&[
         // Not the whole URL: some have in them what lets people post.
-        Column::new("Host", Cell::Compute(host), "Where events are posted."),
-        Column::new("Suspended", Cell::Path(&["spec", "suspend"]), "Whether nothing is sent for now.").kind("boolean"),
-        ready::status("Whether the last event was taken."),
-        Column::new("Dead", Cell::Path(&["status", "deadLetters"]), "How many events were given up and are kept.")
-            .kind("integer"),
-        Column::new("Gaps", Cell::Path(&["status", "gaps"]), "How many times history was gone before it was told.")
-            .kind("integer")
-            .wide(),
+        Column::new("Host", Cell::Compute(host), "The host that events are posted to."),
+        Column::new("Suspended", Cell::Path(&["spec", "suspend"]), "Whether delivery is suspended.").kind("boolean"),
+        ready::status("Whether the endpoint accepted the last event."),
+        Column::new("Dead", Cell::Path(&["status", "deadLetters"]), "The number of dead letters.").kind("integer"),
+        Column::new(
+            "Gaps",
+            Cell::Path(&["status", "gaps"]),
+            "The number of times that history expired before it was delivered.",
+        )
+        .kind("integer")
+        .wide(),
         Column::age(),
         ready::reason(),
         ready::message(),
@@ -54,9 +57,15 @@ impl Strategy for NotificationSinkStrategy {
         url("spec.url", &spec.url, &mut errors);
         if !spec.source.is_empty() {
             let example = "https://stoa.example.com";
-            validation::service_url("spec.source", &spec.source, example, "everybody reads it", &mut errors);
+            validation::service_url(
+                "spec.source",
+                &spec.source,
+                example,
+                "every reader of the sink can see it",
+                &mut errors,
+            );
             if spec.source.ends_with('/') || spec.source.contains(['?', '#']) {
-                let what = "must not end in '/', and have neither a query nor a fragment";
+                let what = "must not end in '/' or have a query or a fragment";
                 errors.push(FieldError::invalid("spec.source", &spec.source, what));
             }
         }

@@ -34,9 +34,9 @@ pub(crate) fn definition() -> ResourceDefinition {
             Cell::Path(&["status", "namespace"]),
             "The namespace that was created for the organization.",
         ),
-        ready::status("Whether the namespace is there and is the organization's own."),
+        ready::status("Whether the namespace exists and belongs to the organization."),
         Column::age(),
-        Column::new("Description", Cell::Path(&["spec", "description"]), "What the organization is.").wide(),
+        Column::new("Description", Cell::Path(&["spec", "description"]), "The description of the organization.").wide(),
         ready::reason(),
         ready::message(),
     ])

@@ -32,10 +32,10 @@ pub(crate) fn definition() -> ResourceDefinition {
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source."),
-            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks there are.").kind("integer"),
-            ready::status("Whether the Source exists, can be read, and has the folder."),
+            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "The number of stacks.").kind("integer"),
+            ready::status("Whether the Source exists, is readable, and has the folder."),
             Column::age(),
-            Column::new("Description", Cell::Path(&["spec", "description"]), "What the project is.").wide(),
+            Column::new("Description", Cell::Path(&["spec", "description"]), "The description of the project.").wide(),
             ready::reason(),
             ready::message(),
         ])
@@ -61,7 +61,7 @@ pub fn observe(lookup: &Lookup, project: &mut Project) {
     let lacked = lacked.filter(|lacked| lacked.path == project.spec.path);
     let (ready, why, message) = match condition(&status.conditions, reason::READY) {
         _ if !missing.is_empty() => ("False", reason::REFERENCE_NOT_FOUND.to_owned(), missing.join("; ")),
-        None => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not looked at yet")),
+        None => ("Unknown", reason::PROGRESSING.to_owned(), format!("source {source:?} was not fetched yet")),
         Some(of) if of.status != "True" => ("False", of.reason.clone(), format!("source {source:?} is not ready")),
         Some(_) => match lacked {
             Some(lacked) => {

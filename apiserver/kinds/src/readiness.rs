@@ -229,7 +229,7 @@ pub fn set_drifted(stack: &mut Stack, found: Option<(&str, &str)>) {
     let others = others.map(|workspace| format!("workspace {workspace} drifted"));
     let message = found.map(|(workspace, message)| format!("workspace {workspace}: {message}"));
     let message = message.into_iter().chain(others).collect::<Vec<_>>().join("; ");
-    let message = if message.is_empty() { "what was released was applied since".to_owned() } else { message };
+    let message = if message.is_empty() { "the release was applied since the last check".to_owned() } else { message };
     let (is_drifted, why) = if drifted.is_empty() { (false, reason::IN_SYNC) } else { (true, reason::DRIFTED) };
     set_condition(&mut status.conditions, reason::DRIFTED, is_drifted, why, message, generation);
 }
@@ -284,7 +284,7 @@ fn readiness(
             return (false, reason::AWAITING_APPROVAL, message);
         }
         if going.phase == Some(RunPhase::AwaitingMerge) {
-            let message = format!("the changes of run {run} in workspace {workspace} wait for somebody to merge them");
+            let message = format!("the changes of run {run} in workspace {workspace} wait to be merged");
             return (false, reason::AWAITING_MERGE, message);
         }
         return (false, reason::PROGRESSING, format!("run {run} is under way in workspace {workspace}"));
@@ -396,7 +396,7 @@ mod tests {
         let expected = "Progressing: run web-1 is under way in workspace dev";
         assert_eq!(check(&going, None, None, None), (false, expected.to_owned()));
         let merging = [deployment(RunPhase::AwaitingMerge, 2)];
-        let expected = "AwaitingMerge: the changes of run web-1 in workspace dev wait for somebody to merge them";
+        let expected = "AwaitingMerge: the changes of run web-1 in workspace dev wait to be merged";
         assert_eq!(check(&merging, None, None, None), (false, expected.to_owned()));
         let waiting = [deployment(RunPhase::AwaitingApproval, 2)];
         let expected = "AwaitingApproval: the plan of run web-1 in workspace dev waits for approval";

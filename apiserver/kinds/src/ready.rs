@@ -15,13 +15,13 @@ pub(super) fn status(description: &'static str) -> Column {
 /// Why, in one word.
 pub(super) fn reason() -> Column {
     let cell = Cell::Compute(|o| field(o, "reason").unwrap_or_default());
-    Column::new("Reason", cell, "Why it is ready or not, in one word.").wide()
+    Column::new("Reason", cell, "The reason of the condition Ready.").wide()
 }
 
 /// Why, for people.
 pub(super) fn message() -> Column {
     let cell = Cell::Compute(|o| field(o, "message").unwrap_or_default());
-    Column::new("Message", cell, "Why it is ready or not.").wide()
+    Column::new("Message", cell, "The message of the condition Ready.").wide()
 }
 
 fn field(object: &Object, name: &str) -> Option<Value> {

@@ -44,7 +44,7 @@ impl Records {
         if cluster::is_emptied(&*self.cluster, &namespace).await? {
             return Ok(());
         }
-        let why = format!("it is part of the history of stack {stack:?}, and may go when the stack is gone");
+        let why = format!("it is part of the history of stack {stack:?}; delete the stack first");
         Err(ApiError::forbidden("delivery.stoa.dev", resource, &record.name_any(), why))
     }
 }

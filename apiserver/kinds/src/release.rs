@@ -26,12 +26,12 @@ pub(crate) fn definition() -> ResourceDefinition {
                 Cell::Compute(|o| super::source::short(o.get_path(&["spec", "commit"]))),
                 "The commit of the source.",
             ),
-            Column::new("Run", Cell::Path(&["spec", "run"]), "The run that made it."),
+            Column::new("Run", Cell::Path(&["spec", "run"]), "The run that created the release."),
             Column::age(),
-            Column::new("Rollback-Of", Cell::Path(&["spec", "rollbackOf"]), "The release that was gone back to.")
+            Column::new("Rollback-Of", Cell::Path(&["spec", "rollbackOf"]), "The release that a Rollback restored.")
                 .kind("integer")
                 .wide(),
-            Column::new("Tombstone", Cell::Path(&["spec", "tombstone"]), "Whether everything was removed.")
+            Column::new("Tombstone", Cell::Path(&["spec", "tombstone"]), "Whether all resources were removed.")
                 .kind("boolean")
                 .wide(),
         ])
@@ -65,7 +65,8 @@ pub fn obstacle(found: Option<&Release>, name: &str, stack: &Stack) -> Option<St
     let imported = || {
         found.filter(|release| release.spec.imported)?;
         Some(format!(
-            "release {name} records an import, and its Spec was not applied; apply its commit, or go back to an earlier one"
+            "release {name} records an import whose Spec was never applied; apply its commit, or roll back to an \
+             earlier release"
         ))
     };
     nothing_deployed(found, name, stack).or_else(imported)
@@ -74,12 +75,12 @@ pub fn obstacle(found: Option<&Release>, name: &str, stack: &Stack) -> Option<St
 /// Why nothing of what was found as a stack's release of this name is there, if that is so.
 pub fn nothing_deployed(found: Option<&Release>, name: &str, stack: &Stack) -> Option<String> {
     match found {
-        None => Some(format!("release {name} does not exist, or is not kept any more")),
+        None => Some(format!("release {name} does not exist, or retention removed it")),
         Some(release) if Some(&release.spec.stack_uid) != stack.metadata.uid.as_ref() => {
-            Some(format!("release {name} is of an earlier stack of the same name"))
+            Some(format!("release {name} belongs to an earlier stack of the same name"))
         }
         Some(release) if release.spec.tombstone => {
-            Some(format!("release {name} records that everything was removed; there is nothing to go back to"))
+            Some(format!("release {name} records that everything was removed; roll back to an earlier release"))
         }
         Some(_) => None,
     }

@@ -17,21 +17,17 @@ use crate::validation;
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Resource>()
         .columns(&[
-            Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack that deployed it."),
-            Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "Where it was deployed."),
-            Column::new("Kind", Cell::Compute(kind), "What the infrastructure calls its kind."),
-            Column::new("Object", Cell::Compute(object), "What the infrastructure calls it."),
-            Column::new("Phase", Cell::Path(&["status", "phase"]), "What the last operation left behind."),
-            Column::new("Health", Cell::Path(&["status", "health"]), "How it fared then."),
+            Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack that deployed the resource."),
+            Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace of the resource."),
+            Column::new("Kind", Cell::Compute(kind), "The kind in the infrastructure."),
+            Column::new("Object", Cell::Compute(object), "The name in the infrastructure."),
+            Column::new("Phase", Cell::Path(&["status", "phase"]), "The result of the last operation."),
+            Column::new("Health", Cell::Path(&["status", "health"]), "The health after the last operation."),
             Column::age(),
             Column::new("Id", Cell::Path(&["spec", "id"]), "The engine's id.").wide(),
-            Column::new(
-                "Cluster",
-                Cell::Path(&["spec", "kubernetes", "cluster"]),
-                "The cluster of the workspace that it is in.",
-            )
-            .wide(),
-            Column::new("Release", Cell::Path(&["spec", "release"]), "The release that last changed it.")
+            Column::new("Cluster", Cell::Path(&["spec", "kubernetes", "cluster"]), "The cluster in the workspace.")
+                .wide(),
+            Column::new("Release", Cell::Path(&["spec", "release"]), "The release that last changed the resource.")
                 .kind("integer")
                 .wide(),
         ])

@@ -43,21 +43,32 @@ pub(crate) fn definition() -> ResourceDefinition {
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
             Column::new("Workspace", Cell::Path(&["spec", "workspace"]), "The workspace."),
-            Column::new("Operation", Cell::Path(&["spec", "operation"]), "What is done."),
-            Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
+            Column::new("Operation", Cell::Path(&["spec", "operation"]), "The operation."),
+            Column::new("Phase", Cell::Path(&["status", "phase"]), "The phase."),
             Column::new(
                 "Plan",
                 Cell::Compute(plan),
-                "How many resources the plan creates (+), updates (~) and deletes (-); besides, replaces (±), adopts (>), imports (=) and forgets (.).",
+                "The number of resources that the plan creates (+), updates (~) and deletes (-); also replaces (±), \
+                 adopts (>), imports (=) and forgets (.).",
             ),
-            Column::new("Progress", Cell::Compute(progress), "How many of the resources that change are done, and whether it waits for something that is out of reach."),
-            Column::new("Release", Cell::Path(&["status", "release"]), "The release that it made.").kind("integer"),
+            Column::new(
+                "Progress",
+                Cell::Compute(progress),
+                "The number of changed resources, and whether the run waits for something out of reach.",
+            ),
+            Column::new("Release", Cell::Path(&["status", "release"]), "The release that the run created.")
+                .kind("integer"),
             Column::age(),
-            Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
+            Column::new(
+                "Requester",
+                Cell::Path(&["status", "requester", "username"]),
+                "The user who requested the run.",
+            )
+            .wide(),
             Column::new(
                 "Approver",
                 Cell::Path(&["status", "approval", "approver", "username"]),
-                "Who approved or rejected its plan.",
+                "The user who approved or rejected the plan.",
             )
             .wide(),
             Column::new(
@@ -66,7 +77,7 @@ pub(crate) fn definition() -> ResourceDefinition {
                 "The commit of the source.",
             )
             .wide(),
-            Column::new("Message", Cell::Compute(message), "Why it failed, or what it waits for.").wide(),
+            Column::new("Message", Cell::Compute(message), "The cause of a failure or a wait.").wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
@@ -195,14 +206,14 @@ async fn carries_out_none(lookup: &Lookup, run: &Run) -> Result<Option<FieldErro
     // What the run keeps of it was taken from the watch cache.
     let kept = run.status.as_ref().and_then(|status| status.preview_uid.as_ref());
     if kept.is_some() && kept != preview.metadata.uid.as_ref() {
-        let message = format!("this server has not heard yet that another run has the name {plan}");
+        let message = format!("this server has not read the new run {plan} yet; retry");
         return Err(ApiError::service_unavailable(message).with_retry_after(1));
     }
     if let Some(import) = &run.spec.import
         && preview.spec.planned() == Operation::Import
         && !import::is_same(import, &preview.spec.import.unwrap_or_default())
     {
-        let why = format!("is not what {plan} was told to import; leave it out to carry that out");
+        let why = format!("differs from the import of {plan}; omit the field to carry out the plan of {plan}");
         return Ok(Some(FieldError::forbidden("spec.import", why)));
     }
     Ok(None)
@@ -213,7 +224,7 @@ fn forgets_present(run: &Run, workspace: &Workspace) -> Option<FieldError> {
     let clusters = workspace.spec.kubernetes.as_ref().map_or(&[][..], |target| target.clusters.as_slice());
     let has = |name: &String| clusters.iter().any(|cluster| cluster.name == *name);
     let (position, name) = run.spec.forget_clusters.iter().enumerate().find(|(_, name)| has(name))?;
-    let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
+    let why = "the workspace still has this cluster; a Destroy removes the recorded resources there";
     Some(FieldError::invalid(format!("spec.forgetClusters[{position}]"), name, why))
 }
 
@@ -230,7 +241,7 @@ async fn retries_settled(
     }
     let (log, uid) = (lookup.log()?, stack.uid().unwrap_or_default());
     let found = state_records::first_settled(&*log, &uid, workspace, &run.spec.retry).await.ok().flatten();
-    let why = format!("there is no call for it in workspace {workspace} of which it is not known what became");
+    let why = format!("no unresolved call for this resource in workspace {workspace}");
     Ok(found.map(|(position, id)| FieldError::invalid(format!("spec.retry[{position}]"), id, why)))
 }
 
@@ -306,7 +317,7 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     }
     match (spec.planned(), spec.release) {
         (Operation::Rollback, None) => {
-            errors.push(FieldError::required(at("release"), "the release to go back to"));
+            errors.push(FieldError::required(at("release"), "the number of the release to restore"));
         }
         (Operation::Rollback, Some(n)) if n < 1 => {
             errors.push(FieldError::invalid(at("release"), n, "must be at least 1"));
@@ -318,7 +329,7 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::forbidden(at("plan"), "this operation carries out no plan"));
     }
     if spec.version.is_some() && spec.operation == Operation::Refresh {
-        errors.push(FieldError::forbidden(at("version"), "a Refresh looks at what was released last"));
+        errors.push(FieldError::forbidden(at("version"), "a Refresh always compares with the last release"));
     }
     if spec.plan.is_some() && spec.version.is_some() {
         errors.push(FieldError::forbidden(
@@ -334,7 +345,7 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     }
     for (field, named) in [("retry", &spec.retry), ("forgetClusters", &spec.forget_clusters)] {
         if !named.is_empty() && matches!(spec.planned(), Operation::Import | Operation::Refresh) {
-            errors.push(FieldError::forbidden(at(field), "an Import and a Refresh call for nothing"));
+            errors.push(FieldError::forbidden(at(field), "may not be set for an Import or a Refresh"));
         }
         if named.len() > MOST_NAMED {
             let message = format!("must have at most {MOST_NAMED} items");
@@ -422,7 +433,7 @@ impl Strategy for RunStrategy {
         let mut comparable = new.spec.clone();
         comparable.cancel = old.spec.cancel;
         if comparable != old.spec {
-            errors.push(FieldError::forbidden("spec", "a run does not change, except that cancel may become true"));
+            errors.push(FieldError::forbidden("spec", "a run is immutable, except that cancel may become true"));
         }
         if old.spec.cancel && !new.spec.cancel {
             errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));

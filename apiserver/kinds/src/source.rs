@@ -31,15 +31,15 @@ use crate::{
 pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
         .columns(&[
-            Column::new("Provider", Cell::Path(&["spec", "provider"]), "Which protocol the repository speaks."),
+            Column::new("Provider", Cell::Path(&["spec", "provider"]), "The protocol of the repository."),
             Column::new("Remote", Cell::Path(&["spec", "remote"]), "The address of the repository."),
-            Column::new("Ref", Cell::Path(&["spec", "ref"]), "What latest means."),
+            Column::new("Ref", Cell::Path(&["spec", "ref"]), "The ref that version latest stands for."),
             Column::new(
                 "Commit",
                 Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
-                "The head at the last look.",
+                "The commit of the ref at the last fetch.",
             ),
-            ready::status("Whether the repository can be read."),
+            ready::status("Whether the repository is readable."),
             Column::age(),
             ready::reason(),
             ready::message(),

@@ -36,9 +36,9 @@ pub fn definition() -> ResourceDefinition {
         .columns(&[
             Column::new("Project", Cell::Path(&["spec", "project"]), "The project that the stack belongs to."),
             Column::new("Desired", Cell::Path(&["spec", "desiredVersion"]), "The version to deploy."),
-            Column::new("Workspaces", Cell::Compute(workspaces), "Where the stack is or is to be deployed."),
+            Column::new("Workspaces", Cell::Compute(workspaces), "The workspaces of the stack."),
             Column::new("Release", Cell::Compute(releases), "The last release, per workspace where there are several."),
-            ready::status("Whether what was asked for was deployed."),
+            ready::status("Whether a release is completely deployed."),
             Column::age(),
             Column::new("Path", Cell::Path(&["spec", "path"]), "The folder in the Source.").wide(),
             Column::new(
@@ -50,16 +50,11 @@ pub fn definition() -> ResourceDefinition {
             Column::new(
                 "Observed",
                 Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
-                "The commit of the desired version at the last look.",
+                "The commit of the desired version at the last fetch.",
             )
             .wide(),
-            Column::new("Resources", Cell::Compute(resources), "How many resources are live.").kind("integer").wide(),
-            Column::new(
-                "Drifted",
-                Cell::Compute(drifted),
-                "Whether live infrastructure had moved away at the last look.",
-            )
-            .wide(),
+            Column::new("Resources", Cell::Compute(resources), "The number of live resources.").kind("integer").wide(),
+            Column::new("Drifted", Cell::Compute(drifted), "Whether the last check found drift.").wide(),
             ready::reason(),
             ready::message(),
         ])
@@ -374,7 +369,7 @@ impl Strategy for StackStrategy {
                     return Ok(());
                 }
                 if effective.policy == DeletionPolicy::Refuse {
-                    let what = if is_deployed(stack) { "is still live" } else { "is being made by a run" };
+                    let what = if is_deployed(stack) { "is still live" } else { "is being created by a run" };
                     let why = format!(
                         "its infrastructure {what} and its deletionPolicy is {effective}; destroy it first, or set the \
                          policy to Destroy or Orphan"
@@ -461,7 +456,7 @@ async fn user(lookup: &Lookup, workspace: &str, spared: Spared) -> Result<Option
         return Ok(Some(match of.last_run.as_ref().filter(|_| of.resources == 0) {
             Some(run) => {
                 let under_way = format!("run {run} of stack {name} is under way in workspace {workspace}");
-                format!("{under_way}; wait for its end, or cancel it, and destroy what it made first")
+                format!("{under_way}; wait for its end or cancel it, then destroy its resources first")
             }
             None => format!("stack {name} is deployed in workspace {workspace}; destroy it first"),
         }));

@@ -199,7 +199,7 @@ async fn a_run_does_not_change_but_can_be_cancelled_once() {
         }
     };
     let error = set("stack", json!("other")).await.unwrap_err();
-    assert_eq!(causes(&error), ["spec: Forbidden: a run does not change, except that cancel may become true"]);
+    assert_eq!(causes(&error), ["spec: Forbidden: a run is immutable, except that cancel may become true"]);
     set("cancel", json!(true)).await.unwrap();
     let error = set("cancel", json!(false)).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.cancel: Forbidden: may not become false again"]);
@@ -247,7 +247,7 @@ async fn rollback_leads_to_a_release_that_is_kept() {
         let spec = json!({ "stack": "web-dev", "operation": "Rollback", "release": release });
         world.run(&allowed, spec)
     };
-    for (release, why) in [(1, "an earlier stack"), (3, "nothing to go back to"), (4, "not kept any more")] {
+    for (release, why) in [(1, "an earlier stack"), (3, "everything was removed"), (4, "retention removed it")] {
         let error = back(release).await.unwrap_err();
         assert_eq!(error.code(), 422);
         let causes = causes(&error);

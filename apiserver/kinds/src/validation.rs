@@ -156,8 +156,8 @@ pub(crate) fn new_repository_address(path: &str, value: &str, errors: &mut Vec<F
     repository_address(path, value, &mut told);
     if told.is_empty() && holds_credentials(value) {
         // The value is left out of the message, because it holds what should not be shown.
-        let message = "the address must not contain a user, other than of ssh://, or a query, which may be a token; use \
-                       secretRef";
+        let message = "the address must not contain a query, or a user outside ssh://, because either may be a token; \
+                       use secretRef";
         errors.push(FieldError::forbidden(path, message));
     }
 }
@@ -234,7 +234,8 @@ pub fn allows_move<K: kube::Resource>(object: &K) -> bool {
 /// The error about a field that decides about the folder of what is live.
 pub(crate) fn not_moved(path: &str, new: &str) -> FieldError {
     let message = format!(
-        "a live stack keeps its folder: if another one is meant, set the annotation {}: \"true\" with the same change",
+        "the folder of a live stack must not change; to change it anyway, set the annotation {}: \"true\" in the same \
+         write",
         labels::ALLOW_MOVE
     );
     FieldError::invalid(path, new, message)
@@ -274,8 +275,9 @@ pub(crate) fn warn_of_destruction<K: kube::Resource>(context: &RequestContext, o
     let orphans = object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN_DEPENDENTS);
     if orphans && policy == DeletionPolicy::Destroy {
         context.warn(
-            "deletionPolicy is Destroy: what is deployed is destroyed, since --cascade=orphan is about objects whose \
-             metadata.ownerReferences name this one; set spec.deletionPolicy to Orphan to leave what is deployed",
+            "deletionPolicy Destroy destroys the deployed infrastructure, and --cascade=orphan does not prevent it: \
+             it spares only objects whose metadata.ownerReferences name this one. Set spec.deletionPolicy to Orphan \
+             to leave the infrastructure",
         );
     }
 }

@@ -43,13 +43,18 @@ pub(crate) fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workflow>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack of steps that name none."),
-            Column::new("Phase", Cell::Path(&["status", "phase"]), "How far it is."),
-            Column::new("Progress", Cell::Compute(progress), "How many of its steps are done."),
-            Column::new("Step", Cell::Compute(current), "The steps that are under way."),
+            Column::new("Phase", Cell::Path(&["status", "phase"]), "The phase."),
+            Column::new("Progress", Cell::Compute(progress), "The number of completed steps."),
+            Column::new("Step", Cell::Compute(current), "The steps in progress."),
             Column::age(),
-            Column::new("Version", Cell::Path(&["spec", "version"]), "The version that is deployed.").wide(),
-            Column::new("Requester", Cell::Path(&["status", "requester", "username"]), "Who asked for it.").wide(),
-            Column::new("Message", Cell::Compute(message), "Why it failed, what it waits for, or how it ended.").wide(),
+            Column::new("Version", Cell::Path(&["spec", "version"]), "The version to deploy.").wide(),
+            Column::new(
+                "Requester",
+                Cell::Path(&["status", "requester", "username"]),
+                "The user who requested the workflow.",
+            )
+            .wide(),
+            Column::new("Message", Cell::Compute(message), "The cause of a failure or a wait, or the result.").wide(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
@@ -373,7 +378,7 @@ impl Strategy for WorkflowStrategy {
         let mut errors = Vec::new();
         let comparable = WorkflowSpec { paused: old.spec.paused, cancel: old.spec.cancel, ..new.spec.clone() };
         if comparable != old.spec {
-            let detail = "a workflow does not change, except that paused may change and cancel may become true";
+            let detail = "a workflow is immutable, except that paused may change and cancel may become true";
             errors.push(FieldError::forbidden("spec", detail));
         }
         if old.spec.cancel && !new.spec.cancel {

@@ -39,11 +39,15 @@ const MOST_HEALTH_POLICIES: usize = 100;
 pub fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workspace>()
         .columns(&[
-            Column::new("Target", Cell::Compute(target), "Where objects go."),
-            Column::new("Backend", Cell::Path(&["spec", "backend", "name"]), "Where documents are kept."),
-            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "How many stacks are deployed here.")
+            Column::new("Target", Cell::Compute(target), "The clusters or the repository of the workspace."),
+            Column::new(
+                "Backend",
+                Cell::Path(&["spec", "backend", "name"]),
+                "The Backend with the workspace's documents.",
+            ),
+            Column::new("Stacks", Cell::Path(&["status", "stacks"]), "The number of stacks deployed to the workspace.")
                 .kind("integer"),
-            ready::status("Whether the backend is ready, and what is named is there."),
+            ready::status("Whether the backend is ready, and all referenced objects exist."),
             Column::age(),
             ready::reason(),
             ready::message(),
@@ -97,8 +101,8 @@ pub fn observe(lookup: &Lookup, workspace: &mut Workspace, referents: &Referents
         && let Some(cluster) = clusters.find(|cluster| cluster.in_cluster)
     {
         message.push_str(&format!(
-            "; there is no cluster around a standalone server: inCluster of cluster {:?} leads where --kubeconfig of the \
-             function-runner does, and runs fail without that",
+            "; a standalone server has no cluster of its own: inCluster of cluster {:?} uses --kubeconfig of the \
+             function-runner, and runs fail without it",
             cluster.name
         ));
     }
@@ -170,7 +174,7 @@ fn pull_requests(pulls: &PullRequests, repository: &str, errors: &mut Vec<FieldE
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
     let prefix = &pulls.branch_prefix;
     if !prefix.chars().all(is_plain) || prefix.starts_with(['/', '-']) || prefix.contains("//") {
-        let message = "must be the beginning of a branch's name: letters, digits, '-' and '_', with '/' in between";
+        let message = "must be a prefix of branch names: letters, digits, '-' and '_', with '/' in between";
         errors.push(FieldError::invalid(format!("{PATH}.branchPrefix"), prefix, message));
     }
     if let Some(secret) = &pulls.secret_ref {
@@ -187,7 +191,7 @@ fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
         validation::duration(&format!("{PATH}.wait"), wait, range, errors);
     }
     if settings.reconcilers.is_empty() {
-        errors.push(FieldError::required(format!("{PATH}.reconcilers"), "at least one reconciler"));
+        errors.push(FieldError::required(format!("{PATH}.reconcilers"), "must have at least one reconciler"));
     }
     for (i, reconciler) in settings.reconcilers.iter().enumerate() {
         let path = format!("{PATH}.reconcilers[{i}]");
@@ -201,7 +205,10 @@ fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
             (Some(named), None) => Some(("kustomization", named)),
             (None, Some(named)) => Some(("application", named)),
             (None, None) => {
-                errors.push(FieldError::required(format!("{path}.kustomization"), "either this or application"));
+                errors.push(FieldError::required(
+                    format!("{path}.kustomization"),
+                    "kustomization or application must be set",
+                ));
                 None
             }
             (Some(_), Some(_)) => {
@@ -218,7 +225,7 @@ fn compliance(settings: &Compliance, errors: &mut Vec<FieldError>) {
             if text.is_empty() {
                 errors.push(FieldError::required(path, ""));
             } else if text.len() > 253 || !text.chars().all(is_name) || text.starts_with('.') {
-                errors.push(FieldError::invalid(path, text, "must be a name: small letters, digits, '-' and '.'"));
+                errors.push(FieldError::invalid(path, text, "must be a name: lower-case letters, digits, '-' and '.'"));
             }
         }
     }
@@ -257,7 +264,7 @@ fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
         for (field, source) in written {
             let Some(source) = source else { continue };
             if source.trim().is_empty() {
-                errors.push(FieldError::required(at(field), "an expression in CEL"));
+                errors.push(FieldError::required(at(field), "must be an expression in CEL"));
             } else if let Some(error) = Program::compile(source, &DECLARED).compile_error() {
                 errors.push(FieldError::invalid(at(field), source, error));
             }
@@ -336,7 +343,9 @@ async fn refuse_while_kept(lookup: &Lookup, workspace: &str) -> Result<(), ApiEr
     let releases = lookup.api::<Release>()?.list_with(None, &one).await?;
     if let Some(release) = releases.first() {
         let release = format!("{}/{}", release.namespace().unwrap_or_default(), release.name_any());
-        let why = format!("release {release} has its documents there; delete its stack, and then the release, first");
+        let why = format!(
+            "release {release} has documents in the present backend; delete its stack and then the release first"
+        );
         return refused(why);
     }
     Ok(())
@@ -376,7 +385,7 @@ impl Strategy for WorkspaceStrategy {
             Admission::Update { old, subresource, .. } if has_two(old) || !subresource.is_empty() => Ok(()),
             Admission::Create(new) | Admission::Update { new, .. } if has_two(new) => {
                 let message =
-                    "may not be set together with kubernetes: a workspace leads to clusters or to a repository";
+                    "may not be set together with kubernetes; a workspace has either clusters or a repository";
                 let error = FieldError::forbidden("spec.gitops", message);
                 Err(ApiError::invalid("platform.stoa.dev", "Workspace", &new.name_any(), &[error]))
             }
@@ -421,7 +430,7 @@ impl Strategy for WorkspaceStrategy {
             match &gitops.pull_request {
                 Some(pulls) => pull_requests(pulls, &gitops.repository, &mut errors),
                 None if gitops.mode == CommitMode::PullRequest => {
-                    errors.push(FieldError::required("spec.gitops.pullRequest", "for mode PullRequest"));
+                    errors.push(FieldError::required("spec.gitops.pullRequest", "must be set for mode PullRequest"));
                 }
                 None => {}
             }
@@ -460,7 +469,7 @@ impl Strategy for WorkspaceStrategy {
         let mut errors = validate_new(&object.spec, None);
         let name = object.name_any();
         if name.contains('.') {
-            let message = "must not contain dots, which set it apart in the names of Releases and Resources";
+            let message = "must not contain dots, which separate the parts of the names of Releases and Resources";
             errors.push(FieldError::invalid("metadata.name", &name, message));
         }
         errors

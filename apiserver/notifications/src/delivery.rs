@@ -39,10 +39,10 @@ impl fmt::Debug for Keys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKeys {
     /// No line has a key.
-    #[error("there is no key in it")]
+    #[error("it contains no key")]
     None,
     /// Too many lines have a key.
-    #[error("there are more than {MOST_KEYS} keys in it")]
+    #[error("it contains more than {MOST_KEYS} keys")]
     Many,
     /// A line has `whsec_` without base64 behind it.
     #[error("line {0} has no base64 after whsec_")]
@@ -152,14 +152,14 @@ impl Endpoint {
             .header("webhook-timestamp", seconds)
             .header("webhook-signature", keys.sign(&event.id, seconds, &body))
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| format!("it cannot be asked: {error}"))?;
+            .map_err(|error| format!("the endpoint cannot be called: {error}"))?;
         let answered = async {
             let response = self.client.request(request).await.map_err(|error| outbound::causes(&error))?;
             let (parts, body) = response.into_parts();
             Ok((parts, outbound::read(body, ANSWER).await))
         };
         let answered = tokio::time::timeout(self.timeout, answered).await;
-        answered.unwrap_or_else(|_| Err(format!("it did not answer within {:?}", self.timeout)))
+        answered.unwrap_or_else(|_| Err(format!("the endpoint did not answer within {:?}", self.timeout)))
     }
 }
 
@@ -180,9 +180,9 @@ fn decide(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Outcome {
 /// What was answered otherwise than with 2xx.
 pub fn told(status: StatusCode) -> String {
     if status.is_redirection() {
-        format!("it answered {status}, and redirects are not followed")
+        format!("the endpoint answered {status}, and redirects are not followed")
     } else {
-        format!("it answered {status}")
+        format!("the endpoint answered {status}")
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
         for status in [413, 422] {
             assert!(matches!(answer(status, Some("1")), Outcome::Refused { .. }), "{status}");
         }
-        assert_eq!(answer(400, None), Outcome::Doubted { why: "it answered 400 Bad Request".to_owned() });
+        assert_eq!(answer(400, None), Outcome::Doubted { why: "the endpoint answered 400 Bad Request".to_owned() });
         let wait = |status, text| match answer(status, text) {
             Outcome::Failed { retry_after, .. } => retry_after.map(|wait| wait.as_secs()),
             other => panic!("{status}: {other:?}"),
@@ -254,6 +254,6 @@ mod tests {
         assert_eq!(wait(503, Some("9999999")), Some(3600));
         assert_eq!(wait(503, Some("soon")), None);
         let Outcome::Failed { why, .. } = answer(302, None) else { panic!("a redirect is no delivery") };
-        assert_eq!(why, "it answered 302 Found, and redirects are not followed");
+        assert_eq!(why, "the endpoint answered 302 Found, and redirects are not followed");
     }
 }

@@ -32,13 +32,13 @@ impl Metrics {
         }
         let of_sink = &["sink"];
         let opts = |name: &str, help: &str| Opts::new(format!("stoa_notification_{name}"), help);
-        let attempts =
-            opts("attempts_total", "Tries to deliver an event, by what came of it: delivered, retried or dead.");
-        let seconds = HistogramOpts::new("stoa_notification_attempt_duration_seconds", "How long tries took.");
-        let gaps = opts("gaps_total", "Times that history was gone before a sink was told of it.");
-        let pending = opts("pending_events", "Events that were read and are not delivered.");
-        let lag = opts("lag_seconds", "How long ago the oldest event happened that is not delivered.");
-        let dead = opts("dead_letters", "Events that were given up and are kept.");
+        let attempts = opts("attempts_total", "Attempts to deliver an event, by result: delivered, retried or dead.");
+        let seconds =
+            HistogramOpts::new("stoa_notification_attempt_duration_seconds", "Duration of delivery attempts.");
+        let gaps = opts("gaps_total", "Times that history expired before it was delivered to a sink.");
+        let pending = opts("pending_events", "Events that were read and are not delivered yet.");
+        let lag = opts("lag_seconds", "Age of the oldest undelivered event.");
+        let dead = opts("dead_letters", "Dead letters that are recorded.");
         Ok(Self {
             attempts: registered(registry, IntCounterVec::new(attempts, &["sink", "outcome"])?)?,
             duration: registered(registry, HistogramVec::new(seconds, of_sink)?)?,

@@ -133,7 +133,7 @@ pub(super) async fn suspend(services: &Services, fence: Option<Fence>, sink: &No
     let change = |there: &mut NotificationSink| {
         if there.metadata.uid == sink.metadata.uid {
             let status = there.status.get_or_insert_default();
-            let message = "nothing is sent for now, as spec.suspend says";
+            let message = "delivery is suspended by spec.suspend";
             let generation = sink.metadata.generation;
             set_condition(&mut status.conditions, reason::READY, false, reason::SUSPENDED, message, generation);
         }
@@ -274,7 +274,9 @@ impl<'a> Delivery<'a> {
             // After a crash on the way through it, it is the same gap.
             self.cursor.gaps += 1;
             metrics.gaps.with_label_values(&[&self.name]).inc();
-            let message = format!("what happened from version {from} to {to} is told as far as objects still say it");
+            let message = format!(
+                "history from version {from} to {to} expired; only events that the objects still show are delivered"
+            );
             tracing::warn!(sink = self.name, %from, %to, "history was gone before a notification sink was told of it");
             services.recorder.record(sink, Kind::Warning, reason::EVENTS_MISSED, message);
         }
@@ -355,7 +357,7 @@ impl<'a> Delivery<'a> {
     async fn give_up(&mut self, number: u64, why: String, now: Timestamp) -> Result<(), Stopped> {
         let Some(pending) = self.window.get_mut(number) else { return Ok(()) };
         let Happened { event, lane, .. } = pending.happened.clone();
-        let told = format!("{} of {} is given up: {why}", event.event_type, event.subject);
+        let told = format!("{} of {} became a dead letter: {why}", event.event_type, event.subject);
         let id = event.id.clone();
         let letter = DeadLetter::new(event, lane, why, pending.attempts, now);
         let key = pending.dead.clone();

@@ -14,15 +14,16 @@ pub(crate) fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     Ok(text.filter(|text| !text.is_empty()))
 }
 
-/// Whom a permission or ownership is given to, as in `rbac.authorization.k8s.io/v1`.
+/// A user, group or service account, as in `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// User, Group or ServiceAccount.
+    /// The kind of the subject: User, Group or ServiceAccount.
     pub kind: String,
     /// The name of the subject.
     pub name: String,
-    /// The API group of the subject: `rbac.authorization.k8s.io` for User and Group (the default), empty for ServiceAccount.
+    /// The API group of the subject. Defaults to `rbac.authorization.k8s.io` for User and Group; empty for
+    /// ServiceAccount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
     /// The namespace of a ServiceAccount.
@@ -30,42 +31,42 @@ pub struct Subject {
     pub namespace: Option<String>,
 }
 
-/// Somebody who changed what decides about runs that are started by themselves, and when.
+/// A user who changed an object that decides about automatic runs, and the time of the last change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedBy {
-    /// The user name. `system:stoa:others` stands for those whom the list has no room for: anybody may be one of them.
+    /// The user name. `system:stoa:others` stands for users whom the list has no room for; any user may be one of them.
     pub name: String,
-    /// When they last did; later in every case than what was noted before.
+    /// The time of the user's last change, always later than the times recorded before.
     pub time: MicroTime,
 }
 
-/// A folder, or the file in its place, that a source lacks.
+/// A folder or file that a Source lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingFolder {
-    /// The path, from the root of the source.
+    /// The path of the folder or file, from the root of the Source.
     pub path: String,
-    /// The commit of the source that lacks it.
+    /// The commit of the Source that lacks it.
     pub commit: String,
 }
 
-/// An object of another kind, in the same namespace or cluster-scoped.
+/// A reference to an object of another kind, in the same namespace or cluster-scoped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalReference {
     /// The name of the object.
     pub name: String,
 }
 
-/// A Secret, all of whose keys are used.
+/// A reference to a Secret. All of its keys are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretReference {
-    /// The namespace of the Secret. Objects in a namespace may only name a Secret beside them.
+    /// The namespace of the Secret. An object in a namespace may only name a Secret of that namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name of the Secret.
     pub name: String,
 }
 
-/// One key of a Secret.
+/// A reference to one key of a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKeyReference {
     /// The namespace of the Secret.
@@ -76,7 +77,7 @@ pub struct SecretKeyReference {
     pub key: String,
 }
 
-/// One key of a Secret beside the object that names it.
+/// A reference to one key of a Secret in the namespace of the object that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalSecretKeyReference {
     /// The name of the Secret.
@@ -85,7 +86,7 @@ pub struct LocalSecretKeyReference {
     pub key: String,
 }
 
-/// What happens to live infrastructure when the object that stands for it is deleted.
+/// The policy for live infrastructure when the object that stands for it is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
     /// The deletion is refused while infrastructure is live.
@@ -97,7 +98,7 @@ pub enum DeletionPolicy {
     Orphan,
 }
 
-/// A length of time as Go writes it: `30s`, `1h30m`, `0s`.
+/// A duration as Go writes it, such as `30s`, `1h30m` or `0s`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct DurationString(pub String);
@@ -152,7 +153,7 @@ impl fmt::Display for DurationString {
     }
 }
 
-/// A text that is no length of time.
+/// A text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidDuration(String);
 
@@ -164,7 +165,7 @@ impl fmt::Display for InvalidDuration {
 
 impl std::error::Error for InvalidDuration {}
 
-/// The condition of a type, if it is there.
+/// Returns the condition of a type, if it exists.
 pub fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
@@ -177,12 +178,12 @@ pub(crate) fn conditions_schema(generator: &mut schemars::SchemaGenerator) -> sc
     schema
 }
 
-/// The schema of a policy that may be left out. The description is that of the field, not of the type.
+/// The schema of an optional policy. The description is that of the field, not of the type.
 pub(crate) fn deletion_policy_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "string", "enum": ["Refuse", "Destroy", "Orphan"], "nullable": true })
 }
 
-/// The schema of an object of any shape, kept whole.
+/// The schema of an object of any shape, with all of its fields.
 pub(crate) fn any_object_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -2,12 +2,12 @@
 //!
 //! Each kind is a Rust type that a kube-rs client uses as it is
 //! (`kube::Api::<Stack>::namespaced(client, "shop")`) and that the API server serves: names,
-//! schema, descriptions and defaults come from the derives. What the fields mean together is
-//! checked in the server, one strategy per kind.
+//! schema, descriptions and defaults come from the derives. The server checks
+//! fields that depend on each other, with one strategy per kind.
 //!
-//! - [`config`]: Organization, Project, Stack, Source: what application teams write.
-//! - [`platform`]: Workspace, Backend, NotificationSink: what the platform team writes.
-//! - [`delivery`]: Run, Workflow, Release, Resource: what Stoa does and did.
+//! - [`config`]: Organization, Project, Stack, Source: the kinds that application teams write.
+//! - [`platform`]: Workspace, Backend, NotificationSink: the kinds that the platform team writes.
+//! - [`delivery`]: Run, Workflow, Release, Resource: the kinds that record what Stoa does.
 
 pub mod common;
 pub mod config;
@@ -24,8 +24,9 @@ pub use config::{Organization, Project, Source, Stack};
 pub use delivery::{Release, Resource, Run, Workflow};
 pub use platform::{Backend, NotificationSink, Workspace};
 
-/// The definitions of all kinds, as `kube` derives them: for tools that want them as CRDs, and for
-/// the server, which makes its own definitions from them.
+/// Returns the definitions of all kinds, as `kube` derives them.
+///
+/// Tools use them as CRDs, and the server makes its own definitions from them.
 pub fn crds() -> Vec<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> {
     use kube::CustomResourceExt as _;
     vec![

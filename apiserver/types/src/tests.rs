@@ -1,4 +1,4 @@
-//! What holds of every kind.
+//! Tests of the schemas of all kinds.
 
 use super::*;
 

@@ -75,7 +75,7 @@ fn suspend(random: &mut Random) {
     assert!(after <= before + UNDER_WAY, "it was presumed dead, and went on from {before} to {after} calls");
     let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs/{started}/log", organization.name);
     let log = cluster.kubectl().raw(&path);
-    assert!(log.contains("the conversation with another function-runner broke off"), "{log}");
+    assert!(log.contains("the connection to another function-runner was lost"), "{log}");
 
     // It is there, and as good as any other for what comes next.
     proxy.lead_to(first);

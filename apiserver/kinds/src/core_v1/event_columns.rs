@@ -9,15 +9,15 @@ use stoa_machinery::{
 };
 
 pub(super) const ALL: [Column; 10] = [
-    Column::new("Last Seen", Cell::Since(last_seen), "When it last happened."),
+    Column::new("Last Seen", Cell::Since(last_seen), "The time of the last occurrence."),
     Column::new("Type", Cell::Path(&["type"]), "Normal or Warning."),
-    Column::new("Reason", Cell::Path(&["reason"]), "What happened, in one word."),
-    Column::new("Object", Cell::Compute(involved), "To what it happened."),
-    Column::new("Subobject", Cell::Compute(part), "To which part of it.").wide(),
-    Column::new("Source", Cell::Compute(source), "Who says so.").wide(),
-    Column::new("Message", Cell::Compute(message), "What happened."),
-    Column::new("First Seen", Cell::Since(first_seen), "When it first happened.").wide(),
-    Column::new("Count", Cell::Compute(count), "How often it happened.").wide(),
+    Column::new("Reason", Cell::Path(&["reason"]), "The reason, in one word."),
+    Column::new("Object", Cell::Compute(involved), "The object of the event."),
+    Column::new("Subobject", Cell::Compute(part), "The part of the object.").wide(),
+    Column::new("Source", Cell::Compute(source), "The reporter of the event.").wide(),
+    Column::new("Message", Cell::Compute(message), "The message."),
+    Column::new("First Seen", Cell::Since(first_seen), "The time of the first occurrence.").wide(),
+    Column::new("Count", Cell::Compute(count), "The number of occurrences.").wide(),
     Column::name().wide(),
 ];
 

@@ -221,7 +221,10 @@ async fn a_workspace_tells_that_there_is_no_cluster_around_a_standalone_server()
     let condition = &written["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("Ready"), &json!("True")), "{written:#}");
     let message = condition["message"].as_str().unwrap();
-    assert!(message.contains("no cluster around a standalone server: inCluster of cluster \"main\""), "{message}");
+    assert!(
+        message.contains("a standalone server has no cluster of its own: inCluster of cluster \"main\""),
+        "{message}"
+    );
     let repository = json!({ "gitops": { "repository": "file:///deploy.git" } });
     let written = client.create(&collection, &make("git", repository)).await;
     let condition = &written["status"]["conditions"][0];

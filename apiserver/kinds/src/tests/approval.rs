@@ -66,8 +66,9 @@ async fn an_approval_says_who_decided_and_when_and_changes_nothing_else() {
     assert_eq!(world.decide(&by("eve", &[]), sent).await.unwrap(), run);
     for other in [decision("Rejected"), decision("Approved"), Value::Null] {
         let error = world.decide(&by("bob", &[]), other).await.unwrap_err();
-        let expected =
-            format!("Operation cannot be fulfilled on runs.delivery.stoa.dev \"r\": {message}, and that stays so");
+        let expected = format!(
+            "Operation cannot be fulfilled on runs.delivery.stoa.dev \"r\": {message}; a decision cannot be changed"
+        );
         assert_eq!((error.code(), error.message()), (409, expected.as_str()));
     }
 }
@@ -135,8 +136,8 @@ async fn nobody_decides_about_what_they_asked_for_unless_they_may() {
     let world = waiting().await;
     for what in ["Approved", "Rejected"] {
         let error = world.decide(&by("ann", &[]), decision(what)).await.unwrap_err();
-        let expected = "runs.delivery.stoa.dev \"r\" is forbidden: ann asked for this run, and may decide about its plan \
-                        only with the verb \"approve-own\" on runs; somebody else has to";
+        let expected = "runs.delivery.stoa.dev \"r\" is forbidden: ann requested this run and needs the verb \
+                        \"approve-own\" on runs to decide about its plan; another user can decide";
         assert_eq!((error.code(), error.message()), (403, expected));
     }
     let run = world.decide(&by("ann", &["approve-own runs r"]), decision("Approved")).await.unwrap();
@@ -152,7 +153,7 @@ async fn nobody_decides_about_what_more_people_had_started_than_are_kept_unless_
     world.make_as(&context, "delivery.stoa.dev/v1alpha1", "Run", "shop", run).await.unwrap();
     world.set("AwaitingApproval").await;
     let error = world.decide(&by("ann", &[]), decision("Approved")).await.unwrap_err();
-    let why = "ann may be one of them, and may decide about its plan only with the verb \"approve-own\" on runs";
+    let why = "may include ann; a decision about its plan then needs the verb \"approve-own\" on runs";
     assert!(error.code() == 403 && error.message().ends_with(why), "{error}");
     world.decide(&by("ann", &["approve-own runs r"]), decision("Approved")).await.unwrap();
 }
@@ -182,7 +183,7 @@ async fn approval_is_asked_for_where_something_changes() {
     let refresh = json!({ "stack": "web-dev", "operation": "Refresh", "retry": ["a"], "forgetClusters": ["old"] });
     let error = world.run(&all, refresh).await.unwrap_err();
     let told = ["retry", "forgetClusters"]
-        .map(|field| format!("spec.{field}: Forbidden: an Import and a Refresh call for nothing"));
+        .map(|field| format!("spec.{field}: Forbidden: may not be set for an Import or a Refresh"));
     assert_eq!(causes(&error), told);
     let unnamed = json!({ "stack": "web-dev", "operation": "Preview", "forgetClusters": [""] });
     let error = world.run(&all, unnamed).await.unwrap_err();
@@ -247,7 +248,7 @@ async fn a_preview_is_of_an_operation_that_carries_out_plans() {
         ),
         (
             json!({ "operation": "Preview", "of": "Rollback" }),
-            "spec.release: Required value: the release to go back to",
+            "spec.release: Required value: the number of the release to restore",
         ),
         (
             json!({ "operation": "Preview", "of": "Destroy", "release": 1 }),
@@ -259,7 +260,7 @@ async fn a_preview_is_of_an_operation_that_carries_out_plans() {
         ),
         (
             json!({ "operation": "Preview", "of": "Import", "retry": ["a"] }),
-            "spec.retry: Forbidden: an Import and a Refresh call for nothing",
+            "spec.retry: Forbidden: may not be set for an Import or a Refresh",
         ),
         (
             json!({ "operation": "Preview", "plan": "other" }),
@@ -268,7 +269,7 @@ async fn a_preview_is_of_an_operation_that_carries_out_plans() {
         (json!({ "operation": "Destroy", "plan": "other" }), "spec.plan: Not found: \"other\""),
         (
             json!({ "operation": "Preview", "of": "Rollback", "release": 7 }),
-            "spec.release: Invalid value: 7: release web-dev.dev.7 does not exist, or is not kept any more",
+            "spec.release: Invalid value: 7: release web-dev.dev.7 does not exist, or retention removed it",
         ),
     ] {
         let mut spec = spec;

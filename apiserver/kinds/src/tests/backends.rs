@@ -145,11 +145,11 @@ async fn what_would_keep_keys_elsewhere_is_refused() {
     refused(world.make_as(&ann(), PLATFORM, "Backend", "", applied).await.unwrap_err());
     assert_eq!(world.keys().await, None);
     insta::assert_snapshot!(told.join("\n"), @r"
-    spec.accessKey: Forbidden: keys do not belong into Git: exchange them, and name a Secret by spec.s3.credentialsSecretRef
+    spec.accessKey: Forbidden: keys must not be in Git: rotate them, and name a Secret in spec.s3.credentialsSecretRef
     spec.s3.credentialsSecretRef: Required value
     spec.accessKey: Forbidden: may not be set together with spec.s3.credentialsSecretRef
-    spec.accessKey: Required value: goes with secretKey
+    spec.accessKey: Required value: must be set together with secretKey
     spec.accessKey: Forbidden: may only be set when type is S3 or OSS
-    metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]: Forbidden: kubectl apply keeps spec.accessKey and spec.secretKey here: name a Secret by spec.s3.credentialsSecretRef, or use kubectl apply --server-side or kubectl create
+    metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]: Forbidden: kubectl apply copies spec.accessKey and spec.secretKey to this annotation; name a Secret in spec.s3.credentialsSecretRef, or use kubectl apply --server-side or kubectl create
     ");
 }

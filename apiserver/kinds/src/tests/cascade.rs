@@ -31,7 +31,7 @@ async fn who_orphans_what_is_destroyed_is_warned() {
             store.delete(&context, "shop", name, &options).await.unwrap();
             let told = context.take_warnings();
             assert_eq!(told.len(), warnings, "{plural} {policy} {propagation}: {told:?}");
-            assert!(told.iter().all(|warning| warning.starts_with("deletionPolicy is Destroy: ")), "{told:?}");
+            assert!(told.iter().all(|warning| warning.starts_with("deletionPolicy Destroy destroys ")), "{told:?}");
         }
     }
 }

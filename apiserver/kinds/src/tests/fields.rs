@@ -143,10 +143,10 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Stack spec.project: Not found: "none"
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
-    Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: either this or inCluster
-    Workspace spec.gitops: Forbidden: may not be set together with kubernetes: a workspace leads to clusters or to a repository
+    Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: kubeconfigSecretRef or inCluster must be set
+    Workspace spec.gitops: Forbidden: may not be set together with kubernetes; a workspace has either clusters or a repository
     Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
-    Workspace spec.healthPolicies[1].current: Required value: an expression in CEL
+    Workspace spec.healthPolicies[1].current: Required value: must be an expression in CEL
     Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')
      | request.name
      | ^
@@ -156,20 +156,20 @@ async fn what_is_wrong_with_an_object_is_told_field_by_field() {
      | status.
      | .......^
     Workspace spec.healthPolicies[3].apiVersion: Invalid value: "example.com": must be <group>/<version>, or <version> for kinds without a group
-    Backend spec.s3: Required value: the bucket, when type is S3 or OSS
+    Backend spec.s3: Required value: must be set when type is S3 or OSS
     Backend spec.local: Forbidden: may only be set when type is Local
     Backend spec.local.directory: Invalid value: "a/../b": must not contain '..'
     Backend spec.s3.bucket: Invalid value: "A": must be 3 to 63 characters of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit
     Backend spec.s3.prefix: Invalid value: "/a/../b": must be segments of letters, digits, '-', '_' and '.' with '/' in between, none beginning with '.'
-    Backend spec.s3.region: Invalid value: "here?": must be made of a-z, 0-9 and '-'
-    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must not have a path, as the bucket and the prefix are set apart
+    Backend spec.s3.region: Invalid value: "here?": must consist of a-z, 0-9 and '-'
+    Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must not have a path; set spec.s3.bucket and spec.s3.prefix instead
     Backend spec.s3.endpoint: Invalid value: "http://s3.example.com/docs": must be https, unless it is a loopback address
     Backend spec.s3.credentialsSecretRef: Required value
-    Backend spec.s3.region: Required value: either this or endpoint
+    Backend spec.s3.region: Required value: region or endpoint must be set
     Backend spec.s3.bucket: Invalid value: "a.b": must not contain '.' when type is OSS
     Backend spec.s3.credentialsSecretRef.namespace: Required value
-    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must be without the bucket, which goes before the host unless addressing is CustomDomain
-    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an address, as the bucket goes before the host unless addressing is CustomDomain
+    Backend spec.s3.endpoint: Invalid value: "https://docs.oss-cn-hangzhou.aliyuncs.com": must not contain the bucket, which precedes the host unless addressing is CustomDomain
+    Backend spec.s3.endpoint: Invalid value: "http://127.0.0.1:9000": must not be an IP address, because the bucket precedes the host unless addressing is CustomDomain
     Backend spec.s3: Forbidden: may only be set when type is S3 or OSS
     Backend spec.s3.endpoint: Forbidden: must not contain credentials; use credentialsSecretRef
     "#);
@@ -191,8 +191,8 @@ async fn wrong_address(world: &World, user: &str, name: &str, address: &str) -> 
 #[tokio::test]
 async fn address_of_a_repository_holds_no_token() {
     let world = World::new().await;
-    let message = "Forbidden: the address must not contain a user, other than of ssh://, or a query, which may be a token; use \
-                   secretRef";
+    let message = "Forbidden: the address must not contain a query, or a user outside ssh://, because either may be a \
+                   token; use secretRef";
     for address in [
         "https://hunter2@git.example.com/shop/config.git",
         "HTTP://hunter2@git.example.com/shop/config.git",

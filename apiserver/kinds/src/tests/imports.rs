@@ -54,7 +54,7 @@ async fn what_cannot_be_imported_is_told_field_by_field() {
     spec.import: Forbidden: may only be set for an Import
     spec.import.resources[1].id: Required value
     spec.import.resources[2].infrastructureId: Invalid value: "<value omitted>": may not be longer than
-    spec.import.kusion: Forbidden: may not be set together with resources: a release is taken over as a
+    spec.import.kusion: Forbidden: may not be set together with resources; a release is imported as a w
     spec.import.kusion.revision: Invalid value: 0: must be at least 1
     spec.import.kusion.project: Invalid value: "../a": must be letters, digits, '-', '_', '.', '+', '@',
     spec.import.kusion.workspace: Invalid value: "": must be letters, digits, '-', '_', '.', '+', '@', '
@@ -98,7 +98,7 @@ async fn an_import_by_a_plan_is_what_its_preview_was_told() {
             (Ok(_), true) => {}
             (Err(error), false) => {
                 assert_eq!(error.code(), 422, "{error}");
-                let why = format!("is not what {plan} was told to import; leave it out to carry that out");
+                let why = format!("differs from the import of {plan}; omit the field to carry out the plan of {plan}");
                 assert_eq!(causes(&error), [format!("spec.import: Forbidden: {why}")]);
             }
             (other, _) => panic!("{plan} with {import}: {other:?}"),

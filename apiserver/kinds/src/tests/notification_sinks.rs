@@ -87,7 +87,7 @@ async fn what_is_wrong_is_told_by_its_path() {
     spec.url: Invalid value: "ftp://hooks.example.com/": must be a URL such as https://hooks.example.com/stoa
     spec.url: Invalid value: "/hooks": must be a URL such as https://hooks.example.com/stoa
     spec.url: Invalid value: "https://hooks.example.com/#part": must not have a fragment
-    spec.source: Invalid value: "https://stoa.example.com/": must not end in '/', and have neither a query nor a fragment
+    spec.source: Invalid value: "https://stoa.example.com/": must not end in '/' or have a query or a fragment
     spec.caBundle: Invalid value: "<certificates>": must be certificates, PEM in base64
     spec.events[1]: Duplicate value: "dev.stoa.run.failed"
     spec.organizations[1]: Duplicate value: "shop"

@@ -29,7 +29,7 @@ async fn version_and_parameters_are_for_what_is_rendered() {
     };
     let none = "spec.version: Forbidden: this operation deploys no version";
     let nothing = "spec.parameters: Forbidden: this operation renders nothing";
-    let refresh = "spec.version: Forbidden: a Refresh looks at what was released last";
+    let refresh = "spec.version: Forbidden: a Refresh always compares with the last release";
     let version = "spec.version: Forbidden: may not be set together with plan, which was made for a version";
     let parameters = "spec.parameters: Forbidden: may not be set together with plan, whose Spec is rendered already";
     for (spec, expected) in [
@@ -69,7 +69,7 @@ async fn a_cluster_that_the_workspace_has_cannot_be_forgotten() {
     let stack = json!({ "metadata": { "name": "web-all" }, "spec": { "project": "web", "workspaces": ["clustered"] } });
     world.make("config.stoa.dev/v1alpha1", "Stack", "shop", stack).await.unwrap();
     let run = |operation: &str, forgotten: &[&str]| json!({ "stack": "web-all", "operation": operation, "forgetClusters": forgotten });
-    let why = "the workspace has that cluster, so that what is on record there is looked at, and removed by a Destroy";
+    let why = "the workspace still has this cluster; a Destroy removes the recorded resources there";
     for operation in ["Preview", "Apply", "Destroy"] {
         let error = world.made("Run", "r", run(operation, &["old", "east"])).await.unwrap_err();
         assert_eq!(causes(&error), [format!("spec.forgetClusters[1]: Invalid value: \"east\": {why}")], "{operation}");
@@ -98,7 +98,7 @@ async fn only_what_became_of_no_call_is_retried() {
     // The run says what is wrong with it.
     record("dev", "later", r#"{"schemaVersion": 1000, "id": "later"}"#).await;
     let run = |operation: &str, ids: &[&str]| json!({ "stack": "web-dev", "operation": operation, "retry": ids });
-    let why = "there is no call for it in workspace dev of which it is not known what became";
+    let why = "no unresolved call for this resource in workspace dev";
     for id in ["foo", "settled", "elsewhere"] {
         for operation in ["Preview", "Apply", "Destroy"] {
             let error = world.made("Run", "r", run(operation, &["open", id])).await.unwrap_err();

@@ -60,25 +60,25 @@ async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
         told.push(world.refused(case).await.join("\n"));
     }
     insta::assert_snapshot!(told.join("\n"), @r#"
-    spec.steps: Required value: what is to be done
+    spec.steps: Required value: must have at least one step
     spec.steps[0].name: Invalid value: "Dev": must be at most 63 characters of a-z, 0-9 and '-', beginning and ending with a letter or digit
     spec.steps[0].run.stack: Required value
-    spec.steps[1]: Required value: one of run and approval
+    spec.steps[1]: Required value: run or approval must be set
     spec.steps[2].approval: Forbidden: may not be set together with run
     spec.steps[0].dependsOn[1]: Duplicate value: "b"
     spec.steps[0].dependsOn[2]: Not found: "x"
     spec.steps[2].name: Duplicate value: "b"
     spec.timeout: Invalid value: "soon": "soon" is not a duration such as 30s or 1h30m
     spec.ttlSecondsAfterFinished: Invalid value: -1: must be greater than or equal to 0
-    spec.steps: Invalid value: "a → c → b → a": the steps depend on each other in a circle, where → means "depends on"
-    spec.steps: Invalid value: "d → d": the steps depend on each other in a circle, where → means "depends on"
+    spec.steps: Invalid value: "a → c → b → a": the steps form a cycle, where → means "depends on"
+    spec.steps: Invalid value: "d → d": the steps form a cycle, where → means "depends on"
     spec.steps[0].run.operation: Unsupported value: "Import": supported values: "Preview", "Apply", "Destroy", "Rollback", "Refresh"
-    spec.steps[0].run.version: Forbidden: a Refresh looks at what was released last
+    spec.steps[0].run.version: Forbidden: a Refresh always compares with the last release
     spec.steps[0].run.requireApproval: Forbidden: this operation changes nothing
     spec.steps[0].run.timeout: Invalid value: "0s": must be between 1s and 86400s
     spec.steps[0].run.version: Forbidden: this operation deploys no version
-    spec.steps[0].run.release: Required value: the release to go back to
-    spec.steps[0].run.release: Forbidden: releases are numbered by workspace; name one workspace
+    spec.steps[0].run.release: Required value: the number of the release to restore
+    spec.steps[0].run.release: Forbidden: releases are numbered per workspace; name one workspace
     spec.steps[0].run.maxParallel: Invalid value: 0: must be from 1 to 100
     spec.steps[0].run.maxFailures: Invalid value: -1: must be greater than or equal to 0
     spec.steps[0].run.workspaces[1]: Required value
@@ -87,11 +87,11 @@ async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
     spec.steps[0].run.waves: Forbidden: may not be set together with workspaces
     spec.steps[0].run.waves[0].workspaces[1]: Duplicate value: "dev"
     spec.steps[0].run.waves[0].pauseAfter: Invalid value: "later": "later" is not a duration such as 30s or 1h30m
-    spec.steps[0].run.waves[1]: Required value: one of workspaces and workspaceSelector
+    spec.steps[0].run.waves[1]: Required value: workspaces or workspaceSelector must be set
     spec.steps[0].run.waves[2].workspaceSelector: Forbidden: may not be set together with workspaces
     spec.steps[0].run.waves[3].workspaceSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator
     spec.steps[0].run.health: Forbidden: may only be set for an Apply or a Rollback
-    spec.steps[0].run.health.timeout: Invalid value: "1m": must be at least healthyFor, which is part of it
+    spec.steps[0].run.health.timeout: Invalid value: "1m": must be at least healthyFor, which it includes
     spec.steps[0].when: Forbidden: may only be set together with dependsOn
     "#);
     let long = world.workflow(&RequestContext::internal("tests"), &"w".repeat(64), chain()).await.unwrap_err();
@@ -183,7 +183,7 @@ async fn what_a_workflow_names_has_to_be_there() {
     spec.steps[1].run.stack: Not found: "nowhere"
     spec.steps[2].run.workspaces[1]: Invalid value: "prod": the stack is for dev
     spec.steps[3].run.waves[0].workspaces[0]: Not found: "mars"
-    spec.steps[4].run.release: Invalid value: 7: release web-dev.dev.7 does not exist, or is not kept any more
+    spec.steps[4].run.release: Invalid value: 7: release web-dev.dev.7 does not exist, or retention removed it
     "#);
 }
 
@@ -257,8 +257,7 @@ async fn a_workflow_changes_only_by_being_paused_or_cancelled() {
     }
     let change = |w: &mut Workflow| w.spec.version = Some("v2".to_owned());
     let error = workflows.update_with("shop", "w", change).await.unwrap_err();
-    let expected =
-        "spec: Forbidden: a workflow does not change, except that paused may change and cancel may become true";
+    let expected = "spec: Forbidden: a workflow is immutable, except that paused may change and cancel may become true";
     assert_eq!(causes(&error), [expected]);
     workflows.update_with("shop", "w", |w: &mut Workflow| w.spec.cancel = true).await.unwrap();
     let error = workflows.update_with("shop", "w", |w: &mut Workflow| w.spec.cancel = false).await.unwrap_err();
@@ -314,7 +313,7 @@ async fn a_step_is_decided_about_once_by_somebody_else_and_nothing_else_changes(
     let other = json!([{ "step": "ok", "decision": "Rejected" }]);
     let error = decide(&world, &by("eve", &[]), other).await.unwrap_err();
     assert_eq!(error.code(), 409);
-    assert!(error.message().ends_with("bob approved step ok: fine, and that stays so"), "{error}");
+    assert!(error.message().ends_with("bob approved step ok: fine; a decision cannot be changed"), "{error}");
 }
 
 #[tokio::test]
@@ -324,7 +323,7 @@ async fn only_steps_that_wait_are_decided_about() {
     let one = |step: &str| json!([{ "step": step, "decision": "Approved" }]);
     for (step, code, why) in [
         ("later", 409, "step later does not wait for approval; its phase is Pending"),
-        ("dev", 409, "step dev asks for no approval; plans are approved through runs/approval"),
+        ("dev", 409, "step dev is not an approval step; approve plans through runs/approval"),
         ("none", 422, "status.approvals[0].step: Not found: \"none\""),
     ] {
         let error = decide(&world, &bob, one(step)).await.unwrap_err();
@@ -347,8 +346,8 @@ async fn nobody_approves_the_steps_of_their_own_workflow_unless_they_may() {
     let world = waiting().await;
     let approve = json!([{ "step": "ok", "decision": "Approved" }]);
     let error = decide(&world, &by("ann", &[]), approve.clone()).await.unwrap_err();
-    let expected = "workflows.delivery.stoa.dev \"w\" is forbidden: ann asked for this workflow, and may decide about its \
-                    steps only with the verb \"approve-own\" on workflows; somebody else has to";
+    let expected = "workflows.delivery.stoa.dev \"w\" is forbidden: ann requested this workflow and needs the verb \
+                    \"approve-own\" on workflows to decide about its steps; another user can decide";
     assert_eq!((error.code(), error.message()), (403, expected));
     let workflow = decide(&world, &by("ann", &["approve-own workflows w"]), approve).await.unwrap();
     assert_eq!(workflow["status"]["approvals"][0]["approver"]["username"], "ann");
@@ -434,8 +433,8 @@ async fn what_is_wrong_with_hooks_is_told_field_by_field() {
     spec.steps[0].hooks.pre[0].each: Unsupported value: "Run": supported values: "Step", "Wave"
     spec.hooks.pre[1].when: Forbidden: may only be set for a hook in post
     spec.hooks.post[0].name: Duplicate value: "a"
-    spec.hooks.pre[0].each: Forbidden: a workflow has no waves, but its steps
-    spec.hooks.post[0].each: Forbidden: a workflow has no waves, but its steps
+    spec.hooks.pre[0].each: Forbidden: may not be Wave for hooks of the workflow; only steps have waves
+    spec.hooks.post[0].each: Forbidden: may not be Wave for hooks of the workflow; only steps have waves
     "#);
 }
 

@@ -123,8 +123,8 @@ async fn workspace_stays_with_the_backend_while_releases_or_runs_have_documents_
         let release = json!({ "metadata": { "name": name }, "spec": spec(workspace) });
         world.make("delivery.stoa.dev/v1alpha1", "Release", "shop", release).await.unwrap();
     }
-    let expected = "spec.backend: release shop/web-dev.dev.1 has its documents there; delete its stack, and then the \
-                    release, first";
+    let expected = "spec.backend: release shop/web-dev.dev.1 has documents in the present backend; delete its stack \
+                    and then the release first";
     assert_eq!(world.lead(moved).await.as_deref(), Some(expected));
     world.registry.api::<Release>().delete("shop", "web-dev.dev.1", &Default::default()).await.unwrap();
     assert_eq!(world.lead(moved).await, None);

@@ -89,14 +89,14 @@ fn check(workflow: &Workflow, approval: &StepApproval, path: &str) -> Result<(),
     let invalid = |error| Err(ApiError::invalid(GROUP, "Workflow", &name, &[error]));
     let step = &approval.step;
     if let Some(before) = about(workflow, step) {
-        return conflict(format!("{}, and that stays so", sentence(before)));
+        return conflict(format!("{}; a decision cannot be changed", sentence(before)));
     }
     let steps = effective(workflow).steps;
     let Some(of_step) = steps.iter().find(|of_step| of_step.name == *step) else {
         return invalid(FieldError::not_found(format!("{path}.step"), step));
     };
     if of_step.approval.is_none() {
-        return conflict(format!("step {step} asks for no approval; plans are approved through runs/approval"));
+        return conflict(format!("step {step} is not an approval step; approve plans through runs/approval"));
     }
     if approval.message.chars().count() > LONGEST {
         let detail = format!("may not be longer than {LONGEST} characters");

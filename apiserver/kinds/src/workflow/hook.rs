@@ -85,7 +85,7 @@ pub(super) fn validate(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
         of_step(&hooks, "spec.hooks", errors);
         for (field, list) in [("pre", &hooks.pre), ("post", &hooks.post)] {
             for (i, _) in list.iter().enumerate().filter(|(_, hook)| hook.each == HookScope::Wave) {
-                let detail = "a workflow has no waves, but its steps";
+                let detail = "may not be Wave for hooks of the workflow; only steps have waves";
                 errors.push(FieldError::forbidden(format!("spec.hooks.{field}[{i}].each"), detail));
             }
         }

@@ -67,7 +67,7 @@ pub fn read(
     let Filling { size, used, mut wrong, .. } = filling;
     let json = file.to_string();
     if size.max(json.len()) > MOST_FILLED {
-        let why = format!("is more than {MOST_FILLED} bytes with its aliases and parameters put in");
+        let why = format!("is more than {MOST_FILLED} bytes after aliases and parameters are expanded");
         return Err(TemplateError::field("spec", &why));
     }
     let unused = parameters.keys().filter(|name| !used.contains(name.as_str()));

@@ -69,7 +69,7 @@ fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<F
 
 fn steps(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
     if spec.steps.is_empty() {
-        errors.push(FieldError::required("spec.steps", "what is to be done"));
+        errors.push(FieldError::required("spec.steps", "must have at least one step"));
     }
     if spec.steps.len() > MOST_STEPS {
         let detail = format!("must have at most {MOST_STEPS} items");
@@ -113,14 +113,14 @@ fn cycles(steps: &[Step], errors: &mut Vec<FieldError>) {
     let before: BTreeMap<ResourceId, BTreeSet<ResourceId>> =
         steps.iter().map(|step| (id(&step.name), step.depends_on.iter().map(id).collect())).collect();
     for cycle in Graph::new(&before).cycles() {
-        let detail = "the steps depend on each other in a circle, where → means \"depends on\"";
+        let detail = "the steps form a cycle, where → means \"depends on\"";
         errors.push(FieldError::invalid("spec.steps", cycle.to_string(), detail));
     }
 }
 
 fn step(spec: &WorkflowSpec, step: &Step, path: &str, errors: &mut Vec<FieldError>) {
     match (&step.run, &step.approval) {
-        (None, None) => errors.push(FieldError::required(path, "one of run and approval")),
+        (None, None) => errors.push(FieldError::required(path, "run or approval must be set")),
         (Some(_), Some(_)) => {
             errors.push(FieldError::forbidden(format!("{path}.approval"), "may not be set together with run"));
         }
@@ -176,7 +176,7 @@ fn run(spec: &WorkflowSpec, step: &RunStep, path: &str, errors: &mut Vec<FieldEr
     }
     let is_of_one = step.waves.is_empty() && step.workspaces.len() <= 1;
     if step.release.is_some() && !is_of_one {
-        errors.push(FieldError::forbidden(at("release"), "releases are numbered by workspace; name one workspace"));
+        errors.push(FieldError::forbidden(at("release"), "releases are numbered per workspace; name one workspace"));
     }
 }
 
@@ -250,14 +250,14 @@ fn gate(step: &RunStep, gate: &HealthGate, path: &str, errors: &mut Vec<FieldErr
     validation::duration(&format!("{path}.healthyFor"), &gate.healthy_for, Duration::ZERO..=DAY, errors);
     validation::duration(&format!("{path}.timeout"), &gate.timeout, Duration::from_secs(1)..=7 * DAY, errors);
     if errors.len() == before && gate.timeout.parse().ok() < gate.healthy_for.parse().ok() {
-        let detail = "must be at least healthyFor, which is part of it";
+        let detail = "must be at least healthyFor, which it includes";
         errors.push(FieldError::invalid(format!("{path}.timeout"), &gate.timeout, detail));
     }
 }
 
 fn wave<'a>(wave: &'a Wave, path: &str, seen: &mut HashSet<&'a str>, errors: &mut Vec<FieldError>) {
     match (&wave.workspace_selector, wave.workspaces.is_empty()) {
-        (None, true) => errors.push(FieldError::required(path, "one of workspaces and workspaceSelector")),
+        (None, true) => errors.push(FieldError::required(path, "workspaces or workspaceSelector must be set")),
         (Some(_), false) => errors.push(FieldError::forbidden(
             format!("{path}.workspaceSelector"),
             "may not be set together with workspaces",

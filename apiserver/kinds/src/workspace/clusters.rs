@@ -13,7 +13,7 @@ const CLUSTERS: &str = "spec.kubernetes.clusters";
 /// Finds what is wrong with the clusters.
 pub(super) fn validate(target: &KubernetesTarget, errors: &mut Vec<FieldError>) {
     if target.clusters.is_empty() {
-        errors.push(FieldError::required(CLUSTERS, "at least one cluster"));
+        errors.push(FieldError::required(CLUSTERS, "must have at least one cluster"));
     }
     for (i, cluster) in target.clusters.iter().enumerate() {
         let path = format!("{CLUSTERS}[{i}]");
@@ -36,7 +36,7 @@ pub(super) fn access(
     let field = format!("{path}.kubeconfigSecretRef");
     match (in_cluster, kubeconfig) {
         (true, Some(_)) => errors.push(FieldError::forbidden(field, "may not be set together with inCluster")),
-        (false, None) => errors.push(FieldError::required(field, "either this or inCluster")),
+        (false, None) => errors.push(FieldError::required(field, "kubeconfigSecretRef or inCluster must be set")),
         (true, None) | (false, Some(_)) => {}
     }
 }

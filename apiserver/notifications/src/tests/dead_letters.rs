@@ -74,7 +74,7 @@ async fn an_event_that_is_given_up_is_kept_and_can_be_delivered_again() {
         assert_eq!(letter["event"]["type"], event_type);
         assert_eq!(
             (&letter["reason"], &letter["attempts"]),
-            (&json!("it answered 500 Internal Server Error"), &json!(2))
+            (&json!("the endpoint answered 500 Internal Server Error"), &json!(2))
         );
         assert!(letter["time"].is_string() && letter["redeliver"].is_null(), "{letter:#}");
     }
@@ -201,7 +201,7 @@ async fn an_event_is_given_up_when_it_is_too_old_or_refused() {
     }
     bed.update("old", |sink| sink.spec.retry.max_age = "1s".into()).await;
     bed.until_dead("old", 1).await;
-    assert_eq!(bed.letters("refusing").await[0]["reason"], "it answered 422 Unprocessable Entity");
+    assert_eq!(bed.letters("refusing").await[0]["reason"], "the endpoint answered 422 Unprocessable Entity");
     let counted = bed.metric("stoa_notification_attempts_total");
     assert!(counted.contains("{outcome=\"dead\",sink=\"refusing\"} 1"), "{counted}");
 }

@@ -36,7 +36,7 @@ async fn an_endpoint_that_cannot_be_reached_is_told_in_the_status() {
     bed.sink("chat", &receiver, json!({})).await;
     bed.begin("web-1").await;
     bed.until_ready("chat", reason::DELIVERY_FAILED).await;
-    assert_eq!(bed.ready("chat").await.unwrap().message, "it answered 503 Service Unavailable");
+    assert_eq!(bed.ready("chat").await.unwrap().message, "the endpoint answered 503 Service Unavailable");
     drop(receiver);
     let is_refused = |sink: &NotificationSink| {
         let conditions = &sink.status.as_ref().unwrap().conditions;

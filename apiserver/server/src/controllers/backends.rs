@@ -47,7 +47,7 @@ async fn look(services: Services, probes: Probes, (_, name): ObjectKey) -> Resul
     let of = (backend.metadata.uid.clone(), backend.spec.clone());
     let found = probes.found(&name, of, || probe(services.clone(), name.clone(), backend.clone())).await;
     let (ready, why, message) = match found {
-        Ok(()) => (true, reason::AVAILABLE, "documents can be kept and read".to_owned()),
+        Ok(()) => (true, reason::AVAILABLE, "documents can be stored and read".to_owned()),
         Err(error) => (false, reason_of(&error, backend.spec.kind), error.in_full()),
     };
     backends
@@ -96,7 +96,7 @@ impl Probes {
             Ok(found) => found.unwrap_or_else(|error| {
                 // What it panicked with is for the log alone.
                 tracing::error!(name, error = &error as &dyn std::error::Error, "a probe of a backend broke off");
-                Err(DocumentError::Unavailable("the server failed to look at it; its log says why".into()))
+                Err(DocumentError::Unavailable("the server failed to check the backend; its log has the cause".into()))
             }),
             Err(_) => {
                 self.0.lock().insert(name.to_owned(), Probe { of, task });
@@ -115,7 +115,7 @@ async fn probe(services: Services, name: String, backend: Backend) -> Result<(),
     let store = services.backends.open(&name, &backend, Use::Probe).await?;
     let digest = store.put("probe", Bytes::from_static(b"probe")).await?;
     if store.get("probe", &digest).await?.is_none() {
-        return Err(DocumentError::Unavailable("a document that was kept is not there".into()));
+        return Err(DocumentError::Unavailable("a stored document is missing".into()));
     }
     // S3 denies access to what is not there, where it may not be listed. A run could not tell the two apart.
     store.get("probe", &Digest::of(b"nothing is kept under this digest")).await.map(drop)

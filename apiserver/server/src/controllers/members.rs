@@ -34,7 +34,7 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
         if !wanted.iter().any(|wanted| wanted.name_any() == binding.name_any()) {
             let deleted = services.cluster.delete_role_binding(&name, &binding.name_any()).await;
             if failed.note(deleted).is_some() {
-                let message = format!("nobody has {} any more", binding.role_ref.name);
+                let message = format!("removed {} from all subjects", binding.role_ref.name);
                 services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
             }
         }
@@ -51,8 +51,8 @@ pub(super) async fn bind(services: &Services, organization: &Organization) -> Re
                 let RoleRef { kind, name: role, .. } = &other.role_ref;
                 let (binding, wanted) = (binding.name_any(), &binding.role_ref.name);
                 let message = format!(
-                    "rolebinding {name}/{binding} leads to {kind} {role}, not to ClusterRole {wanted}: delete it, and it is \
-                     made anew"
+                    "rolebinding {name}/{binding} refers to {kind} {role} instead of ClusterRole {wanted}; delete it, \
+                     and Stoa creates it anew"
                 );
                 obstacle.get_or_insert((reason::ROLE_BINDING_EXISTS, message));
                 continue;
@@ -118,7 +118,7 @@ async fn withdraw(
         services.cluster.delete_role_binding(&organization.name_any(), &other.name_any()).await?;
     }
     let from: Vec<&str> = lost.iter().map(|subject| subject.name.as_str()).collect();
-    let message = format!("took {} from {}", other.role_ref.name, from.join(", "));
+    let message = format!("removed {} from {}", other.role_ref.name, from.join(", "));
     services.recorder.record(organization, Kind::Normal, "RoleUnbound", message);
     Ok(!is_changed)
 }
@@ -353,8 +353,8 @@ mod tests {
             let there = [("stoa:developer to stoa:owner", users), ("stoa:viewer", &["eve"][..])];
             let bound = bound("", &there, &[("bob", "developer"), ("cat", "viewer")]).await;
             let told = as_expected(bound, expected);
-            let message = "rolebinding acme/stoa:developer leads to ClusterRole stoa:owner, not to ClusterRole \
-                           stoa:developer: delete it, and it is made anew";
+            let message = "rolebinding acme/stoa:developer refers to ClusterRole stoa:owner instead of ClusterRole \
+                           stoa:developer; delete it, and Stoa creates it anew";
             assert_eq!(told, format!("False RoleBindingExists: {message}"));
         }
     }

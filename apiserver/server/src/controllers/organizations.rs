@@ -90,7 +90,7 @@ async fn look(services: Services, cooldown: Cooldown, (_, name): ObjectKey) -> R
         note(&services, &organization, None, reason::TERMINATING, &namespace_goes(&name)).await?;
         return Ok(Some(*GOING.start()));
     }
-    note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace is there").await?;
+    note(&services, &organization, Some(&namespace), reason::AVAILABLE, "the namespace exists").await?;
     members::bind(&services, &organization).await?;
     Ok(Some(LOOK))
 }

@@ -201,7 +201,7 @@ mod tests {
             let ready = condition(&status.conditions, reason::READY).unwrap();
             format!("{} {}: {}", ready.status, ready.reason, ready.message)
         };
-        assert_eq!(told().await, "Unknown Progressing: source \"config\" was not looked at yet");
+        assert_eq!(told().await, "Unknown Progressing: source \"config\" was not fetched yet");
         for (is_ready, expected) in
             [(false, "False Looked: source \"config\" is not ready"), (true, "True Available: the source can be read")]
         {

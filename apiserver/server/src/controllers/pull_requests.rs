@@ -257,15 +257,16 @@ fn wanted(open: &[PullRequest], allow_forks: bool) -> (Vec<(PullRequest, String)
 
 /// How many of all that are open change something, and why others are not looked at.
 fn summary(open: usize, planned: usize, left_out: &LeftOut) -> String {
-    let mut message = format!("of {open} open pull requests {planned} change stacks");
+    let mut message = format!("{planned} of {open} open pull requests change stacks");
     if left_out.forks > 0 {
-        message.push_str(&format!("; {} of forks are left out", left_out.forks));
+        message.push_str(&format!("; {} from forks are left out", left_out.forks));
     }
     if left_out.empty > 0 {
-        message.push_str(&format!("; {} are left out, since their branches are gone", left_out.empty));
+        message.push_str(&format!("; {} are left out because their branches do not exist", left_out.empty));
     }
     if left_out.too_many > 0 {
-        message.push_str(&format!("; {} more are left out, since the latest {MOST} are planned", left_out.too_many));
+        message
+            .push_str(&format!("; {} more are left out because only the latest {MOST} are planned", left_out.too_many));
     }
     message
 }

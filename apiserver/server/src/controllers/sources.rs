@@ -247,7 +247,7 @@ async fn look(
                     (true, reason::AVAILABLE, "the repository can be read".to_owned())
                 }
                 Err(Unseen { reason, message, .. }) => {
-                    let message = format!("{message}; it is looked at less and less often, until that is mended");
+                    let message = format!("{message}; fetches become less frequent until this is fixed");
                     (false, *reason, message)
                 }
             };

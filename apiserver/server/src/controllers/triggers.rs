@@ -141,7 +141,7 @@ async fn follow(
     let read = stack.clone();
     stack = forget_left(&services.lookup.api::<Stack>()?, stack).await?;
     if stack.spec.workspaces.is_empty() {
-        let message = "the stack lists no workspace, so that nothing is started for it".to_owned();
+        let message = "the stack lists no workspace, so no run is started".to_owned();
         return Ok((Some((stack, (false, reason::NO_WORKSPACES, message))), None));
     }
     let Some(commit) = readiness::head(&services.lookup, &stack) else {

@@ -513,8 +513,9 @@ fn conclude(workflow: &Workflow, state: &mut WorkflowStatus, ends: Ends, is_acti
 fn succeeded(state: &WorkflowStatus) -> String {
     let all = state.steps.len();
     match state.steps.iter().filter(|step| step.phase == StepPhase::Skipped).count() {
+        0 if all == 1 => "1 step succeeded".to_owned(),
         0 => format!("all {all} steps succeeded"),
-        skipped => format!("{} of {all} steps succeeded, and the others were not asked for", all - skipped),
+        skipped => format!("{} of {all} steps succeeded, and the others were not needed", all - skipped),
     }
 }
 

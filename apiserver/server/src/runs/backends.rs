@@ -136,7 +136,7 @@ impl Backends {
                 let opened = tokio::task::spawn_blocking(move || LocalDocuments::open(path)).await;
                 let opened = opened.map_err(|error| {
                     tracing::error!(name, error = &error as &dyn std::error::Error, "opening a directory broke off");
-                    DocumentError::Unavailable("the server failed to open it; its log says why".into())
+                    DocumentError::Unavailable("the server failed to open it; its log has the cause".into())
                 })?;
                 Arc::new(opened?)
             }
@@ -251,7 +251,7 @@ fn access_key(mut secret: BTreeMap<String, Vec<u8>>) -> Result<AccessKey, String
         Some(Err(_)) => Err(format!("has no text under {key:?}")),
         // Files that editors wrote end with a line. Nothing else fits into a header.
         Some(Ok(text)) if text.trim().bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.trim().to_owned()),
-        Some(Ok(_)) => Err(format!("has something under {key:?} that no service gives out")),
+        Some(Ok(_)) => Err(format!("has an invalid value under {key:?}")),
     };
     let (id, secret_key) = (text(ACCESS_KEY)?, text(SECRET_KEY)?);
     let session_token = if has_token { Some(text(SESSION_TOKEN)?) } else { None };
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(secret(&[("accessKey", "id"), ("password", "hunter2")]).unwrap_err(), "has no key \"secretKey\"");
         for token in ["hun\nter2", "hunter\u{e9}"] {
             let told = secret(&[("accessKey", "id"), ("secretKey", "s"), ("sessionToken", token)]).unwrap_err();
-            assert_eq!(told, "has something under \"sessionToken\" that no service gives out");
+            assert_eq!(told, "has an invalid value under \"sessionToken\"");
         }
     }
 }

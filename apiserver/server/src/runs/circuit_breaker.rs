@@ -75,15 +75,15 @@ impl CircuitBreaker {
         }
         if self.waits >= WAITS {
             let message = format!(
-                "function-runners went away in the middle of {} calls of this run one after the other, and it got no further: \
-                 {why}; what it asks for may be what ends them: look why they ended, such as for want of memory, and mend that; \
-                 another Run goes on from what is recorded",
+                "function-runners stopped in the middle of {} consecutive calls of this run: {why}. The run itself \
+                 may be the cause. Find out why they stopped, for example for lack of memory, then start another Run, \
+                 which continues from the record",
                 self.calls
             );
             return StepError::failed(reason::RUNNER_UNAVAILABLE, message);
         }
         self.waits += 1;
-        StepError::Retry(format!("{why}; {} calls of this run broke off like that", self.calls))
+        StepError::Retry(format!("{why}; {} calls of this run ended this way", self.calls))
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
             let (halt, wait) = note(&mut breaks, &applying(0), calls);
             let StepError::Failed { reason, message } = halt else { panic!("{halt:?}") };
             assert_eq!((reason, wait), (reason::RUNNER_UNAVAILABLE, None));
-            assert!(message.contains("it went away") && message.contains("another Run goes on"), "{message}");
+            assert!(message.contains("it went away") && message.contains("start another Run"), "{message}");
         }
     }
 

@@ -86,7 +86,7 @@ pub(super) fn begin(deployment: &mut Deployment, commit: &str, now: Timestamp) {
     let Some(before) = deployment.compliance.as_mut() else { return };
     let pending = |of: ReconcilerCompliance| ReconcilerCompliance {
         state: ComplianceState::Pending,
-        message: "nobody has looked since the commit was made".to_owned(),
+        message: "not checked since the commit".to_owned(),
         ..of
     };
     let reconcilers = mem::take(&mut before.reconcilers).into_iter().map(pending).collect();
@@ -122,7 +122,7 @@ pub(crate) fn lacking(stack: &Stack, workspace: &Workspace) -> Option<String> {
     let commit = deployment.gitops_commit.as_ref()?;
     let found = deployment.compliance.as_ref().filter(|found| found.commit == *commit);
     match found {
-        None => Some(format!("nobody has looked whether clusters have commit {commit}")),
+        None => Some(format!("not checked yet whether clusters have commit {commit}")),
         Some(found) if found.state == ComplianceState::Compliant => None,
         Some(found) => Some(format!("clusters do not have commit {commit}: {}", reasons(found))),
     }

@@ -22,8 +22,9 @@ use crate::{blocking::run_blocking, encryption::Encryption};
 const ASKED_AT_ONCE: usize = 16;
 
 /// What there is to do about a document that is gone or damaged.
-const MEND: &str = "The backend is left as it is: put the document back from a copy of the backend or, where it is a Spec or a plan, \
-                    start a run that does not need it, such as an Apply of what the source has now";
+const MEND: &str = "Stoa leaves the backend as it is. Restore the document from a copy of the backend. Instead of \
+                    restoring a Spec or a plan, you can start a run without it, such as an Apply of the source's \
+                    present commit";
 
 /// The document of a digest.
 ///
@@ -173,7 +174,7 @@ fn opened(sealing: &Encryption, scope: &str, kept: Bytes) -> Result<Bytes, Strin
 /// Reads a Spec. What is wrong is told by its place alone, since the words of a parser quote what is there.
 fn parse(spec: &[u8]) -> Result<Spec, String> {
     serde_json::from_slice(spec)
-        .map_err(|e| format!("it is no Spec (line {}, column {} of its JSON)", e.line(), e.column()))
+        .map_err(|e| format!("it is not a Spec (line {}, column {} of its JSON)", e.line(), e.column()))
 }
 
 #[cfg(test)]

@@ -301,7 +301,7 @@ impl Execution {
                 target.stack.name_any(),
                 target.workspace.name_any()
             );
-            self.journal.note("Pending", format!("{what}, asked for by {requester}"));
+            self.journal.note("Pending", format!("{what}, requested by {requester}"));
             self.journal.note("Generating", "");
             self.services.recorder.record(&self.run, Kind::Normal, "Started", &what);
         }
@@ -326,7 +326,7 @@ impl Execution {
         let superseded_by = self.run.annotations().get(labels::SUPERSEDED_BY).cloned();
         match superseded_by.filter(|_| status(&self.run).start_time.is_none()) {
             Some(by) => {
-                let message = format!("run {by} took its place before it began");
+                let message = format!("run {by} replaced it before it began");
                 self.finish(RunPhase::Canceled, reason::SUPERSEDED, &message).await
             }
             None => {
@@ -498,9 +498,9 @@ fn with_unheard_of(message: &str, ids: &[ResourceId]) -> String {
     let more = ids.len() - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!(
-        "{message}; what became of the call is not known of {}{more}: the next Run looks for that before it plans; where \
-         that cannot be found out, it says so, and somebody has to look: import what is there, or name the id in spec.retry \
-         of a Run if nothing is",
+        "{message}; the result of the call is unknown for {}{more}. The next Run checks it before it plans, and \
+         reports resources that it cannot resolve. Import such a resource if it exists; otherwise name its id in \
+         spec.retry of a Run",
         named.join(", ")
     )
 }

@@ -27,9 +27,9 @@ const RENEWALS: u32 = 6;
 /// How long a run waits for a source that is out of reach.
 const UNREACHABLE: Duration = Duration::from_secs(30);
 /// What is done about whatever keeps a run from going on.
-const AGAIN: &str = "it is tried again every few seconds";
+const AGAIN: &str = "it is retried every few seconds";
 /// The same where what the run asks for may be what ends function-runners.
-const LATER: &str = "it is tried again after a while";
+const LATER: &str = "it is retried after a while";
 /// The waits before a step is tried again.
 const BACKOFF: Policy = Policy::new(Duration::from_millis(200), Duration::from_secs(5));
 
@@ -191,7 +191,7 @@ async fn pending_release(execution: &Execution, outcome: Result<(), StepError>) 
         Ok(None) => (outcome, true),
         Ok(Some(_)) if execution.has_lost_its_stack().await => (outcome, true),
         Ok(Some(release)) => (
-            Err(StepError::Retry(format!("all is changed, and release {release} is to be recorded: {complaint}"))),
+            Err(StepError::Retry(format!("all changes are made, and release {release} is not recorded yet: {complaint}"))),
             false,
         ),
         Err(StepError::Failed { .. }) => (outcome, true),

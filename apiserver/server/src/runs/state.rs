@@ -440,7 +440,7 @@ impl State {
 fn unreadable(of: &str, at: &str, error: &DocumentError) -> StepError {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!(
-        "what is recorded of {of} cannot be read: {error}{cause}. Nothing was changed; {}. It is at {at}",
+        "the record of {of} cannot be read: {error}{cause}. Nothing was changed; {}. The record is at {at}",
         error.advice()
     );
     StepError::failed(reason::UNREADABLE_STATE, message)

@@ -50,8 +50,8 @@ impl SubresourceHandler for Generate {
         let turns = self.turns.of(&call.namespace);
         let Some(_turn) = turns.try_take() else {
             let message = format!(
-                "as many Specs are generated for namespace {:?} as may be at once; try again, or create a Run with operation \
-                 Preview, which waits for its turn",
+                "namespace {:?} has reached its limit of concurrent Spec generations; retry later, or create a Run \
+                 with operation Preview, which waits in the queue",
                 call.namespace
             );
             return Err(ApiError::too_many_requests(message, 1));
@@ -59,7 +59,7 @@ impl SubresourceHandler for Generate {
         match tokio::time::timeout(TIMEOUT, self.generate(&call)).await {
             Ok(answer) => answer,
             Err(_) => Err(ApiError::timeout(
-                "generating took longer than 30s; create a Run with operation Preview, which may take its time",
+                "generating took longer than 30s; create a Run with operation Preview, which may take longer",
                 1,
             )),
         }
@@ -103,8 +103,8 @@ impl Generate {
             if turn.is_none() && bytes.is_none_or(|bytes| bytes > SMALL) {
                 *turn = large.try_take();
                 if turn.is_none() {
-                    let message = "as many Specs of more than 4 MiB are generated as may be at once; try again, or create a \
-                                   Run with operation Preview, which waits for its turn";
+                    let message = "the limit of concurrent generations of Specs over 4 MiB is reached; retry later, \
+                                   or create a Run with operation Preview, which waits in the queue";
                     return Err(Status::resource_exhausted(message));
                 }
             }

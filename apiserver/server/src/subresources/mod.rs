@@ -61,7 +61,7 @@ impl Subresources {
             name: "graph",
             verbs: &["get"],
             kind: ("config.stoa.dev", VERSION, "Graph"),
-            description: "The topology as it is recorded: as JSON or YAML, or as DOT or Mermaid to be drawn.",
+            description: "The recorded topology: as JSON or YAML, or as a drawing in DOT or Mermaid.",
             produces: graph::PRODUCES,
             handler: Arc::new(graph::GraphOf { services: self.services.clone(), scope }),
         }
@@ -105,7 +105,7 @@ impl Subresources {
                 name: "state",
                 verbs: &["get"],
                 kind: ("config.stoa.dev", VERSION, "Stack"),
-                description: "What is recorded of the stack in a workspace now, between releases too.",
+                description: "The current State of the stack in a workspace, between releases too.",
                 produces: &[],
                 handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
             },
@@ -120,7 +120,7 @@ impl Subresources {
                 name: "log",
                 verbs: &["get"],
                 kind: (DELIVERY, VERSION, "Run"),
-                description: "What happened in the run, as text or as JSON lines; with follow=true until it ends.",
+                description: "The log of the run, as text or as JSON lines; with follow=true until the run ends.",
                 produces: &["text/plain"],
                 handler: Arc::new(log::RunLog { services: self.services.clone() }),
             },
@@ -128,7 +128,7 @@ impl Subresources {
                 name: "plan",
                 verbs: &["get"],
                 kind: (DELIVERY, VERSION, "Plan"),
-                description: "What the run is to change: as JSON or YAML, or as a table for people.",
+                description: "The plan of the run, as JSON or YAML, or as a table for people.",
                 produces: run_plan::PRODUCES,
                 handler: Arc::new(run_plan::RunPlan { services: self.services.clone() }),
             },
@@ -150,12 +150,13 @@ impl Subresources {
                 name: "diff",
                 verbs: &["get"],
                 kind: (DELIVERY, VERSION, "ReleaseDiff"),
-                description: "What changed from another release to this one, by default from the one before; also from one of another stack of its project, or of another workspace.",
+                description: "The changes from another release to this one, by default from the one before. The other \
+                              release may be of another stack of the project, or of another workspace.",
                 produces: release_diff::PRODUCES,
                 handler: Arc::new(release_diff::ReleaseDiff { services: self.services.clone() }),
             },
             document("spec", "The Spec that was released.", release_documents::Document::Spec),
-            document("state", "The State that came of it.", release_documents::Document::State),
+            document("state", "The State after the release.", release_documents::Document::State),
         ]
     }
 }

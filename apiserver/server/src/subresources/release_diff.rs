@@ -9,6 +9,7 @@ use serde::Serialize;
 use stoa_engine::{
     Change, Changes, State, document,
     render::{Colour, render_changes},
+    spec::FILE,
 };
 use stoa_kinds::{lookup, release};
 use stoa_machinery::{
@@ -217,16 +218,20 @@ async fn before(services: &Services, release: &Release) -> Result<Option<Release
     if others.iter().any(|it| it.spec.revision == spec.revision - 1) {
         return Ok(None);
     }
-    let message = format!("no release before {} is kept; name another one by ?with=", release.name_any());
+    let message = format!("no release before {} is recorded; name another one in ?with=", release.name_any());
     Err(ApiError::new(404, "NotFound", message))
 }
 
-/// The state that came of a release of this name.
+/// The state after a release of this name, without the files of its manifests: they are not deployed.
 fn decoded(kept: &[u8], release: &str) -> Result<State, ApiError> {
-    document::decode(kept).map_err(|error| {
+    let mut state: State = document::decode(kept).map_err(|error| {
         let message = format!("the state of release {release} cannot be read: {error}; {}", error.advice());
         failure(StepError::failed(reason::UNREADABLE_STATE, message))
-    })
+    })?;
+    for resource in &mut state.resources {
+        resource.extensions.remove(FILE);
+    }
+    Ok(state)
 }
 
 fn which(release: &Release) -> Which {
@@ -295,6 +300,27 @@ mod tests {
         assert!(is_same_deployment(&this, &release("web-stage", "u1", "stage", 1)));
         assert!(!is_same_deployment(&this, &release("web-stage", "u1", "prod", 1)), "its digests have other keys");
         assert!(!is_same_deployment(&this, &release("web-stage", "u0", "stage", 1)), "its digests have other keys");
+    }
+
+    #[test]
+    fn comparison_leaves_out_the_file_of_a_manifest() {
+        let state = |folder: &str, wait: &str| {
+            let extensions = json!({FILE: format!("apps/api/{folder}/web.yaml"), "stoa.dev/timeout": wait});
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "api"}});
+            let resource = json!({"id": "v1:ConfigMap:api:web", "type": "Kubernetes", "attributes": map,
+                "extensions": extensions});
+            let state: State = serde_json::from_value(json!({"resources": [resource]})).unwrap();
+            decoded(&document::encode(&state), "web.dev.1").unwrap()
+        };
+        let stage = state("stage", "1m");
+        for (other, changed) in [(state("prod", "1m"), 0), (state("prod", "2m"), 1)] {
+            for changes in [Changes::across(&stage, &other), Changes::between(&stage, &other)] {
+                assert_eq!((changes.count(Change::Changed), changes.unchanged), (changed, 1 - changed));
+            }
+        }
+        let moved = Changes::across(&stage, &state("prod", "2m"));
+        let paths: Vec<&str> = moved.resources[0].settings.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(paths, ["extensions[stoa.dev/timeout]"]);
     }
 
     /// Allows nothing but the diff of releases in stage.

@@ -91,7 +91,7 @@ async fn find(services: &Services, run: &Run) -> Result<StoredDocument, ApiError
     let (name, now) = (run.name_any(), status(run));
     let Some(plan) = now.plan.filter(|plan| !plan.document.is_empty()) else {
         let failed = condition(&now.conditions, reason::FAILED).map(|failed| format!(", {}", failed.message));
-        let message = format!("run {name} has no plan: it is {:?}{}", now.phase, failed.unwrap_or_default());
+        let message = format!("run {name} has no plan; its phase is {:?}{}", now.phase, failed.unwrap_or_default());
         return Err(ApiError::new(404, "NotFound", message));
     };
     let place = DocumentScope::of_run(services, run).await?;

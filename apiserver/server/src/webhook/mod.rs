@@ -184,7 +184,7 @@ impl Refusal {
                 "there is no such source with a webhook, or the delivery is not signed with its token",
             ),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a delivery has 25 MiB at most"),
-            Self::Broken => (StatusCode::BAD_REQUEST, "the delivery broke off"),
+            Self::Broken => (StatusCode::BAD_REQUEST, "the delivery ended early"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
         }
     }
@@ -201,7 +201,7 @@ struct Receiver {
 impl Receiver {
     async fn answer(&self, request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
         let (code, text) = match self.take(request, place).await {
-            Ok(true) => (StatusCode::ACCEPTED, "the source is looked at"),
+            Ok(true) => (StatusCode::ACCEPTED, "the source will be fetched"),
             Ok(false) => (StatusCode::OK, "this is neither a push nor a pull request"),
             Err(refusal) => refusal.answer(),
         };

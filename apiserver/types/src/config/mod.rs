@@ -1,4 +1,4 @@
-//! `config.stoa.dev/v1alpha1`: what application teams write.
+//! `config.stoa.dev/v1alpha1`: the kinds that application teams write.
 
 mod organization;
 mod project;

@@ -1,4 +1,4 @@
-//! Organization: a team or business unit, and the namespace that is its own.
+//! Organization: a team or business unit, and the namespace that it owns.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema, deletion_policy_schema};
 
-/// What an Organization is to be.
+/// The desired state of an Organization.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "config.stoa.dev",
@@ -21,54 +21,55 @@ use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema, delet
     status = "OrganizationStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Organization is a team, department or business unit. It owns the namespace of its name, in which its projects, stacks, sources and runs live; the namespace is created with it and deleted with it."
+    doc = "Organization is a team, department or business unit. It owns the namespace of its name, which is created with it and deleted with it. Its projects, stacks, sources and runs live in that namespace."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OrganizationSpec {
-    /// What the organization is, for people.
+    /// A description of the organization for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible. Whoever adds somebody needs the verb `bind` on ClusterRole `stoa:owner`.
+    /// The owners of the organization. Adding an owner needs the verb `bind` on ClusterRole `stoa:owner`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Who else works here, and as what. Whoever adds somebody needs the verb `bind` on the ClusterRole of that role.
+    /// The members besides the owners, and their roles. Adding a member needs the verb `bind` on the ClusterRole of the
+    /// role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
-    /// Refuse (the default): the deletion of the organization is refused while infrastructure is live. Destroy, Orphan: it
-    /// is allowed, and this is what happens to the live infrastructure of stacks that set no policy and whose project sets
-    /// none. The policy of a stack wins over that of its project, and that of a project over this one: a live stack with
-    /// Refuse keeps the organization from being deleted.
+    /// The policy for live infrastructure when the organization is deleted. Refuse (the default) rejects the deletion
+    /// while infrastructure is live. Destroy and Orphan allow it, and apply to stacks that set no policy and whose
+    /// project sets none. The policy of a stack wins over that of its project, and that of a project wins over this
+    /// one. A live stack with Refuse blocks the deletion of the organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: Option<DeletionPolicy>,
 }
 
-/// Somebody who works in an organization.
+/// A member of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
-    /// Who.
+    /// The user, group or service account.
     pub subject: Subject,
-    /// As what.
+    /// The role of the subject: owner, developer, approver or viewer.
     pub role: Role,
 }
 
-/// What a member may do in the organization's namespace.
+/// The permissions of a member in the organization's namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Everything, members included.
+    /// All permissions, those over members included.
     Owner,
     /// Write projects, stacks and sources, and start runs.
     Developer,
     /// Approve plans.
     Approver,
-    /// Look.
+    /// Read.
     #[default]
     Viewer,
 }
 
 impl Role {
-    /// The ClusterRole that says what this means.
+    /// Returns the ClusterRole with the permissions of this role.
     pub fn cluster_role(self) -> &'static str {
         match self {
             Self::Owner => "stoa:owner",
@@ -80,7 +81,7 @@ impl Role {
 }
 
 impl OrganizationSpec {
-    /// Who has which role, owners among them, each once.
+    /// Returns the subjects of each role, owners included, each once.
     pub fn subjects_by_role(&self) -> BTreeMap<Role, Vec<&Subject>> {
         let owners = self.owners.iter().map(|subject| (Role::Owner, subject));
         let members = self.members.iter().map(|member| (member.role, &member.subject));
@@ -95,21 +96,22 @@ impl OrganizationSpec {
     }
 }
 
-/// What an Organization is.
+/// The observed state of an Organization.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OrganizationStatus {
-    /// The namespace that was created for the organization.
+    /// The namespace that Stoa created for the organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The uid of that namespace: another of the same name is not the organization's.
+    /// The uid of that namespace. Another namespace of the same name does not belong to the organization.
     #[serde(default, rename = "namespaceUID", skip_serializing_if = "Option::is_none")]
     pub namespace_uid: Option<String>,
-    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    /// The user who deleted the organization, while it still exists. Runs that destroy its infrastructure count as
+    /// requested by this user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: the namespace is there and is the organization's own. RolesBound: owners and members have their roles in
-    /// it.
+    /// The conditions of the organization. Ready: the namespace exists and belongs to the organization.
+    /// RolesBound: owners and members have their roles in the namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

@@ -1,4 +1,4 @@
-//! Project: an application, with the folder that its configuration is in.
+//! Project: an application, with the folder of its configuration.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use crate::common::{
     deletion_policy_schema,
 };
 
-/// What a Project is to be.
+/// The desired state of a Project.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "config.stoa.dev",
@@ -27,74 +27,77 @@ use crate::common::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectSpec {
-    /// What the project is, for people.
+    /// A description of the project for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the project.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// The Source, in the same namespace, that the project's configuration is in. Immutable.
+    /// The Source, in the same namespace, that has the project's configuration. Immutable.
     pub source: LocalReference,
-    /// The project's folder in the Source; empty for the whole.
+    /// The project's folder in the Source. Empty: the root of the Source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Where the project's configuration was first taken from.
+    /// The folder that the project's configuration was first copied from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// Who may write the project's stacks: everybody the organization allows, or only its owners and those who may edit the
-    /// project.
+    /// The users who may write the project's stacks. Organization: all users who may write stacks in the organization.
+    /// Owners: only the project's owners and users with the verb `edit` on the project. Defaults to Organization.
     #[serde(default)]
     pub access: Access,
-    /// Refuse: the deletion of the project is refused while infrastructure is live. Destroy, Orphan: it is allowed, and this
-    /// is what happens to the live infrastructure of stacks that set no policy. Left out, it is that of the organization, or
-    /// else Refuse. The policy of a stack wins over this one: a live stack with Refuse keeps the project from being deleted.
+    /// The policy for live infrastructure when the project is deleted. Refuse rejects the deletion while infrastructure
+    /// is live. Destroy and Orphan allow it, and apply to stacks that set no policy. Defaults to the policy of the
+    /// organization, or else to Refuse. The policy of a stack wins over this one. A live stack with Refuse blocks the
+    /// deletion of the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: Option<DeletionPolicy>,
 }
 
-/// A folder of another Source.
+/// A folder of a Source that the project's configuration was first copied from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Template {
-    /// The Source.
+    /// The Source of the template.
     pub source: LocalReference,
-    /// The folder in it.
+    /// The folder in that Source. Empty: the root of the Source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
 }
 
-/// Who may write a project's stacks.
+/// The users who may write a project's stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Access {
-    /// Whoever may write stacks in the organization.
+    /// All users who may write stacks in the organization.
     #[default]
     Organization,
-    /// Only its owners, and who may also `edit` this project.
+    /// The project's owners, and users with the verb `edit` on the project.
     Owners,
 }
 
-/// What a Project is.
+/// The observed state of a Project.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectStatus {
-    /// How many stacks the project has.
+    /// The number of stacks in the project.
     #[serde(default)]
     pub stacks: i64,
-    /// Who last made it another folder, or made it when stacks named it already: runs that a trigger starts for it count as
-    /// asked for by them, too.
+    /// The user who last changed the project's folder, or who created the project after stacks that name it. Runs that
+    /// a trigger starts for the project count as requested by this user too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
-    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    /// The users who did so, the latest last, at most 16. If there were more, the first entry stands for the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub changed_by: Vec<ChangedBy>,
-    /// The folder that the source lacks, and the commit that lacks it; absent where the source has it, or was not asked yet.
+    /// The folder that the Source lacks, and the commit that lacks it. Absent if the Source has the folder, or was not
+    /// read yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_folder: Option<MissingFolder>,
-    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    /// The user who deleted the project, while it still exists. Runs that destroy its infrastructure count as requested
+    /// by this user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: the Source exists, can be read, and has the folder.
+    /// The conditions of the project. Ready: the Source exists, is readable, and has the project's folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

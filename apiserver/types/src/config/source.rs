@@ -1,4 +1,4 @@
-//! Source: a repository that configuration is read from.
+//! Source: a repository with configuration.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::CustomResource;
@@ -10,7 +10,7 @@ use crate::{
     platform::PullRequestProvider,
 };
 
-/// What a Source is to be.
+/// The desired state of a Source.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "config.stoa.dev",
@@ -23,64 +23,67 @@ use crate::{
     namespaced,
     status = "SourceStatus",
     derive = "PartialEq",
-    doc = "Source is a Git repository (or an OCI one) that the configuration of projects is read from."
+    doc = "Source is a Git repository (or an OCI one) with the configuration of projects."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SourceSpec {
-    /// What the source is, for people.
+    /// A description of the source for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Which protocol the repository speaks.
+    /// The protocol of the repository. Defaults to Git.
     #[serde(default)]
     pub provider: SourceProvider,
-    /// The URL of the repository, without credentials: `https://git.example.com/shop/config.git`.
+    /// The URL of the repository, without credentials, such as `https://git.example.com/shop/config.git`.
     pub remote: String,
-    /// The branch, tag or commit that `latest` means; empty for the remote's default branch.
+    /// The branch, tag or commit that version `latest` stands for. Empty: the remote's default branch.
     #[serde(default, rename = "ref", skip_serializing_if = "String::is_empty")]
     pub reference: String,
-    /// The Secret beside the Source with the credentials: keys as in Secret types basic-auth and ssh-auth, or `token`; `ca.crt` for a private authority.
+    /// The Secret with the credentials, in the namespace of the Source. Its keys are those of the Secret types
+    /// basic-auth and ssh-auth, or `token`, and `ca.crt` for a private authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
-    /// How often to look for new commits, as a duration such as 60s; at least 1s.
+    /// The time between two fetches of the repository, as a duration such as 60s. At least 1s. Defaults to 60s.
     #[serde(default = "default_poll_interval")]
     pub poll_interval: DurationString,
-    /// Who may ask for a look at once, from outside the cluster; absent: nobody.
+    /// The secret by which a Git server requests a fetch at once. Absent: such requests are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
-    /// Where the repository's pull requests are, if the plans of what they change are to be shown there; absent: nowhere.
+    /// The server of the repository's pull requests, which receives their plans. Absent: pull requests are not planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_requests: Option<PullRequestPlans>,
 }
 
-/// What is done for open pull requests that go to the Source's branch: a Preview at the head commit in each workspace of every
-/// stack that follows the branch, whose trigger is Preview or Apply, and whose folder the pull request changes; and a commit status
-/// and one comment that say what they plan.
+/// The server that receives the plans of open pull requests into the Source's branch. Stoa starts a Preview at the head
+/// commit in each workspace of every stack whose folder the pull request changes. The stack must follow the branch and
+/// have the trigger Preview or Apply. Stoa reports the plans as a commit status and one comment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequestPlans {
-    /// Which kind of server it is.
+    /// The kind of the server: Gitea or GitHub.
     pub provider: PullRequestProvider,
-    /// The address that people open the server by, such as `https://git.example.com`: https; empty: that of the repository.
+    /// The https address at which people open the server, such as `https://git.example.com`. Empty: the address of the
+    /// repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The Secret beside the Source with what is shown to the server: `token`, or `username` and `password`, and `ca.crt` for a
-    /// private authority. Absent: that of the repository.
+    /// The Secret with the server's credentials, in the namespace of the Source. Its keys are `token`, or `username`
+    /// and `password`, and `ca.crt` for a private authority. Absent: the Secret of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
-    /// Whether pull requests of forks are planned, too. Whoever may open one then has what they wrote rendered, and sees how it
-    /// differs from what is live.
+    /// Whether pull requests from forks are planned too. Users who may open one then have their files rendered, and see
+    /// how the result differs from live infrastructure.
     #[serde(default)]
     pub allow_forks: bool,
 }
 
-/// How a Git server that tells of a push is known.
+/// The secret by which Stoa authenticates a Git server that reports a push.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// The Secret beside the Source whose key `token` the Git server has, too: it signs with it, or shows it.
+    /// The Secret, in the namespace of the Source, whose key `token` the Git server also has. The server signs its
+    /// deliveries with it, or sends it.
     pub secret_ref: SecretReference,
 }
 
@@ -88,7 +91,7 @@ fn default_poll_interval() -> DurationString {
     "60s".into()
 }
 
-/// Which protocol a repository speaks.
+/// The protocol of a repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SourceProvider {
     /// Git, over https, ssh or a local path.
@@ -99,90 +102,91 @@ pub enum SourceProvider {
     Oci,
 }
 
-/// What a Source is.
+/// The observed state of a Source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// Who last had it lead elsewhere, or made it when projects named it already: runs that a trigger starts for it count as
-    /// asked for by them, too.
+    /// The user who last changed where the Source leads, or who created it after projects that name it. Runs that a
+    /// trigger starts for the Source count as requested by this user too.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
-    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    /// The users who did so, the latest last, at most 16. If there were more, the first entry stands for the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub changed_by: Vec<ChangedBy>,
-    /// The commit that the ref pointed to at the last look.
+    /// The commit of the ref at the last fetch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,
-    /// The commits that other versions pointed to then, which stacks of the source want.
+    /// The commits, at the last fetch, of the other versions that stacks of the Source desire.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<ObservedVersion>,
-    /// When a look last succeeded, to within five minutes; a commit that is new is noted at once.
+    /// The time of the last successful fetch, to within five minutes. A new commit is recorded at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sync_time: Option<Time>,
-    /// When a webhook last asked for a look.
+    /// The time of the last fetch request by a webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_webhook_time: Option<MicroTime>,
-    /// The open pull requests whose plans are shown; at most 100, the latest.
+    /// The open pull requests whose plans are reported, at most the latest 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["number"]))]
     pub pull_requests: Vec<PlannedPullRequest>,
-    /// The commit of the ref of which it is known which pull requests are merged into it.
+    /// The commit of the ref up to which merged pull requests are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merges_known_at: Option<String>,
-    /// Ready: the repository can be read. PullRequestsPlanned: what open pull requests change is planned, and shown there.
+    /// The conditions of the Source. Ready: the repository is readable. PullRequestsPlanned: the changes of open pull
+    /// requests are planned and reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// A pull request whose plans are shown.
+/// A pull request whose plans are reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedPullRequest {
-    /// Its number in the repository.
+    /// The number of the pull request in its repository.
     pub number: i64,
-    /// Its page.
+    /// The URL of the pull request's page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The commit that it would bring in.
+    /// The head commit of the pull request.
     #[serde(default)]
     pub commit: String,
-    /// How far its plans are: Pending, Succeeded or Failed.
+    /// The phase of its plans: Pending, Succeeded or Failed.
     #[serde(default)]
     pub phase: PlansPhase,
-    /// How many plans there are: one for each stack and workspace. They are Runs with the label `stoa.dev/pull-request`.
+    /// The number of plans, one for each stack and workspace. Each is a Run with the label `stoa.dev/pull-request`.
     #[serde(default)]
     pub plans: i64,
     /// Whether a comment was written.
     #[serde(default)]
     pub commented: bool,
-    /// The id of that comment, by which it is known again where the server does not say who wrote it.
+    /// The id of that comment. It identifies the comment on servers that do not report its author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<i64>,
-    /// The digest of what was last told there.
+    /// The digest of the last report on the pull request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,
 }
 
-/// How far the plans of a pull request are.
+/// The phase of a pull request's plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PlansPhase {
-    /// Some are being made.
+    /// Some plans are not made yet.
     #[default]
     Pending,
-    /// All are made.
+    /// All plans are made.
     Succeeded,
-    /// Some could not be made.
+    /// Some plans could not be made.
     Failed,
 }
 
-/// What a version other than latest pointed to.
+/// A version other than latest, with its commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObservedVersion {
-    /// The branch, tag or beginning of a commit.
+    /// The branch, tag or abbreviated commit.
     pub version: String,
-    /// The commit; absent when the repository has no such version.
+    /// The commit of the version. Absent if the repository has no such version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }

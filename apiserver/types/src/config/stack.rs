@@ -15,7 +15,7 @@ use crate::{
     delivery::RunPhase,
 };
 
-/// What a Stack is to be.
+/// The desired state of a Stack.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "config.stoa.dev",
@@ -32,18 +32,18 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct StackSpec {
-    /// What the stack is, for people.
+    /// A description of the stack for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
     /// The Project, in the same namespace, that the stack belongs to. Immutable.
     pub project: String,
-    /// The stack's name inside the project; defaults to the object's name.
+    /// The stack's name inside the project. Defaults to the object's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_name: String,
-    /// The stack's folder or Spec file in the project's Source; defaults to the project's path and the stack's name.
+    /// The stack's folder or Spec file in the project's Source. Defaults to the project's path and the stack's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// The version to deploy: latest (the head of the Source's ref), or a branch, tag or commit.
@@ -53,23 +53,25 @@ pub struct StackSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub workspaces: Vec<String>,
-    /// What happens in every workspace of the stack when its folder at the desired version, or the stack itself, changes:
-    /// Manual (nothing), Preview or Apply. Whoever sets it or changes the stack then needs what it takes to start that.
+    /// The run that Stoa starts in every workspace of the stack after a change of the stack, or of its folder at the
+    /// desired version. Manual starts none; Preview and Apply start a run of that operation. Setting the trigger, or
+    /// changing the stack afterwards, needs the permission to start that run. Defaults to Manual.
     #[serde(default)]
     pub trigger: Trigger,
-    /// How often to look for drift with a read-only preview, from 10s to 168h, such as 30m; 0s for never.
+    /// The time between two previews that look for drift, as a duration such as 30m, from 10s to 168h. 0s, the default,
+    /// turns them off.
     #[serde(default = "default_drift_interval")]
     pub drift_interval: DurationString,
-    /// How the source becomes a Spec.
+    /// The generator that renders the source as a Spec.
     #[serde(default)]
     pub generator: Generator,
-    /// Whether every plan of this stack must be approved before it is applied.
+    /// Whether every plan of this stack needs approval before it is applied.
     #[serde(default)]
     pub require_approval: bool,
-    /// What happens to live infrastructure when the stack is deleted, or its project or organization: Refuse (the deletion
-    /// is refused), Destroy or Orphan (it stays and Stoa forgets it). This one wins over that of the project, and that of the
-    /// project over that of the organization. Left out, it is that of the project, or else that of the organization, or
-    /// else Refuse.
+    /// The policy for live infrastructure when the stack, its project or its organization is deleted. Refuse rejects
+    /// the deletion. Destroy destroys the infrastructure first. Orphan leaves the infrastructure running without a
+    /// record in Stoa. This policy wins over that of the project, and that of the project wins over that of the
+    /// organization. Defaults to the policy of the project, then to that of the organization, then to Refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "deletion_policy_schema")]
     pub deletion_policy: Option<DeletionPolicy>,
@@ -83,33 +85,33 @@ fn default_drift_interval() -> DurationString {
     "0s".into()
 }
 
-/// What happens when a stack's desired version moves.
+/// The run that Stoa starts when a stack's desired version moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Trigger {
-    /// Nothing; people start runs.
+    /// No run; people start runs.
     #[default]
     Manual,
-    /// A preview is started.
+    /// A Preview.
     Preview,
-    /// An apply is started.
+    /// An Apply.
     Apply,
 }
 
-/// How a source becomes a Spec.
+/// The generator that renders a source as a Spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
-    /// The generator: Spec, Manifests, Kpt or KCL; Auto looks at the files.
+    /// The type of the generator: Spec, Manifests, Kpt or KCL. Auto, the default, detects it from the files.
     #[serde(default, rename = "type")]
     pub kind: GeneratorType,
-    /// Parameters of the generator; a run can set more.
+    /// The parameters of the generator. A run can override them and add others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// A generator.
+/// A type of generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum GeneratorType {
-    /// Whatever the files look like.
+    /// The type that fits the files.
     #[default]
     Auto,
     /// A Kusion Spec file, spec.yaml.
@@ -123,116 +125,119 @@ pub enum GeneratorType {
     Kcl,
 }
 
-/// What a Stack is.
+/// The observed state of a Stack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StackStatus {
-    /// The commit that the desired version pointed to at the last look.
+    /// The commit of the desired version at the last fetch of the Source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,
-    /// Where the stack is deployed, one entry per workspace.
+    /// The deployments of the stack, one per workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
     pub deployments: Vec<Deployment>,
-    /// What was started by itself.
+    /// The runs that the trigger started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerStatus>,
-    /// The folder that the source lacks, and the commit that lacks it; absent where the source has it, or was not asked yet.
+    /// The folder that the Source lacks, and the commit that lacks it. Absent if the Source has the folder, or was not
+    /// read yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_folder: Option<MissingFolder>,
-    /// Who deleted it, as long as it is there: what that destroys counts as asked for by them.
+    /// The user who deleted the stack, while it still exists. Runs that destroy its infrastructure count as requested
+    /// by this user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deleted_by: String,
-    /// Ready: a release is deployed, as a whole; the message says how it compares with the desired version. LastRun: whether the
-    /// last run that was to change a deployment succeeded, in each workspace. Triggered: what is desired was started. Drifted: live infrastructure moved away from it.
-    /// Compliant: clusters have what was committed for them.
+    /// The conditions of the stack. Ready: a release is completely deployed; the message compares it with the desired
+    /// version. LastRun: the last run that could change a deployment succeeded, in each workspace. Triggered: the
+    /// trigger's runs for the desired version were started. Drifted: live infrastructure moved away from the release.
+    /// Compliant: clusters have the commit of each deployment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// A stack in one workspace.
+/// The deployment of a stack in one workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
-    /// The workspace.
+    /// The name of the workspace.
     pub workspace: String,
-    /// The number of the last release; absent before the first.
+    /// The number of the last release. Absent before the first release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// The commit of the source that was last applied.
+    /// The commit of the Source that was last applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// How that commit compares with the one of the desired version. Absent where they are the same, and until it is known.
+    /// The comparison of that commit with the commit of the desired version. Absent if they are the same, or not
+    /// compared yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<ComparedCommits>,
-    /// The last run that was to change this deployment.
+    /// The last run that could change this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<String>,
     /// The phase of that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
-    /// The run that was the last one before that which is under way. It is the last one again where that is refused for what
-    /// it asks for.
+    /// The run before the one in progress. It becomes the last run again if the one in progress is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<EarlierRun>,
-    /// How the last run ended that was to change this deployment and has ended.
+    /// The last completed run that could change this deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_end: Option<EndedRun>,
-    /// The run that changed something and did not come to its release. Absent once another run succeeds.
+    /// The run that changed something without reaching its release. Absent once another run succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<EarlierRun>,
-    /// How many resources are live, or may be since nobody knows what became of a call.
+    /// The number of live resources. Resources with an unresolved call count as live.
     #[serde(default)]
     pub resources: i64,
-    /// Whether the last look found drift.
+    /// Whether the last check found drift.
     #[serde(default)]
     pub drifted: bool,
-    /// The commit in the workspace's GitOps repository that last changed something; absent before the first.
+    /// The last commit in the workspace's GitOps repository with a change of this deployment. Absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gitops_commit: Option<String>,
-    /// Whether clusters have that commit, where the workspace says where to read it.
+    /// The compliance of clusters with that commit. Absent if the workspace sets no compliance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compliance: Option<DeploymentCompliance>,
 }
 
-/// A run of a deployment, and how it fares.
+/// A run of a deployment, with its phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EarlierRun {
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// Its phase: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, Succeeded, Failed or
-    /// Canceled.
+    /// The phase of the run: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying,
+    /// Succeeded, Failed or Canceled.
     pub phase: RunPhase,
 }
 
-/// A run of a deployment, and how it ended.
+/// A completed run of a deployment, with its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedRun {
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// How it ended: Succeeded, Failed or Canceled. It is never Pending, Generating, Planning, AwaitingApproval, Applying,
-    /// AwaitingMerge or Verifying.
+    /// The final phase: Succeeded, Failed or Canceled. It is never Pending, Generating, Planning, AwaitingApproval,
+    /// Applying, AwaitingMerge or Verifying.
     pub phase: RunPhase,
-    /// The reason of its condition Complete or Failed.
+    /// The reason of the run's condition Complete or Failed.
     pub reason: String,
-    /// The first 512 characters of the message there.
+    /// The first 512 characters of that condition's message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// A deployed commit and that of the desired version.
+/// The comparison of a deployed commit with the commit of the desired version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedCommits {
     /// The deployed commit.
     pub commit: String,
     /// The commit of the desired version.
     pub desired: String,
-    /// How the deployed commit compares with it: Behind, Ahead or Diverged.
+    /// The order of the deployed commit: Behind, Ahead or Diverged from the desired commit.
     pub order: CommitOrder,
 }
 
-/// How a deployed commit compares with that of the desired version.
+/// The order of a deployed commit, relative to the commit of the desired version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CommitOrder {
     /// The desired version has commits that are not deployed.
@@ -243,66 +248,66 @@ pub enum CommitOrder {
     Diverged,
 }
 
-/// Whether clusters have what a deployment committed.
+/// The compliance of clusters with the commit of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeploymentCompliance {
-    /// Compliant when all of them have it, otherwise the worst of them: NonCompliant, Unknown or Pending.
+    /// The worst state of all clusters: NonCompliant, Unknown, Pending, or Compliant if all are.
     pub state: ComplianceState,
-    /// The commit that this is about.
+    /// The commit that the state is about.
     pub commit: String,
-    /// Since when it is so.
+    /// The time since which the state holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// What each reconciler says.
+    /// The state that each reconciler reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub reconcilers: Vec<ReconcilerCompliance>,
 }
 
-/// Whether one cluster has what a deployment committed.
+/// The compliance of one cluster with the commit of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReconcilerCompliance {
-    /// The reconciler, as the workspace names it.
+    /// The name of the reconciler in the workspace.
     pub name: String,
-    /// How it is.
+    /// The state: Compliant, Pending, Unknown or NonCompliant.
     pub state: ComplianceState,
-    /// The revision that it last brought about, as it writes it; absent when it tells none.
+    /// The revision that the reconciler last applied, in its own notation. Absent if it reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Why it is not compliant; empty when it is.
+    /// The reason for a state other than Compliant; empty for Compliant.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// How what is committed and what clusters have compare.
+/// The compliance of a cluster with a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ComplianceState {
-    /// The commit was brought about, by itself or with later ones, and is healthy.
+    /// The cluster has the commit, or a later one, and is healthy.
     Compliant,
-    /// It is not there yet, or not healthy yet.
+    /// The cluster does not have the commit yet, or is not healthy yet.
     Pending,
-    /// Nobody can say: the reconciler cannot be read.
+    /// The reconciler cannot be read.
     #[default]
     Unknown,
-    /// It was tried, and failed.
+    /// The cluster tried the commit, and failed.
     NonCompliant,
 }
 
-/// What a stack's trigger did.
+/// The runs that a stack's trigger started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TriggerStatus {
-    /// Who last wrote what is started by itself, and was allowed to start it.
+    /// The user who last changed what the trigger starts, with the permission to start it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set_by: String,
-    /// Everybody who did, the last one last: at most 16, of whom the first stands for all others where there were more.
+    /// The users who did so, the latest last, at most 16. If there were more, the first entry stands for the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub changed_by: Vec<ChangedBy>,
-    /// When the trigger was last set where there was none.
+    /// The time at which the trigger was last set after there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
-    /// The last run that was started in each workspace.
+    /// The last run that the trigger started in each workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["workspace"]))]
     pub started: Vec<Started>,
@@ -311,47 +316,49 @@ pub struct TriggerStatus {
 /// The last run that a trigger started in a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
-    /// The workspace.
+    /// The name of the workspace.
     pub workspace: String,
-    /// How many were started there until now.
+    /// The number of runs that the trigger has started in the workspace.
     pub number: i64,
-    /// The digest of what it was started for: what the stack is rendered from and how. No other is started for the same.
+    /// The digest of the inputs of the run: the files, the stack and its generator. The trigger starts no second run
+    /// for the same digest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// The commit that it is for.
+    /// The commit that the run is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// The run.
+    /// The name of the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub run: String,
-    /// How it ended; absent until then.
+    /// The final phase of the run. Absent until the run ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
-    /// How many runs for the same failed before it since the source was out of reach.
+    /// The number of earlier runs for the same digest that failed because the Source was out of reach.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: i64,
-    /// When another is started for the same, if the source can be read by then: this one failed since it was out of reach. Absent where that was tried often enough.
+    /// The earliest time of the next run for the same digest, if this one failed because the Source was out of reach.
+    /// The Source must be readable by then. Absent after the last retry.
     #[serde(default, rename = "retryTime", skip_serializing_if = "Option::is_none")]
     pub retry_time: Option<Time>,
-    /// By whom it counts as asked for, as long as it was neither approved nor carried out: so does the next run, whoever
-    /// changed something in between.
+    /// The users whom the run counts as requested by, until it is approved or carried out. The next run counts as
+    /// requested by them too.
     #[serde(default, rename = "causedBy", skip_serializing_if = "Vec::is_empty")]
     pub caused_by: Vec<String>,
-    /// Up to which changes these are those who made them. The next run counts as asked for by who made later ones, too.
+    /// The last changes that `causedBy` covers. The next run counts as requested by the users of later changes too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenChanges>,
 }
 
-/// The time of the last change of each object that decides about a run, as its `changedBy` has it; absent: there was none.
+/// The time of the last change of each object that decides about a run, as in its `changedBy`. Absent: no change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SeenChanges {
-    /// Of the Stack.
+    /// The last change of the Stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<MicroTime>,
-    /// Of its Project.
+    /// The last change of its Project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<MicroTime>,
-    /// Of that one's Source.
+    /// The last change of the Project's Source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<MicroTime>,
 }

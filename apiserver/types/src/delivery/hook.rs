@@ -7,61 +7,63 @@ use serde::{Deserialize, Serialize};
 use super::workflow::When;
 use crate::common::{DurationString, LocalSecretKeyReference, bytes_schema};
 
-/// What is called before and after the runs of a step, each in this order. A workflow may have 100 hooks.
+/// The hooks before and after the runs of a step, each list called in order. A workflow may have 100 hooks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepHooks {
-    /// Called before the first run is created: at most 10.
+    /// The hooks before the first run is created, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pre: Vec<Hook>,
-    /// Called after the runs have ended and what they deployed was healthy for as long as `health` asks for, or after the step
-    /// failed: at most 10.
+    /// The hooks after the runs have ended and the deployment was healthy for the time in `health`, or after the step
+    /// failed. At most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<Hook>,
 }
 
-/// What is called before and after all steps of a workflow, each in this order.
+/// The hooks before and after all steps of a workflow, each list called in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkflowHooks {
-    /// Called before the first step begins: at most 10. If one fails, no step begins.
+    /// The hooks before the first step begins, at most 10. If one fails, no step begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pre: Vec<Hook>,
-    /// Called after all steps have ended, by when it is Success if no step failed: at most 10. If one fails, so does the
-    /// workflow.
+    /// The hooks after all steps have ended, at most 10. The result is Success if no step failed. If a hook fails, the
+    /// workflow fails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<Hook>,
 }
 
-/// An HTTP endpoint that is told of a step, or of a workflow, and answers whether it goes on: 2xx lets it, anything else from 300 to 499 but 408, 425 and 429 does
-/// not, and what else comes of it is tried again. It is asked at least once; every try has the same webhook-id.
+/// An HTTP endpoint that receives an event about a step or workflow, and lets it continue or fail. Status 2xx lets it
+/// continue. Statuses from 300 to 499 fail it, except 408, 425 and 429. All other results are retried. The endpoint
+/// receives each event at least once, with the same webhook-id in every attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// What it is called among the hooks of the step, or of the workflow: lower-case letters, digits and '-', at most 63 characters.
+    /// The name of the hook, among the hooks of the step or workflow: lower-case letters, digits and '-', at most 63
+    /// characters.
     pub name: String,
-    /// Where a CloudEvent is posted: https, or http of a loopback address. It takes the verb use on this host, as hookhosts of
-    /// platform.stoa.dev. Whoever reads the workflow reads it; redirects are not followed.
+    /// The URL to which a CloudEvent is posted: https, or http of a loopback address. It needs the verb use on this
+    /// host, as hookhosts of platform.stoa.dev. Every reader of the workflow can read it. Redirects are not followed.
     pub url: String,
-    /// The key of a Secret beside the workflow that holds what is signed with, as a NotificationSink has it. It takes the verb use
-    /// on this Secret.
+    /// The key of a Secret beside the workflow that holds the signing keys, as in a NotificationSink. It needs the verb
+    /// use on this Secret.
     pub secret_ref: LocalSecretKeyReference,
-    /// The certificate authorities that the endpoint's certificate is checked with, PEM; absent: those of the system.
+    /// The certificate authorities that verify the endpoint's certificate, PEM. Absent: those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes_schema")]
     pub ca_bundle: Option<ByteString>,
-    /// For hooks of steps: whether it is called once for the step, or for each of its waves: Step or Wave.
+    /// The scope of the hook, for hooks of steps: Step for one call, or Wave for a call in each wave.
     #[serde(default)]
     pub each: HookScope,
-    /// For hooks after the runs, or after the steps: whether it is called when they succeeded, when the step or workflow fails, or
-    /// in any case: Success, Failure or Always. It is never called when the workflow is being ended.
+    /// The result that the hook is called for, in `post`: Success, Failure or Always. A hook is never called while the
+    /// workflow is being ended.
     #[serde(default)]
     pub when: When,
-    /// How long one answer may take, as a duration such as 30s; at most 5m.
+    /// The time allowed for one answer, as a duration such as 30s; at most 5m. Defaults to 30s.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
-    /// How often and how long it is tried.
+    /// The limits on attempts.
     #[serde(default)]
     pub retry: HookRetry,
-    /// What it means for the step, or for the workflow, that the hook failed: Fail or Ignore.
+    /// The effect of a failed hook on the step or workflow: Fail or Ignore.
     #[serde(default)]
     pub failure_policy: HookFailurePolicy,
 }
@@ -70,41 +72,42 @@ fn default_timeout() -> DurationString {
     "30s".into()
 }
 
-/// For what a hook is called once.
+/// The scope of one call of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookScope {
-    /// For the step: before its first run, and after its last.
+    /// The step: before its first run, and after its last.
     #[default]
     Step,
-    /// For each wave: before its first run, and after its pause.
+    /// Each wave: before its first run, and after its pause.
     Wave,
 }
 
-/// What it means for a step or workflow that one of its hooks failed.
+/// The effect of a failed hook on its step or workflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookFailurePolicy {
-    /// It fails; nothing else of it begins but its hooks for that.
+    /// The step or workflow fails. Only its hooks for failures are still called.
     #[default]
     Fail,
-    /// It goes on.
+    /// The step or workflow continues.
     Ignore,
 }
 
-/// How often and how long a hook is tried. Whichever limit comes first, it has failed then.
+/// The limits on attempts of a hook. The hook fails at the first limit that it reaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookRetry {
-    /// How many times at most; absent: as many as maxAge allows.
+    /// The maximum number of attempts. Absent: maxAge alone limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<i64>,
-    /// How long after the first try another may begin, as a duration such as 10m; at most 24h.
+    /// The time after the first attempt within which another may begin, as a duration such as 10m; at most 24h.
+    /// Defaults to 10m.
     #[serde(default = "default_max_age")]
     pub max_age: DurationString,
-    /// How long to wait after the first try. It doubles with each, less a random part of up to a half; an answer's
-    /// Retry-After counts when it is longer.
+    /// The wait after the first attempt. It doubles with each attempt, less a random part of up to a half. A longer
+    /// Retry-After of the answer takes precedence. Defaults to 1s.
     #[serde(default = "default_min_backoff")]
     pub min_backoff: DurationString,
-    /// How long to wait at most.
+    /// The maximum wait between two attempts. Defaults to 30s.
     #[serde(default = "default_max_backoff")]
     pub max_backoff: DurationString,
 }
@@ -132,42 +135,43 @@ fn default_max_backoff() -> DurationString {
     "30s".into()
 }
 
-/// How far a hook is: Running, and at the end Succeeded, Failed or Canceled.
+/// The phase of a hook: Running, and at the end Succeeded, Failed or Canceled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookPhase {
-    /// It is called, or will be again.
+    /// The endpoint is called, or will be called again.
     #[default]
     Running,
-    /// It answered with 2xx.
+    /// The endpoint answered with 2xx.
     Succeeded,
-    /// It answered otherwise, or too late.
+    /// The endpoint answered otherwise, or too late.
     Failed,
-    /// The workflow was ended before it had answered.
+    /// The workflow was ended before the endpoint answered.
     Canceled,
 }
 
-/// How far a hook is.
+/// The observed state of a hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
     /// The name of the hook.
     pub name: String,
-    /// How far it is: Running, and at the end Succeeded, Failed or Canceled. It is recorded before the first try.
+    /// The phase of the hook: Running, and at the end Succeeded, Failed or Canceled. It is recorded before the first
+    /// attempt.
     #[serde(default)]
     pub phase: HookPhase,
-    /// The wave that it was called for, where it is for each.
+    /// The number of the wave that the hook was called for. Absent for the scope Step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<i64>,
-    /// How many times it was tried, as far as that was noted before a crash.
+    /// The number of attempts. A crash may lose the last one.
     #[serde(default)]
     pub attempts: i64,
-    /// What it answered, or why it did not: the text `message` of an answer in JSON, at most 200 characters.
+    /// The text `message` of a JSON answer, or the cause of a failure. At most 200 characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When it was to be called first.
+    /// The time at which the first call was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When that was over.
+    /// The time at which the hook ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
 }

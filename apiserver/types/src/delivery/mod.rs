@@ -1,4 +1,4 @@
-//! `delivery.stoa.dev/v1alpha1`: what Stoa does and did.
+//! `delivery.stoa.dev/v1alpha1`: the kinds that record what Stoa does.
 
 mod hook;
 mod release;

@@ -1,10 +1,10 @@
-//! Release: what a successful apply left behind.
+//! Release: the result of a run that changed something.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What was released. Written by Stoa alone, and never changed.
+/// The content of a Release. Stoa alone writes it, and never changes it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "delivery.stoa.dev",
@@ -17,25 +17,25 @@ use serde::{Deserialize, Serialize};
     namespaced,
     derive = "Default",
     derive = "PartialEq",
-    doc = "Release is the immutable result of a run that changed something: a Spec, the State that came of it, and the commit that it was made from, numbered 1, 2, 3 … per stack and workspace."
+    doc = "Release is the immutable result of a run that changed something: a Spec, its State after the run, and its commit. Releases are numbered 1, 2, 3 … per stack and workspace."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseSpec {
-    /// The Stack.
+    /// The name of the Stack.
     pub stack: String,
-    /// Its uid: another stack of the same name has releases of its own.
+    /// The uid of the Stack. Another stack of the same name has releases of its own.
     #[serde(rename = "stackUID")]
     pub stack_uid: String,
-    /// The Workspace.
+    /// The name of the Workspace.
     pub workspace: String,
-    /// The number, from 1, per stack and workspace.
+    /// The number of the release, from 1, per stack and workspace.
     pub revision: i64,
-    /// The Run that made it.
+    /// The Run that created the release.
     pub run: String,
-    /// The commit of the source.
+    /// The commit of the Source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// The page of that commit at its Git server, for people; absent where its remote has none.
+    /// The URL of the commit's page at its Git server. Absent if the remote has none.
     #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
     pub commit_url: String,
     /// The digest of the plan that was applied.
@@ -44,13 +44,14 @@ pub struct ReleaseSpec {
     pub spec_digest: String,
     /// The digest of the State; GET releases/state returns it.
     pub state_digest: String,
-    /// The number of the release that was gone back to, for a rollback.
+    /// The number of the release that a Rollback restored. Absent for other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_of: Option<i64>,
-    /// Whether everything was removed.
+    /// Whether the run removed all resources.
     #[serde(default)]
     pub tombstone: bool,
-    /// Whether resources were only recorded as they were found: the Spec was not applied, and is nothing to go back to.
+    /// Whether resources were only recorded as found. Its Spec was not applied, so that a Rollback to this release is
+    /// rejected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
 }

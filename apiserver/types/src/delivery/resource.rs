@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which piece of infrastructure it is. Written by Stoa alone.
+/// The identity of a Resource. Stoa alone writes it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "delivery.stoa.dev",
@@ -19,66 +19,66 @@ use serde::{Deserialize, Serialize};
     status = "ResourceStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Resource is a piece of infrastructure that a stack deployed: it maps the engine's id to what the infrastructure calls it, as of when it was applied."
+    doc = "Resource is a piece of infrastructure that a stack deployed. It maps the engine's id to the identity in the infrastructure, as of the last apply."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSpec {
-    /// The Stack that deployed it.
+    /// The Stack that deployed the resource.
     pub stack: String,
-    /// The Workspace that it was deployed to.
+    /// The Workspace that the resource is deployed to.
     pub workspace: String,
-    /// The engine's id, such as apps/v1:Deployment:shop:web.
+    /// The engine's id of the resource, such as apps/v1:Deployment:shop:web.
     pub id: String,
-    /// The runtime: Kubernetes or Terraform.
+    /// The runtime of the resource: Kubernetes or Terraform.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What Kubernetes calls it.
+    /// The identity of the object in Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesIdentity>,
-    /// What the cloud calls it.
+    /// The identity of the resource in the cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudIdentity>,
-    /// The engine's ids that it depends on.
+    /// The engine's ids of the resources that this one depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
-    /// The module that it came from.
+    /// The module that the resource came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The application configuration that it came from.
+    /// The application configuration that the resource came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_configuration: Option<String>,
-    /// The number of the release that last changed it.
+    /// The number of the release that last changed the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// When it was last applied.
+    /// The time of the last apply of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_applied_time: Option<Time>,
 }
 
-/// What Kubernetes calls an object.
+/// The identity of an object in Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KubernetesIdentity {
-    /// The cluster's name in the workspace; empty when it went to a Git repository.
+    /// The name of the cluster in the workspace. Empty for an object in a Git repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The API group; empty for core.
+    /// The API group. Empty for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The version.
+    /// The API version.
     pub version: String,
     /// The kind.
     pub kind: String,
-    /// The namespace; empty for cluster-scoped kinds.
+    /// The namespace. Empty for cluster-scoped kinds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The uid; empty when it went to a Git repository.
+    /// The uid. Empty for an object in a Git repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
 
-/// What a cloud calls a resource.
+/// The identity of a resource in the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudIdentity {
@@ -93,38 +93,38 @@ pub struct CloudIdentity {
     pub arn: String,
 }
 
-/// What a Resource is.
+/// The observed state of a Resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceStatus {
-    /// What the last operation left behind: Applied, Imported, Destroyed, Forgotten, Failed or Unknown.
+    /// The result of the last operation: Applied, Imported, Destroyed, Forgotten, Failed or Unknown.
     #[serde(default)]
     pub phase: ResourcePhase,
-    /// How it fared then: Current, InProgress, Failed, Terminating or Unknown.
+    /// The health after the last operation: Current, InProgress, Failed, Terminating or Unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub health: String,
 }
 
-/// What the last operation on a resource left behind.
+/// The result of the last operation on a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ResourcePhase {
-    /// It was applied.
+    /// The resource was applied.
     Applied,
-    /// It was there before, and was recorded as it is.
+    /// The resource existed before, and was recorded as found.
     Imported,
-    /// It was removed.
+    /// The resource was removed.
     Destroyed,
-    /// It is recorded no longer, and what it was may be there all the same: it is another deployment's, wanted under another
-    /// id, or in a cluster that was given up.
+    /// The record was removed, and the object may still exist. It has another owner, another id, or its cluster left
+    /// the workspace.
     Forgotten,
     /// The operation failed.
     Failed,
-    /// Nobody knows.
+    /// The result of the operation is not known.
     #[default]
     Unknown,
 }
 
 impl ResourcePhase {
-    /// Whether nothing is on record of the resource any more.
+    /// Whether no record of the resource remains.
     pub fn is_gone(self) -> bool {
         matches!(self, Self::Destroyed | Self::Forgotten)
     }

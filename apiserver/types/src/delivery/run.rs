@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Condition, DurationString, Subject, conditions_schema, non_empty};
 
-/// What a Run is to do. Immutable, except that `cancel` may become true.
+/// The operation of a Run. Immutable, except that `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "delivery.stoa.dev",
@@ -22,81 +22,80 @@ use crate::common::{Condition, DurationString, Subject, conditions_schema, non_e
     namespaced,
     status = "RunStatus",
     derive = "PartialEq",
-    doc = "Run is one execution of one stack in one workspace: who asked for what, from which commit, what was planned, and what happened to each resource. Creating one also needs create on stacks/<operation> of the stack, and use on the workspace and its backend."
+    doc = "Run is one execution of one stack in one workspace. It records the requester, the commit, the plan, and the result of each resource. Creating one also needs the verb create on stacks/<operation> of the stack, and use on the workspace and its backend."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RunSpec {
-    /// What the run is about, for people.
+    /// A description of the run for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
     /// The Stack, in the same namespace.
     pub stack: String,
-    /// The Workspace; may be left out when the stack names exactly one.
+    /// The name of the Workspace. Defaults to the workspace of a stack that names exactly one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workspace: String,
-    /// What to do: Preview, Apply, Destroy, Rollback, Import or Refresh.
+    /// The operation: Preview, Apply, Destroy, Rollback, Import or Refresh.
     pub operation: Operation,
-    /// For Preview: the operation whose plan is made, Apply, Destroy, Rollback or Import; absent: Apply.
+    /// The operation that a Preview plans: Apply, Destroy, Rollback or Import. Defaults to Apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Operation>,
-    /// The version to deploy, instead of the stack's desired version: latest, or a branch, tag or commit.
+    /// The version to deploy: latest, or a branch, tag or commit. Defaults to the stack's desired version.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// For Apply, Destroy, Rollback and Import: the Preview run of the same operation whose plan is to be carried out,
-    /// exactly as it is.
+    /// The Preview run of the same operation whose exact plan is carried out. For Apply, Destroy, Rollback and Import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// For Rollback, and a Preview of one: the number of the release to go back to.
+    /// The number of the release to restore. For Rollback, and a Preview of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// For Import, and a Preview of one: what is to be recorded as it is. Absent: everything of the stack's Spec that is there, is not recorded,
-    /// and bears nobody else's mark.
+    /// The resources to record as they are. For Import, and a Preview of one. Defaults to all existing resources of the
+    /// stack's Spec that are not recorded and have no other owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<Import>,
-    /// Parameters of the generator, over those of the stack.
+    /// The parameters of the generator. They override those of the stack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Whether somebody else must approve the plan before it is applied, if it changes anything; the stack and the
-    /// workspace can ask for that too.
+    /// Whether another user must approve a plan with changes before it is applied. The stack and the workspace can also
+    /// require this.
     #[serde(default)]
     pub require_approval: bool,
-    /// For Apply and Rollback: that the plan may remove most of what is deployed. Without it a run fails, and changes
-    /// nothing, whose plan keeps none of the stack's resources, or removes more than 10 that are more than half of them.
+    /// Whether the plan may remove most of the deployment. For Apply and Rollback. Without it, a run fails before any
+    /// change if its plan keeps none of the stack's resources. The run also fails if the plan removes more than 10
+    /// resources that are more than half of all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_mass_deletion: bool,
-    /// For Preview, Apply, Rollback and Destroy: the ids of resources that are Unknown, since a call for them was made, its
-    /// answer is not known, and nobody can find out what became of it. Naming one says that somebody looked and nothing
-    /// is left of that call: it is made again, or forgotten if it is not wanted any more. What is there is to be imported
-    /// instead.
+    /// The ids of Unknown resources to retry. For Preview, Apply, Rollback and Destroy. A resource is Unknown while the
+    /// result of a call for it cannot be found out. Naming its id confirms that nothing is left of that call. The run
+    /// repeats the call, or forgets the resource if it is no longer desired. Import a resource that exists instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub retry: Vec<String>,
-    /// For Preview, Apply, Rollback and Destroy: clusters that left the workspace and are gone for good, by their names
-    /// then. What is on record there is forgotten, which the plan shows, and nothing there is touched: what still is stays
-    /// behind. Without it a plan is refused while something is on record in a cluster that the workspace does not have.
+    /// The names of clusters that left the workspace for good. For Preview, Apply, Rollback and Destroy. The plan shows
+    /// the records there, and the run removes them. Objects in these clusters are not touched. Without it, a plan is
+    /// rejected while a record names a cluster that the workspace lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub forget_clusters: Vec<String>,
-    /// What to do while another run of the stack in the workspace is under way.
+    /// The behavior while another run of the stack in the workspace is in progress: Queue or Refuse.
     #[serde(default)]
     pub on_conflict: OnConflict,
-    /// Set to true to stop the run. Calls in flight are finished first.
+    /// Whether to cancel the run. Calls in flight are finished first.
     #[serde(default)]
     pub cancel: bool,
-    /// How long the run may take, as a duration such as 1h. The time in which it waits for approval, or for a pull request to be
-    /// merged, does not count.
+    /// The time allowed for the run, as a duration such as 1h. Waits for an approval or a merge do not count. Defaults
+    /// to 1h.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
-    /// How long the run is kept after it ended; absent: for ever.
+    /// The number of seconds between the end of the run and its deletion. Absent: the run is not deleted for its age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
 }
 
 impl RunSpec {
-    /// To do this with a stack in a workspace, each by its name; everything else is as it is where nobody says otherwise.
+    /// Returns the operation on a stack in a workspace, each by its name. All other fields have their defaults.
     pub fn new(stack: impl Into<String>, workspace: impl Into<String>, operation: Operation) -> Self {
         Self {
             description: None,
@@ -121,7 +120,7 @@ impl RunSpec {
         }
     }
 
-    /// The operation whose plan the run makes: its own, or for a Preview that which it is of.
+    /// Returns the operation whose plan the run makes: its own, or for a Preview the one in `of`.
     pub fn planned(&self) -> Operation {
         self.operation.planned(self.of)
     }
@@ -131,18 +130,19 @@ fn default_timeout() -> DurationString {
     "1h".into()
 }
 
-/// What an Import is to record. Nothing of it is changed, not even its annotations; the next Apply brings it to what the
-/// source says, and a Preview before shows what that changes.
+/// The resources that an Import records without a change, not even of annotations. The next Apply brings them to the
+/// source's Spec. A Preview shows the changes before. Defaults to all existing resources of the stack's Spec that are
+/// not recorded and have no other owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Import {
-    /// Resources of the stack's Spec, each of which has to be there and nobody else's. Without any, and without kusion:
-    /// everything of the Spec that is.
+    /// The resources of the stack's Spec to record. Each must exist and have no other owner. Empty, and without
+    /// kusion: all existing resources of the Spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
     pub resources: Vec<ImportResource>,
-    /// What a release of Kusion has on record: what of it is there, whether the Spec has it or not. What the Spec does not
-    /// have is removed by the next Apply, as Kusion would.
+    /// The release of Kusion whose existing resources are recorded, inside the Spec or not. The next Apply removes
+    /// those outside the Spec, as Kusion would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kusion: Option<KusionRelease>,
 }
@@ -151,54 +151,54 @@ pub struct Import {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportResource {
-    /// Its id in the Spec, such as apps/v1:Deployment:shop:web.
+    /// The id in the Spec, such as apps/v1:Deployment:shop:web.
     pub id: String,
-    /// What the infrastructure calls it, where the id does not say so. Of a Kubernetes object: its id,
-    /// namespace/name, or its name if it has no namespace; anything else is refused.
+    /// The id in the infrastructure, if the Spec's id does not give it. Of a Kubernetes object: its id, namespace/name,
+    /// or the name alone without a namespace; other values are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_id: Option<String>,
 }
 
-/// A release of Kusion, in the workspace's Backend. It is only read.
+/// A release of Kusion, in the workspace's Backend. Stoa only reads it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KusionRelease {
-    /// The name of the project in Kusion; absent: that of the stack's Project.
+    /// The name of the project in Kusion. Defaults to that of the stack's Project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// The name of the workspace in Kusion; absent: that of the run.
+    /// The name of the workspace in Kusion. Defaults to that of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The release; absent: the latest.
+    /// The number of the release. Defaults to the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The folder that the releases are in, from where the Backend begins; absent: releases, and in it the folder of the
-    /// project and of the workspace. Kusion's server has releases/server, and in it those of the source, the project's path
-    /// and the workspace.
+    /// The folder of the releases, from the root of the Backend. Defaults to releases, and in it the folder of the
+    /// project and of the workspace. Kusion's server has releases/server, and in it those of the source, the project's
+    /// path and the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
-/// What a run does, or what a Preview is of, which may be Apply, Destroy, Rollback or Import, and is Apply if nothing is said. There are
-/// Preview and Refresh besides.
+/// The operation: Preview, Apply, Destroy, Rollback, Import or Refresh. A Preview can be of Apply (the default),
+/// Destroy, Rollback or Import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operation {
-    /// Plan, and change nothing.
+    /// Makes a plan and changes nothing.
     Preview,
-    /// Bring the infrastructure to what the source says.
+    /// Brings the infrastructure to the state of the source.
     Apply,
-    /// Remove everything that was deployed.
+    /// Removes all deployed resources.
     Destroy,
-    /// Bring the infrastructure to what an earlier release says.
+    /// Brings the infrastructure to the state of an earlier release.
     Rollback,
-    /// Record resources that exist already, and change nothing.
+    /// Records existing resources and changes nothing.
     Import,
-    /// Look whether what is live is still what was released, and change nothing.
+    /// Compares live infrastructure with the last release and changes nothing.
     Refresh,
 }
 
 impl Operation {
-    /// The subresource of `stacks` that one must be allowed to create: `apply` for Apply.
+    /// Returns the subresource of `stacks` that the requester must be allowed to create: `apply` for Apply.
     pub fn permission(self) -> &'static str {
         match self {
             Self::Preview | Self::Refresh => "preview",
@@ -209,7 +209,7 @@ impl Operation {
         }
     }
 
-    /// The operation whose plan is made: this one, or for a Preview that which it is `of`.
+    /// Returns the operation whose plan is made: this one, or for a Preview the one in `of`.
     pub fn planned(self, of: Option<Self>) -> Self {
         match self {
             Self::Preview => of.unwrap_or(Self::Apply),
@@ -217,7 +217,7 @@ impl Operation {
         }
     }
 
-    /// With its article, for sentences.
+    /// Returns the name with its article, for sentences.
     pub fn named(self) -> &'static str {
         match self {
             Self::Preview => "a Preview",
@@ -229,62 +229,62 @@ impl Operation {
         }
     }
 
-    /// Whether it changes infrastructure or state, so that it excludes others of its kind.
+    /// Whether the operation changes infrastructure or state, and so excludes others of its kind.
     pub fn is_mutating(self) -> bool {
         !matches!(self, Self::Preview | Self::Refresh)
     }
 }
 
-/// What a run does while another is under way.
+/// The behavior of a run while another is in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnConflict {
-    /// It waits its turn.
+    /// The run waits in the queue.
     #[default]
     Queue,
-    /// It fails.
+    /// The run fails.
     Refuse,
 }
 
-/// How far a run is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
-/// Succeeded, Failed or Canceled. Later phases compare as greater.
+/// The phase of a run: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the
+/// end Succeeded, Failed or Canceled. Later phases compare as greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RunPhase {
-    /// It waits for its turn.
+    /// The run waits in the queue.
     #[default]
     Pending,
     /// The Spec is rendered.
     Generating,
     /// The Spec is compared with state and infrastructure.
     Planning,
-    /// Somebody must approve the plan, through the subresource approval.
+    /// The plan waits for an approval through the subresource approval.
     AwaitingApproval,
     /// Changes are made.
     Applying,
-    /// Changes are proposed by a pull request, which somebody must merge. Nothing was changed yet.
+    /// The changes are in a pull request that waits to be merged. Nothing was changed yet.
     AwaitingMerge,
     /// Changes are made, and become healthy.
     Verifying,
-    /// It ended well.
+    /// The run succeeded.
     Succeeded,
-    /// It ended badly.
+    /// The run failed.
     Failed,
-    /// It was stopped.
+    /// The run was canceled.
     Canceled,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Well.
+    /// The run succeeded.
     Succeeded,
-    /// Badly.
+    /// The run failed.
     Failed,
-    /// It was stopped.
+    /// The run was canceled.
     Canceled,
 }
 
 impl RunPhase {
-    /// How the run ended, if it has.
+    /// Returns the result of the run, if it has ended.
     pub fn end(self) -> Option<RunEnd> {
         match self {
             Self::Succeeded => Some(RunEnd::Succeeded),
@@ -306,303 +306,306 @@ impl RunPhase {
     }
 }
 
-/// What a run did.
+/// The observed state of a Run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
-    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
-    /// Succeeded, Failed or Canceled.
+    /// The phase of the run: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and
+    /// at the end Succeeded, Failed or Canceled.
     #[serde(default)]
     pub phase: RunPhase,
-    /// Who asked for it.
+    /// The user who requested the run.
     #[serde(default)]
     pub requester: Requester,
-    /// What it was made from.
+    /// The source that the run was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RunSource>,
-    /// What it is to change.
+    /// The plan of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// The first changes of the plan, one a line: `~ apps/v1:Deployment:shop:web spec.replicas`. Deletions and replacements come
-    /// first. There are at most 20, and runs/plan has all of them with their values.
+    /// The first changes of the plan, at most 20, one a line: `~ apps/v1:Deployment:shop:web spec.replicas`. Deletions
+    /// and replacements come first. The subresource runs/plan has all changes with their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// What was decided about the plan; written through the subresource approval alone.
+    /// The decision about the plan. Only the subresource approval writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// How much of it is done.
+    /// The progress of the changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What happened to each resource that was to change: at most 100; all are in runs/log.
+    /// The result of each changed resource, at most 100. The subresource runs/log has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
     pub resources: Vec<RunResource>,
-    /// The number of the release that it made; absent when it changed nothing.
+    /// The number of the release that the run created. Absent if the run changed nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// The commit that it made in the workspace's GitOps repository.
+    /// The commit of the run in the workspace's GitOps repository.
     #[serde(default, rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
     pub gitops_commit: Option<String>,
-    /// The pull request that it proposed its changes by.
+    /// The pull request with the changes of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<PullRequestStatus>,
-    /// The function-runner that worked for it last, by address and port.
+    /// The function-runner that last worked for the run, by address and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
-    /// The uid of the stack, under which its documents are in the Backend.
+    /// The uid of the stack. The Backend stores the run's documents under it.
     #[serde(default, rename = "stackUID", skip_serializing_if = "Option::is_none")]
     pub stack_uid: Option<String>,
-    /// The uid of the Preview that `spec.plan` names: no other of the same name is carried out.
+    /// The uid of the Preview in `spec.plan`. Another Preview of the same name is not carried out.
     #[serde(default, rename = "previewUID", skip_serializing_if = "Option::is_none")]
     pub preview_uid: Option<String>,
-    /// Of a run that names a Preview which had made its plan by then: that plan. The Preview may go since.
+    /// The plan of the Preview in `spec.plan`, as of the creation of this run. The Preview may have been deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previewed: Option<Box<PreviewedPlan>>,
-    /// Of the plan of a pull request: the pull request is known to be merged.
+    /// Whether the pull request is known to be merged, for a run that plans a pull request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
-    /// Of a run that follows merges of pull requests: the plans that were shown there.
+    /// The plans that the pull requests showed, for a run that follows their merge.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["runUID"]))]
     pub merged_plans: Vec<MergedPlan>,
-    /// The digest of the document that its log is kept as, once it has ended: what runs/log shows.
+    /// The digest of the document with the completed log, which runs/log shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// When it was created, to the microsecond: runs of a stack in one workspace take turns in this order.
+    /// The creation time, to the microsecond. Runs of a stack in one workspace are queued in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_time: Option<MicroTime>,
-    /// When it left Pending.
+    /// The time at which the run left Pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When it ended.
+    /// The time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Complete: it ended well. Failed: it ended otherwise, and the message says why. Approved: whether its plan was
-    /// approved, once that is decided. Waiting: something is out of reach, or, with the reason AwaitingApproval, somebody
-    /// has to approve the plan that the message names, or, with the reason AwaitingMerge, merge the pull request.
-    /// MergedPlanHolds: whether the plan is one that a merged pull request was shown, and otherwise what changed since.
+    /// The conditions of the run. Complete: the run succeeded. Failed: the run did not succeed; the message has the
+    /// cause. Approved: the decision about its plan. Waiting: something is out of reach. Its reason AwaitingApproval
+    /// means that the plan in the message needs approval. Its reason AwaitingMerge means that the pull request needs a
+    /// merge. MergedPlanHolds: whether the plan is one that a merged pull request showed, and otherwise the
+    /// differences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// The pull request that a run proposed its changes by. They are made once it is merged.
+/// The pull request with the changes of a run. The changes are made once it is merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequestStatus {
-    /// Its number in the workspace's GitOps repository.
+    /// The number of the pull request in the workspace's GitOps repository.
     pub number: i64,
-    /// Its page.
+    /// The URL of the pull request's page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The branch that it brings in.
+    /// The branch with the changes.
     #[serde(default)]
     pub branch: String,
-    /// The commit of that branch when it was last looked at.
+    /// The commit of that branch at the last check.
     #[serde(default)]
     pub commit: String,
-    /// When the run began to wait for it.
+    /// The time at which the run began to wait for the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// The number of the last release when it did; 0 before the first.
+    /// The number of the last release at that time; 0 before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// When the run went on, since it was merged, closed, or changed.
+    /// The time at which the run continued, after the pull request was merged, closed or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
-    /// The commit of the branch that it goes to into which it cannot be merged as it is; empty where its server does not tell which.
-    /// Absent while nothing is known to be in its way.
+    /// The commit of the target branch into which the pull request cannot be merged as it is. Empty if the server does
+    /// not report that commit. Absent while no conflict is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmergeable_into: Option<String>,
 }
 
-/// The plan of a Preview that a run carries out, as it was when the run was made.
+/// The plan of a Preview that a run carries out, as of the creation of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreviewedPlan {
     /// The digest of the plan, `sha256:` and 64 hex digits.
     pub digest: String,
-    /// The digest of the document that the plan is kept as.
+    /// The digest of the document with the plan.
     #[serde(default)]
     pub document: String,
-    /// The commit of the source; empty for a Destroy.
+    /// The commit of the Source. Empty for a Destroy.
     #[serde(default)]
     pub commit: String,
     /// The digest of the Spec, `sha256:` and 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_digest: Option<String>,
-    /// What the Preview was told to import.
+    /// The resources that the Preview imports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<Import>,
 }
 
-/// A plan that a pull request was shown before it was merged.
+/// A plan that a pull request showed before it was merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MergedPlan {
-    /// The Source whose pull request it is.
+    /// The Source of the pull request.
     pub source: String,
     /// The number of the pull request in its repository.
     pub number: i64,
-    /// Its page.
+    /// The URL of the pull request's page.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The commit that was planned.
+    /// The planned commit.
     #[serde(default)]
     pub commit: String,
-    /// The Preview that made the plan.
+    /// The Preview run that made the plan.
     #[serde(default)]
     pub run: String,
-    /// The uid of that Preview.
+    /// The uid of that Preview run.
     #[serde(rename = "runUID")]
     pub run_uid: String,
     /// The digest of the plan, `sha256:` and 64 hex digits.
     #[serde(default)]
     pub digest: String,
-    /// Whether this is the plan that the run made, too; the newest, where several are the same. It may still wait for approval.
+    /// Whether the run made the same plan. If several plans are the same, only the newest is marked. The plan may still
+    /// wait for approval.
     #[serde(default)]
     pub carried_out: bool,
 }
 
-/// What somebody decided about the plan of a run. Once it is there it stays as it is.
+/// The decision about the plan of a run. It never changes once it is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    /// The digest of the plan that was looked at: what status.plan.digest says.
+    /// The digest of the reviewed plan, as in status.plan.digest.
     #[serde(default)]
     pub plan_digest: String,
-    /// Approved: the plan is carried out, if it still holds. Rejected: the run fails.
+    /// The decision. Approved: the plan is carried out, if it still holds. Rejected: the run fails.
     pub decision: Decision,
-    /// Why, for people.
+    /// The reason for the decision, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Who decided; set by the server.
+    /// The user who decided. Set by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<Requester>,
-    /// When; set by the server.
+    /// The time of the decision. Set by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
 
-/// What is decided about a plan.
+/// A decision about a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Decision {
-    /// It is to be carried out.
+    /// The plan is to be carried out.
     Approved,
-    /// It is not.
+    /// The plan is not to be carried out.
     Rejected,
 }
 
-/// An identity, as it was when the run was created or its plan decided about.
+/// An identity, as of the creation of the run or the decision about its plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Requester {
     /// The user name.
     #[serde(default)]
     pub username: String,
-    /// The uid, if there is one.
+    /// The uid of the user, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The groups.
+    /// The groups of the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Whatever else was known.
+    /// The other attributes of the user.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a run was made from.
+/// The source that a run was made from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSource {
-    /// The commit of the source.
+    /// The commit of the Source.
     pub commit: String,
-    /// The path in it.
+    /// The path in the Source.
     #[serde(default)]
     pub path: String,
     /// The digest of the Spec, `sha256:` and 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_digest: Option<String>,
-    /// The page of the commit at its Git server, for people; absent where the remote has none.
+    /// The URL of the commit's page at its Git server. Absent if the remote has none.
     #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
     pub commit_url: String,
 }
 
-/// What a run is to change.
+/// The plan of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStatus {
-    /// The digest of the plan, `sha256:` and 64 hex digits: what an approval names.
+    /// The digest of the plan, `sha256:` and 64 hex digits. An approval names it.
     pub digest: String,
-    /// The digest of the document that the plan is kept as.
+    /// The digest of the document with the plan.
     #[serde(default)]
     pub document: String,
-    /// When it was made.
+    /// The time at which the plan was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// How many resources are to change in which way.
+    /// The number of resources by kind of change.
     #[serde(default)]
     pub summary: PlanSummary,
 }
 
-/// How many resources are to change in which way.
+/// The number of resources by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanSummary {
-    /// To be made.
+    /// The number of resources to create.
     #[serde(default)]
     pub create: i64,
-    /// To be changed.
+    /// The number of resources to update.
     #[serde(default)]
     pub update: i64,
-    /// To be removed.
+    /// The number of resources to delete.
     #[serde(default)]
     pub delete: i64,
-    /// To be removed and made again.
+    /// The number of resources to delete and create again.
     #[serde(default)]
     pub replace: i64,
-    /// To be taken over.
+    /// The number of existing resources to take over.
     #[serde(default)]
     pub adopt: i64,
-    /// To be recorded as they are.
+    /// The number of existing resources to record as they are.
     #[serde(default)]
     pub import: i64,
-    /// To be dropped from the record, being gone already or left alone.
+    /// The number of resources to remove from the record, because they no longer exist or are not to be touched.
     #[serde(default)]
     pub forget: i64,
-    /// To be left alone.
+    /// The number of resources without a change.
     #[serde(default)]
     pub unchanged: i64,
-    /// Those whose change the infrastructure could not check yet.
+    /// The number of resources whose change the infrastructure could not check yet.
     #[serde(default)]
     pub unverified: i64,
 }
 
 impl PlanSummary {
-    /// How many change in any way.
+    /// Returns the number of resources with a change of any kind.
     pub fn changes(&self) -> i64 {
         self.create + self.update + self.delete + self.replace + self.adopt + self.import + self.forget
     }
 }
 
-/// How much of a run is done, in resources.
+/// The progress of a run, in resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
-    /// All that are to change.
+    /// The number of resources to change.
     pub total: i64,
-    /// Those that were changed.
+    /// The number of changed resources.
     pub done: i64,
-    /// Those that could not be, or were skipped for that.
+    /// The number of resources whose change failed, or was skipped after another failure.
     pub failed: i64,
 }
 
-/// What happened to one resource.
+/// The result of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResource {
-    /// The engine's id.
+    /// The engine's id of the resource.
     pub id: String,
-    /// Create, Update, Delete, Replace, Adopt, Import or Forget.
+    /// The action: Create, Update, Delete, Replace, Adopt, Import or Forget.
     pub action: String,
-    /// Pending, InProgress, Done, Failed, Skipped or Unknown; of a Preview and a Refresh, which change nothing, Planned.
+    /// The phase of the action: Pending, InProgress, Done, Failed, Skipped or Unknown. Planned for a Preview and a
+    /// Refresh, which change nothing.
     pub phase: String,
-    /// Why, when it failed.
+    /// The cause of a failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

@@ -11,7 +11,7 @@ use super::hook::{HookStatus, StepHooks, WorkflowHooks};
 use super::run::{Decision, Operation, Requester, RunPhase};
 use crate::common::{Condition, DurationString, Subject, conditions_schema, non_empty};
 
-/// What a Workflow is to do. Immutable, except that `paused` may change and `cancel` may become true.
+/// The steps of a Workflow. Immutable, except that `paused` may change and `cancel` may become true.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "delivery.stoa.dev",
@@ -24,154 +24,156 @@ use crate::common::{Condition, DurationString, Subject, conditions_schema, non_e
     namespaced,
     status = "WorkflowStatus",
     derive = "PartialEq",
-    doc = "Workflow is one execution of several runs: a chain or graph of steps over workspaces, with approvals in between. Creating one also needs what creating each of its runs needs; its runs are started by whoever created it, and deleted with it."
+    doc = "Workflow is one execution of several runs: a chain or graph of steps over workspaces, with approvals in between. Creating one also needs the permissions to create each of its runs. Its creator is the requester of its runs, which are deleted with it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowSpec {
-    /// What the workflow is about, for people.
+    /// A description of the workflow for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
     /// The Stack, in the same namespace, of all steps that name none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack: String,
-    /// The version that all steps deploy: latest, or a branch, tag or commit. Absent: the desired version of each stack. It
-    /// is resolved to a commit once, when the workflow begins.
+    /// The version that all steps deploy: latest, or a branch, tag or commit. Defaults to the desired version of each
+    /// stack. It is resolved to a commit once, when the workflow begins.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What is done: at most 100 steps.
+    /// The steps, at most 100.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// A file that has the steps, instead of them.
+    /// The file with the steps, instead of `steps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<WorkflowTemplate>,
-    /// What is called before and after all steps.
+    /// The hooks before and after all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<WorkflowHooks>,
-    /// While this is true no step, wave or run begins. What is under way goes on.
+    /// Whether the workflow is paused. No step, wave or run begins while it is; those in progress continue.
     #[serde(default)]
     pub paused: bool,
-    /// Set to true to end the workflow: its runs are cancelled.
+    /// Whether to cancel the workflow. Its runs are canceled too.
     #[serde(default)]
     pub cancel: bool,
-    /// How long it may take in all, as a duration such as 24h. The time in which it is paused or waits for approval counts, so
-    /// that a decision that nobody takes ends it, too. Absent: as long as it takes.
+    /// The time allowed for the workflow, as a duration such as 24h. Pauses and waits for approval count, so that a
+    /// missing decision ends the workflow too. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationString>,
-    /// How long the workflow is kept after it ended, and its runs with it; absent: for ever.
+    /// The number of seconds between the end of the workflow and its deletion, with its runs. Absent: the workflow is
+    /// not deleted for its age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds_after_finished: Option<i64>,
 }
 
-/// A file in a project's source that has the steps of a workflow.
+/// A file in a project's Source with the steps of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowTemplate {
-    /// The Project, in the same namespace, in whose source the file is. To name it takes get on it.
+    /// The Project, in the same namespace, whose Source has the file. It needs the verb get on the Project.
     pub project: String,
-    /// The path of the file in the source: YAML of a Workflow with nothing in its spec but stack and steps, at most 64 KiB. It is
-    /// read once, at the commit of the workflow's version.
+    /// The path of the file in the Source. The file is YAML of a Workflow with only stack and steps in its spec, at
+    /// most 64 KiB. It is read once, at the commit of the workflow's version.
     pub path: String,
-    /// What `${name}` in the texts of the file is replaced with: at most 64 KiB in all, and the file is at most 256 KiB with it.
+    /// The values for `${name}` in the texts of the file, at most 64 KiB in all. The file with the values is at most
+    /// 256 KiB.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// The steps that a template had when it was read.
+/// The steps of a template, as of the time at which it was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedTemplate {
-    /// The commit of the source.
+    /// The commit of the Source.
     pub commit: String,
-    /// The path of the file in it.
+    /// The path of the file in the Source.
     pub path: String,
     /// The Stack of all steps that name none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack: String,
-    /// What is done.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
-/// One step: a run, or an approval.
+/// A step of a workflow: runs, or an approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What it is called: lower-case letters, digits and '-', at most 63 characters.
+    /// The name of the step: lower-case letters, digits and '-', at most 63 characters.
     pub name: String,
-    /// The steps that come before it; without any, it begins at once.
+    /// The steps that must end before this one begins. Empty: this step begins at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
-    /// Whether it begins once all of these have succeeded, once all have ended and one of them did not succeed, or once all have
-    /// ended in any way.
+    /// The result of those steps that this step begins after. Success: all have succeeded. Failure: all have ended and
+    /// one did not succeed. Always: all have ended.
     #[serde(default)]
     pub when: When,
-    /// Runs of a stack, one in each workspace.
+    /// The runs of a stack, one in each workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunStep>,
-    /// Waits until somebody approves, through the subresource approval of the workflow.
+    /// The approval that this step waits for, through the subresource approval of the workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalStep>,
-    /// For runs: what is called before and after them.
+    /// The hooks before and after the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<StepHooks>,
 }
 
-/// After what a step begins.
+/// The result of other steps that a step begins after, or that a hook is called for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum When {
-    /// After steps that all succeeded.
+    /// All succeeded.
     #[default]
     Success,
-    /// After steps of which one did not.
+    /// One did not succeed.
     Failure,
-    /// After steps that ended in any way.
+    /// Any result.
     Always,
 }
 
-/// Runs of a stack, one in each workspace.
+/// The runs of a stack, one in each workspace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStep {
-    /// The Stack, instead of the workflow's.
+    /// The name of the Stack. Defaults to that of the workflow.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack: String,
-    /// What to do: Preview, Apply, Destroy, Rollback or Refresh. An Import is a Run of its own.
+    /// The operation: Preview, Apply, Destroy, Rollback or Refresh. Import needs a Run of its own.
     pub operation: Operation,
-    /// For Apply: the step of the Preview whose plans are carried out, in each workspace exactly its own. That step comes before
-    /// this one. Stack and workspaces are those of that step, unless this one names its own. A plan that no longer holds fails
-    /// this step.
+    /// The Preview step whose plans are carried out, each in its own workspace. For Apply. The Preview step must come
+    /// before this one. Stack and workspaces default to those of the Preview step. The step fails if a plan no longer
+    /// holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_of: Option<String>,
-    /// The workspaces, in this order. Without these and without waves it is the only one of the stack.
+    /// The workspaces, in this order. Without workspaces and waves: the only workspace of the stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<String>,
-    /// Groups of workspaces, one after the other: a wave begins once all runs of the one before have ended.
+    /// The groups of workspaces, in this order. A wave begins once all runs of the wave before have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waves: Vec<Wave>,
-    /// How many runs may be under way at once, from 1 to 100.
+    /// The maximum number of runs in progress, from 1 to 100. Defaults to 10.
     #[serde(default = "default_max_parallel")]
     pub max_parallel: i64,
-    /// How many runs may fail before no other is started and the step fails. Up to so many, it goes on, and succeeds.
+    /// The number of failed runs that the step tolerates. With more failures the step starts no other run and fails.
     #[serde(default)]
     pub max_failures: i64,
-    /// The version to deploy, instead of the workflow's.
+    /// The version to deploy. Defaults to that of the workflow.
     #[serde(default, deserialize_with = "non_empty", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// For Rollback: the number of the release to go back to.
+    /// The number of the release to restore. For Rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
-    /// Parameters of the generator, over those of the stack.
+    /// The parameters of the generator. They override those of the stack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Whether somebody else must approve each run's plan before it is applied, through the subresource approval of the run. With
-    /// planOf that plan is the one of the Preview.
+    /// Whether another user must approve each run's plan before it is applied, through the subresource approval of the
+    /// run. With planOf, the plan is that of the Preview.
     #[serde(default)]
     pub require_approval: bool,
-    /// How long each run may take, as a duration such as 1h. The time in which it waits for approval does not count.
+    /// The time allowed for each run, as a duration such as 1h. Waits for approval do not count. Defaults to 1h.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
-    /// For Apply and Rollback: how long what was deployed has to be healthy before the next wave begins, or the step succeeds.
+    /// The health that the deployment needs before the next wave begins, or the step succeeds. For Apply and Rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthGate>,
 }
@@ -184,15 +186,16 @@ fn default_timeout() -> DurationString {
     "1h".into()
 }
 
-/// How long what was deployed has to be healthy before it goes on. In so many workspaces of a wave it need not be as may
-/// fail.
+/// The health that a deployment needs before a step continues. As many workspaces of a wave as maxFailures allows may
+/// be unhealthy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthGate {
-    /// For how long, without a gap, as a duration such as 5m. With 0s, one look is enough.
+    /// The time for which the deployment must be healthy without a gap, as a duration such as 5m. With 0s, one check is
+    /// enough.
     pub healthy_for: DurationString,
-    /// How long it may be unhealthy after the runs have ended; then the step fails. What is healthy at that time is given
-    /// healthyFor to stay so.
+    /// The time after the end of the runs for which the deployment may be unhealthy; then the step fails. A deployment
+    /// that is healthy by then still has healthyFor to complete. Defaults to 10m.
     #[serde(default = "default_gate_timeout")]
     pub timeout: DurationString,
 }
@@ -201,50 +204,50 @@ fn default_gate_timeout() -> DurationString {
     "10m".into()
 }
 
-/// A group of workspaces: those that it lists, or those that it selects.
+/// A group of workspaces, by name or by label.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wave {
     /// The workspaces, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspaces: Vec<String>,
-    /// Selects by label from the workspaces that the stack is for, but those of the waves before; by name. Which these are is
-    /// decided when the step begins.
+    /// The selector of workspaces by label, among those of the stack that no earlier wave has. The workspaces are in
+    /// order of their names. They are selected when the step begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub workspace_selector: Option<LabelSelector>,
-    /// How long to wait after its runs have ended, before the next wave begins, as a duration such as 10m. Hooks for it are called
-    /// after that.
+    /// The wait between the end of the runs and the next wave, as a duration such as 10m. The hooks of the wave are
+    /// called after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after: Option<DurationString>,
 }
 
-/// Waits until somebody approves.
+/// A wait for an approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalStep {
-    /// What is asked, for people.
+    /// The question to the approver.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// How far a workflow is: Pending, Running, AwaitingApproval, Paused, and at the end Succeeded, Failed or Canceled.
+/// The phase of a workflow: Pending, Running, AwaitingApproval, Paused, and at the end Succeeded, Failed or Canceled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkflowPhase {
-    /// Nothing has begun.
+    /// No step has begun.
     #[default]
     Pending,
-    /// Steps are under way.
+    /// Steps are in progress.
     Running,
-    /// It goes on once somebody has approved something.
+    /// The workflow waits for an approval.
     AwaitingApproval,
-    /// It is paused, and nothing is under way.
+    /// The workflow is paused, and nothing is in progress.
     Paused,
     /// No step failed.
     Succeeded,
     /// A step failed, or the time was up.
     Failed,
-    /// It was cancelled.
+    /// The workflow was canceled.
     Canceled,
 }
 
@@ -255,23 +258,23 @@ impl WorkflowPhase {
     }
 }
 
-/// How far a step is: Pending, Running, AwaitingApproval, and at the end Succeeded, Failed, Skipped or Canceled.
+/// The phase of a step: Pending, Running, AwaitingApproval, and at the end Succeeded, Failed, Skipped or Canceled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StepPhase {
-    /// What it depends on is under way.
+    /// The step waits for the steps that it depends on.
     #[default]
     Pending,
-    /// Its runs are under way.
+    /// The runs of the step are in progress.
     Running,
-    /// It goes on once somebody has approved it, or one of its runs.
+    /// The step, or one of its runs, waits for an approval.
     AwaitingApproval,
-    /// It ended well.
+    /// The step succeeded.
     Succeeded,
-    /// It ended badly.
+    /// The step failed.
     Failed,
-    /// It never began, since what it depends on ended otherwise than it asks for.
+    /// The step never began, because its dependencies had another result than `when` asks for.
     Skipped,
-    /// It was under way or had not begun when the workflow was ended.
+    /// The step had not ended when the workflow was ended.
     Canceled,
 }
 
@@ -282,45 +285,47 @@ impl StepPhase {
     }
 }
 
-/// What a workflow did.
+/// The observed state of a Workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowStatus {
-    /// How far it is: Pending, Running, AwaitingApproval, Paused, and at the end Succeeded, Failed or Canceled.
+    /// The phase of the workflow: Pending, Running, AwaitingApproval, Paused, and at the end Succeeded, Failed or
+    /// Canceled.
     #[serde(default)]
     pub phase: WorkflowPhase,
-    /// Who asked for it, and so for its runs.
+    /// The user who requested the workflow, and so its runs.
     #[serde(default)]
     pub requester: Requester,
-    /// The steps that the template had, which are the workflow's from then on.
+    /// The steps of the template, which are those of the workflow from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<ResolvedTemplate>,
-    /// The commit of each version of each stack, found when the workflow began.
+    /// The commit of each version of each stack, as of the start of the workflow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<PinnedVersion>,
-    /// What was decided about steps that wait for approval; written through the subresource approval alone.
+    /// The decisions about steps that wait for approval. Only the subresource approval writes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["step"]))]
     pub approvals: Vec<StepApproval>,
-    /// How far each step is, in the order of the spec.
+    /// The state of each step, in the order of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub steps: Vec<StepStatus>,
-    /// The hooks that were called before and after all steps.
+    /// The state of the hooks before and after all steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub hooks: Vec<HookStatus>,
-    /// How much of it is done.
+    /// The progress of the workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<StepProgress>,
-    /// When it began.
+    /// The time at which the workflow began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When it ended.
+    /// The time at which the workflow ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Complete: no step failed. Failed: it ended otherwise, and the message says why. Paused: nothing begins.
-    /// AwaitingApproval: somebody has to approve what the message names. Waiting: something is out of reach.
+    /// The conditions of the workflow. Complete: no step failed. Failed: the workflow did not succeed; the message
+    /// has the cause. Paused: nothing begins. AwaitingApproval: the step or plan in the message needs approval.
+    /// Waiting: something is out of reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
@@ -329,92 +334,94 @@ pub struct WorkflowStatus {
 /// The commit of one version of one stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PinnedVersion {
-    /// The Stack.
+    /// The name of the Stack.
     pub stack: String,
-    /// What was asked for.
+    /// The requested version.
     pub version: String,
     /// The commit, 40 hex digits.
     pub commit: String,
 }
 
-/// What somebody decided about a step. Once it is there it stays as it is.
+/// The decision about a step. It never changes once it is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepApproval {
     /// The name of the step.
     pub step: String,
-    /// Approved: the step succeeds. Rejected: it fails.
+    /// The decision. Approved: the step succeeds. Rejected: the step fails.
     pub decision: Decision,
-    /// Why, for people.
+    /// The reason for the decision, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Who decided; set by the server.
+    /// The user who decided. Set by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<Requester>,
-    /// When; set by the server.
+    /// The time of the decision. Set by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
 
-/// How much of a workflow is done, in steps.
+/// The progress of a workflow, in steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepProgress {
-    /// All steps.
+    /// The number of steps.
     pub total: i64,
-    /// Those that succeeded.
+    /// The number of steps that succeeded.
     pub done: i64,
-    /// Those that failed or were canceled.
+    /// The number of steps that failed or were canceled.
     pub failed: i64,
-    /// Those that never began.
+    /// The number of steps that never began.
     pub skipped: i64,
 }
 
-/// How far a step is.
+/// The observed state of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepStatus {
     /// The name of the step.
     pub name: String,
-    /// How far it is: Pending, Running, AwaitingApproval, and at the end Succeeded, Failed, Skipped or Canceled.
+    /// The phase of the step: Pending, Running, AwaitingApproval, and at the end Succeeded, Failed, Skipped or
+    /// Canceled.
     #[serde(default)]
     pub phase: StepPhase,
-    /// What it waits for, or why it ended otherwise than well.
+    /// The cause of a wait, or of a result other than Succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When it began.
+    /// The time at which the step began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When it ended.
+    /// The time at which the step ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// How its runs fare, in numbers.
+    /// The number of runs by result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<RunCounts>,
-    /// The number of the wave that is under way, from 1.
+    /// The number of the wave in progress, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<i64>,
-    /// When all runs of that wave had ended.
+    /// The time at which all runs of that wave had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_time: Option<Time>,
-    /// For how many seconds what that wave deployed had been healthy when that was last noted, while it has to be for longer.
-    /// The time goes on from here after a restart.
+    /// The number of seconds for which the wave's deployment had been healthy when it was last recorded. A restarted
+    /// server counts on from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_healthy_seconds: Option<i64>,
-    /// When what that wave deployed had been healthy for long enough; from then on only its pause is waited for.
+    /// The time at which the wave's deployment had been healthy for long enough. Only the pause of the wave remains
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave_healthy_time: Option<Time>,
-    /// Why it fails though no run did, while its hooks for that are called.
+    /// The cause of a failure that is not that of a run, while hooks for it are called.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
-    /// How its hooks fare; of one for each wave, in the last that it was called for.
+    /// The state of each hook. A hook for each wave has the state of its last wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub hooks: Vec<HookStatus>,
-    /// The workspaces of each wave, where they are selected by label; until the step ends.
+    /// The workspaces of each wave that selects by label, until the step ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selected: Vec<SelectedWave>,
-    /// The runs that are under way, and of those that ended the failed and the last ones: at most 20. All are found by the
-    /// label stoa.dev/workflow.
+    /// The runs in progress, the failed runs and the last completed runs, at most 20. The label stoa.dev/workflow finds
+    /// all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runs: Vec<StepRun>,
@@ -423,38 +430,38 @@ pub struct StepStatus {
 /// The workspaces of a wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelectedWave {
-    /// Their names, in the order in which runs are started.
+    /// The names of the workspaces, in the order in which runs are started.
     pub workspaces: Vec<String>,
 }
 
-/// How the runs of a step fare, in numbers.
+/// The number of runs by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunCounts {
-    /// All that there are to be.
+    /// The number of runs of the step.
     pub total: i64,
-    /// Those that were started, in the order of the workspaces.
+    /// The number of started runs, in the order of the workspaces.
     pub started: i64,
-    /// Those that ended well.
+    /// The number of runs that succeeded.
     pub succeeded: i64,
-    /// Those that ended otherwise, but for those that were cancelled while the workflow was being ended.
+    /// The number of runs that did not succeed, without those that the end of the workflow canceled.
     pub failed: i64,
 }
 
-/// One run of a step.
+/// A run of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepRun {
     /// The name of the Run.
     pub name: String,
-    /// Its uid, once it was created: by that it is known, whoever changes what it says.
+    /// The uid of the Run, once created. It identifies the Run whatever its fields say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The workspace.
+    /// The name of the workspace.
     pub workspace: String,
-    /// How far it is: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and at the end
-    /// Succeeded, Failed or Canceled.
+    /// The phase of the run: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and
+    /// at the end Succeeded, Failed or Canceled.
     #[serde(default)]
     pub phase: RunPhase,
-    /// Why it did not succeed.
+    /// The cause of a result other than Succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! Backend: where documents are kept.
+//! Backend: the store of documents.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Condition, SecretReference, Subject, conditions_schema};
 
-/// What a Backend is to be.
+/// The desired state of a Backend.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "platform.stoa.dev",
@@ -21,38 +21,39 @@ use crate::common::{Condition, SecretReference, Subject, conditions_schema};
     status = "BackendStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Backend is a store for documents: the specs, plans and states of what is deployed to the workspaces that name it."
+    doc = "Backend is a store for documents: the specs, plans and states of the deployments in the workspaces that name it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BackendSpec {
-    /// What the backend is, for people.
+    /// A description of the backend for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the backend.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Which kind of store. Local takes the field local, S3 and OSS take s3. Immutable.
+    /// The kind of the store. Local takes the field local, S3 and OSS take s3. Immutable.
     #[serde(rename = "type")]
     pub kind: BackendType,
-    /// A directory of the API server.
+    /// The directory of a Local store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<LocalBackend>,
-    /// A bucket of an S3-compatible object store, or of OSS.
+    /// The bucket of an S3-compatible object store, or of OSS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Backend>,
-    /// The id of the key to the bucket. Write-only: it is moved to a Secret in namespace stoa-system, which credentialsSecretRef names from then on.
+    /// The id of the key to the bucket. Write-only: the server moves it to a Secret in namespace stoa-system, and names
+    /// that Secret in credentialsSecretRef.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_key: Option<WriteOnly>,
     /// The key to the bucket. Write-only, as accessKey is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key: Option<WriteOnly>,
-    /// What was just taken out of the fields above, on its way to the Secret: access key, then secret key.
+    /// The values just removed from the fields above, on their way to the Secret: access key, then secret key.
     #[serde(skip)]
     #[schemars(skip)]
     pub taken: Option<(WriteOnly, WriteOnly)>,
 }
 
-/// A value that is taken and never shown.
+/// A write-only value.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -64,7 +65,7 @@ impl fmt::Debug for WriteOnly {
     }
 }
 
-/// A kind of store.
+/// The kind of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum BackendType {
     /// A directory of the API server.
@@ -77,53 +78,57 @@ pub enum BackendType {
     Oss,
 }
 
-/// A directory.
+/// A directory of the API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalBackend {
-    /// The directory, absolute or relative to the server's folder for documents, without `..`; empty: a folder of the Backend's name there.
+    /// The directory, absolute or relative to the server's folder for documents, without `..`. Empty: a folder there
+    /// with the Backend's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
 }
 
-/// How a service is told the bucket.
+/// The part of a request that names the bucket: Path, VirtualHosted or CustomDomain. Defaults to VirtualHosted for OSS
+/// and without an endpoint, otherwise to Path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum BucketAddressing {
-    /// In the path: `https://<endpoint>/<bucket>/<key>`. Not by OSS.
+    /// The path: `https://<endpoint>/<bucket>/<key>`. OSS does not accept it.
     Path,
-    /// In the host's name: `https://<bucket>.<endpoint>/<key>`.
+    /// The host: `https://<bucket>.<endpoint>/<key>`.
     VirtualHosted,
-    /// Not at all: endpoint is a domain that leads to this bucket.
+    /// None: endpoint is a domain of this bucket.
     CustomDomain,
 }
 
-/// A bucket. Immutable, but for its region, addressing and credentials.
+/// A bucket. Immutable, except for its region, addressing and credentials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Backend {
-    /// The bucket's name.
+    /// The name of the bucket.
     pub bucket: String,
-    /// What all keys begin with: path segments of letters, digits, `-`, `_` and `.`, with `/` in between.
+    /// The prefix of all keys: path segments of letters, digits, `-`, `_` and `.`, with `/` in between.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// The region, such as `eu-central-1`, or `cn-hangzhou` of OSS; where endpoint is set it may be left out.
+    /// The region, such as `eu-central-1`, or `cn-hangzhou` of OSS. Optional if endpoint is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
-    /// The URL of the service, when it is not the provider's own: https, or http of a loopback address.
+    /// The URL of the service: https, or http of a loopback address. Empty: that of the provider.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub endpoint: String,
-    /// How the service is told the bucket. Without it: in the host's name by OSS, and where endpoint is not set; else in the path.
+    /// The part of a request that names the bucket. Defaults to the host for OSS and without an endpoint, otherwise to
+    /// the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addressing: Option<BucketAddressing>,
-    /// The Secret with keys `accessKey` and `secretKey`, and `sessionToken` for temporary ones. It is read whenever it is needed.
+    /// The Secret with keys `accessKey` and `secretKey`, and `sessionToken` for temporary ones. Stoa reads it on each
+    /// use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<SecretReference>,
 }
 
-/// What a Backend is.
+/// The observed state of a Backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendStatus {
-    /// Ready: the store can be written and read.
+    /// The conditions of the backend. Ready: the store is writable and readable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

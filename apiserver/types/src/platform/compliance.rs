@@ -5,17 +5,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{DurationString, SecretKeyReference};
 
-/// Where it is read whether what is committed has reached the clusters.
+/// The reconcilers from which Stoa reads whether clusters have the committed manifests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compliance {
-    /// What brings the branch to clusters, all of which have to have it: one entry for each cluster and object there.
+    /// The reconcilers that bring the branch to clusters, one entry for each cluster and object there. A commit is
+    /// compliant once all have it.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub reconcilers: Vec<Reconciler>,
-    /// How often it is read once everything is compliant, as a duration such as 1m; until then it is read more often.
+    /// The time between two checks once everything is compliant, as a duration such as 1m. Checks are more frequent
+    /// before. Defaults to 1m.
     #[serde(default = "default_interval")]
     pub interval: DurationString,
-    /// For how long a run waits until everything is compliant with what it committed, before its release is made; it fails
-    /// after that. Absent: runs do not wait.
+    /// The time that a run waits for its commit to be compliant, before it creates its release. The run fails after
+    /// that. Absent: runs do not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<DurationString>,
 }
@@ -24,19 +26,19 @@ fn default_interval() -> DurationString {
     "1m".into()
 }
 
-/// What brings a branch to a cluster, and how to read of it: exactly one of kustomization and application.
+/// The reconciler of a branch in a cluster, with exactly one of kustomization and application.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reconciler {
-    /// Its name in this workspace, such as that of the cluster.
+    /// The name of the reconciler in this workspace, such as that of the cluster.
     pub name: String,
-    /// Whether it is in the cluster that Stoa runs in.
+    /// Whether the reconciler is in the cluster that Stoa runs in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
-    /// The key of a Secret that holds a kubeconfig, which need not allow more than to get the one object.
+    /// The key of a Secret that holds a kubeconfig. It only needs the permission to get the one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyReference>,
-    /// The context in the kubeconfig; empty for its current one.
+    /// The context in the kubeconfig. Defaults to its current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// The Kustomization of Flux (`kustomize.toolkit.fluxcd.io`).
@@ -47,11 +49,11 @@ pub struct Reconciler {
     pub application: Option<ReconcilerObject>,
 }
 
-/// An object of a reconciler in its cluster.
+/// The object of a reconciler in its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReconcilerObject {
-    /// Its namespace.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }

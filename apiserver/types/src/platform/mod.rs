@@ -1,4 +1,4 @@
-//! `platform.stoa.dev/v1alpha1`: what the platform team writes. All kinds are cluster-scoped.
+//! `platform.stoa.dev/v1alpha1`: the kinds that the platform team writes. All kinds are cluster-scoped.
 
 mod backend;
 mod compliance;

@@ -1,4 +1,4 @@
-//! NotificationSink: who is told of what happens.
+//! NotificationSink: an endpoint that receives events.
 
 use k8s_openapi::{
     ByteString,
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Condition, DurationString, SecretKeyReference, Subject, bytes_schema, conditions_schema};
 
-/// What a NotificationSink is to be.
+/// The desired state of a NotificationSink.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "platform.stoa.dev",
@@ -23,60 +23,61 @@ use crate::common::{Condition, DurationString, SecretKeyReference, Subject, byte
     status = "NotificationSinkStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "NotificationSink is an HTTP endpoint that is told of what happens to runs, workflows, releases, stacks and workspaces: CloudEvents, signed as in Standard Webhooks, delivered at least once and in order for each stack. What is given up is kept and can be delivered again."
+    doc = "NotificationSink is an HTTP endpoint that receives events about runs, workflows, releases, stacks and workspaces. Events are CloudEvents, signed as in Standard Webhooks, and delivered at least once and in order for each stack. Undelivered events become dead letters, which can be delivered again."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSinkSpec {
-    /// What the sink is, for people.
+    /// A description of the sink for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the sink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// Where events are posted: https, or http of a loopback address. Whoever reads the sink reads it; redirects are not
-    /// followed.
+    /// The URL to which events are posted: https, or http of a loopback address. Every reader of the sink can read it.
+    /// Redirects are not followed.
     pub url: String,
-    /// The key of a Secret that holds what events are signed with: a key on each line, `whsec_` and base64 or any other text of
-    /// at least 24 bytes. All of them sign, so that one can be exchanged for another without a gap.
+    /// The key of a Secret that holds the signing keys, one a line: `whsec_` and base64, or any other text of at least
+    /// 24 bytes. All of them sign, so that a key can be exchanged without a gap.
     pub secret_ref: SecretKeyReference,
-    /// The certificate authorities that the endpoint's certificate is checked with, PEM; absent: those of the system.
+    /// The certificate authorities that verify the endpoint's certificate, PEM. Absent: those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bytes_schema")]
     pub ca_bundle: Option<ByteString>,
-    /// What the source of events begins with, such as `https://stoa.example.com`; absent: it is an API path.
+    /// The prefix of the events' source, such as `https://stoa.example.com`. Empty: the source is an API path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// The types of events, such as dev.stoa.run.failed, or all with the same beginning, such as dev.stoa.run.*; empty: all.
+    /// The types of events to send, such as dev.stoa.run.failed, or dev.stoa.run.* for all with that prefix. Empty: all
+    /// types.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub events: Vec<String>,
-    /// The organizations whose events are told; empty: all.
+    /// The organizations whose events are sent. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub organizations: Vec<String>,
-    /// The same by the labels of the Organization, as they are when the event happens.
+    /// The selector of organizations by the labels of the Organization, as of the time of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub organization_selector: Option<LabelSelector>,
-    /// The projects whose events are told; empty: all.
+    /// The projects whose events are sent. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub projects: Vec<String>,
-    /// The stacks whose events are told; empty: all.
+    /// The stacks whose events are sent. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub stacks: Vec<String>,
-    /// The workspaces whose events are told; empty: all.
+    /// The workspaces whose events are sent. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub workspaces: Vec<String>,
-    /// How long an answer may take, as a duration such as 10s.
+    /// The time allowed for an answer, as a duration such as 10s. Defaults to 10s.
     #[serde(default = "default_timeout")]
     pub timeout: DurationString,
-    /// How often and how long an event is tried.
+    /// The limits on attempts for an event.
     #[serde(default)]
     pub retry: RetryPolicy,
-    /// Whether nothing is sent for now. Events are sent later, as far back as the history reaches.
+    /// Whether delivery is suspended. Events are sent later, as far back as the history reaches.
     #[serde(default)]
     pub suspend: bool,
 }
@@ -85,21 +86,21 @@ fn default_timeout() -> DurationString {
     "10s".into()
 }
 
-/// How often and how long an event is tried. Whichever limit comes first, it is kept as a dead letter then.
+/// The limits on attempts for an event. The event becomes a dead letter at the first limit that it reaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryPolicy {
-    /// How many times at most; absent: as many as maxAge allows.
+    /// The maximum number of attempts. Absent: maxAge alone limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<i64>,
-    /// How old an event may be for another try, as a duration such as 24h.
+    /// The maximum age of an event for another attempt, as a duration such as 24h. Defaults to 24h.
     #[serde(default = "default_max_age")]
     pub max_age: DurationString,
-    /// How long to wait after the first try. It doubles with each, less a random part of up to a half; an answer's
-    /// Retry-After counts when it is longer.
+    /// The wait after the first attempt. It doubles with each attempt, less a random part of up to a half. A longer
+    /// Retry-After of the answer takes precedence. Defaults to 1s.
     #[serde(default = "default_min_backoff")]
     pub min_backoff: DurationString,
-    /// How long to wait at most.
+    /// The maximum wait between two attempts. Defaults to 5m.
     #[serde(default = "default_max_backoff")]
     pub max_backoff: DurationString,
 }
@@ -127,36 +128,36 @@ fn default_max_backoff() -> DurationString {
     "5m".into()
 }
 
-/// How a NotificationSink is doing.
+/// The observed state of a NotificationSink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSinkStatus {
-    /// How many events were given up and are kept; GET notificationsinks/deadletters shows them.
+    /// The number of dead letters: undelivered events that are recorded. GET notificationsinks/deadletters shows them.
     #[serde(default)]
     pub dead_letters: i64,
-    /// How many of them were dropped for newer ones.
+    /// The number of dead letters that were dropped for newer ones.
     #[serde(default)]
     pub dropped_dead_letters: i64,
-    /// How many times history was gone before it was told.
+    /// The number of times that history expired before it was delivered.
     #[serde(default)]
     pub gaps: i64,
     /// The last of those times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_gap: Option<Gap>,
-    /// Ready: the last event was taken, or none had to be sent yet.
+    /// The conditions of the sink. Ready: the endpoint accepted the last event, or no event was due yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
 
-/// A stretch of history that was gone before it was told. Of what happened in it, the sink was told what the objects still
-/// said.
+/// A part of history that expired before it was delivered. Of its events, the sink received those that the objects
+/// still showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// The resourceVersion that everything was told up to.
+    /// The resourceVersion up to which all events were sent.
     pub from: String,
-    /// The resourceVersion from which on everything is told again.
+    /// The resourceVersion from which all events are sent again.
     pub to: String,
-    /// When it was found.
+    /// The time at which the gap was found.
     pub time: Time,
 }

@@ -1,4 +1,4 @@
-//! Workspace: a place to deploy to.
+//! Workspace: the target of deployments.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use crate::{
     platform::Compliance,
 };
 
-/// What a Workspace is to be.
+/// The desired state of a Workspace.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "platform.stoa.dev",
@@ -25,85 +25,86 @@ use crate::{
     status = "WorkspaceStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Workspace is a landing zone that stacks are deployed to: clusters or a GitOps repository, with the platform's configuration for all stacks there. To deploy to it one needs the verb use on it."
+    doc = "Workspace is a landing zone that stacks are deployed to: clusters or a GitOps repository, with the platform's configuration for all stacks there. Deploying to it needs the verb use on it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSpec {
-    /// What the workspace is, for people.
+    /// A description of the workspace for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Who is responsible.
+    /// The owners of the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Subject>,
-    /// The Backend that keeps specs, plans and states of what is deployed here.
+    /// The Backend that stores the specs, plans and states of the workspace's deployments.
     pub backend: LocalReference,
-    /// The clusters that Kubernetes objects are applied to; absent: there is none. Not together with gitops.
+    /// The clusters that Kubernetes objects are applied to. Not together with gitops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesTarget>,
-    /// The repository that Kubernetes objects are committed to, when there is no cluster.
+    /// The repository that Kubernetes objects are committed to, if there is no cluster.
     #[serde(default, rename = "gitops", skip_serializing_if = "Option::is_none")]
     pub gitops: Option<GitOpsTarget>,
-    /// Modules and their configuration, as in Kusion's workspace.yaml.
+    /// The modules and their configuration, as in Kusion's workspace.yaml.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub modules: Map<String, Value>,
-    /// Where secrets come from, as in Kusion's workspace.yaml.
+    /// The source of secrets, as in Kusion's workspace.yaml.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub secret_store: Map<String, Value>,
-    /// Settings for generators and runtimes, as in Kusion's workspace.yaml.
+    /// The settings for generators and runtimes, as in Kusion's workspace.yaml.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub context: Map<String, Value>,
-    /// When objects of a kind are healthy, for all stacks here: of those whose resources do not say so themselves.
+    /// The health policies for all stacks here. A resource's own policy takes precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiVersion", "kind"]))]
     pub health_policies: Vec<HealthPolicy>,
-    /// Whether every plan for this workspace must be approved before it is applied.
+    /// Whether every plan for this workspace needs approval before it is applied.
     #[serde(default)]
     pub require_approval: bool,
-    /// What is kept of what happened here; absent: everything.
+    /// The retention of records in this workspace. Absent: all records remain, except those of deleted stacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<Retention>,
 }
 
-/// When objects of a kind are healthy, by expressions in CEL as in Flux's healthCheckExprs: the fields of the live object are
-/// variables, and the whole is object. inProgress, failed and current are asked in this order, and what none holds for is
-/// in progress.
+/// The health of objects of a kind, by expressions in CEL as in Flux's healthCheckExprs. The fields of the live object
+/// are variables, and the whole is object. inProgress, failed and current are evaluated in this order. An object that
+/// matches none is in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthPolicy {
-    /// The group and version of the objects, such as example.com/v1. Those of other versions of the group are meant, too.
+    /// The group and version of the objects, such as example.com/v1. The policy holds for other versions of the group
+    /// too.
     pub api_version: String,
-    /// Their kind.
+    /// The kind of the objects.
     pub kind: String,
-    /// What holds for an object that is healthy, such as status.phase == 'Running'.
+    /// The expression for a healthy object, such as status.phase == 'Running'.
     pub current: String,
-    /// What holds for one that will not become healthy by itself.
+    /// The expression for an object that will not become healthy by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// What holds for one that is on its way, whatever else does.
+    /// The expression for an object in progress. It takes precedence over the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_progress: Option<String>,
 }
 
-/// How many records of each stack are kept. What is under way or deployed is kept in any case.
+/// The number of records to retain per stack. Records of runs in progress and of deployments always remain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Retention {
-    /// How many runs that have ended; absent: all.
+    /// The number of completed runs to retain. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<i64>,
-    /// How many releases, with the Resources that were destroyed in them and their documents in the Backend; absent: all. One
-    /// that is gone cannot be gone back to.
+    /// The number of releases to retain, with their destroyed Resources and their documents in the Backend.
+    /// Absent: all. A Rollback to a removed release is not possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releases: Option<i64>,
-    /// How many days the runs, releases and Resources of deleted stacks are kept, unless `runs` or `releases` is set; absent: 90;
-    /// 0: for ever.
+    /// The number of days for which the runs, releases and Resources of deleted stacks remain, unless `runs` or
+    /// `releases` is set. 0: for ever. Defaults to 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_stack_days: Option<i64>,
-    /// How many runs, how many releases and how many Resources of a deleted stack are kept, the newest of each, unless `runs` or
-    /// `releases` is set; absent: 100; 0: all.
+    /// The number of runs, of releases and of Resources that remain of a deleted stack, the newest of each, unless
+    /// `runs` or `releases` is set. 0: all. Defaults to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_stack_records: Option<i64>,
 }
@@ -112,100 +113,102 @@ pub struct Retention {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KubernetesTarget {
-    /// The clusters; the first is where objects go that name none.
+    /// The clusters. Objects that name none are applied to the first.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub clusters: Vec<Cluster>,
-    /// What becomes of a plan that deletes a Namespace or CustomResourceDefinition of whose contents the credentials may not
-    /// list everything, so that others may own something of that. Refuse, which is the default: the plan is refused, unless what
-    /// it deletes says stoa.dev/delete-contents. Ignore: it is carried out, and tells which kinds were not looked at.
+    /// The effect on a plan that deletes a Namespace or CustomResourceDefinition whose contents the credentials may not
+    /// list completely. Others may own objects in it. Refuse, the default, rejects the plan, unless the deleted object
+    /// has stoa.dev/delete-contents. Ignore carries the plan out, with a warning that names the unlisted kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlisted_contents: Option<UnlistedContents>,
 }
 
-/// What becomes of a deletion with which something may go that cannot be seen.
+/// The effect on a plan that deletes a Namespace or CustomResourceDefinition whose contents the credentials may not
+/// list completely: Refuse (the default) or Ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UnlistedContents {
-    /// It is refused, unless what is deleted says stoa.dev/delete-contents.
+    /// The plan is rejected, unless the deleted object has stoa.dev/delete-contents.
     Refuse,
-    /// It is done, and the plan tells which kinds were not looked at.
+    /// The plan is carried out, with a warning that names the unlisted kinds.
     Ignore,
 }
 
-/// One cluster.
+/// A cluster of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
-    /// Its name in this workspace.
+    /// The name of the cluster in this workspace.
     pub name: String,
-    /// Whether it is the cluster that Stoa runs in. Standalone, the one that the function-runner's --kubeconfig leads to.
+    /// Whether this is the cluster that Stoa runs in. A standalone server uses the cluster of the function-runner's
+    /// --kubeconfig.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
-    /// The key of a Secret that holds its kubeconfig.
+    /// The key of a Secret that holds the kubeconfig of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyReference>,
-    /// The context in the kubeconfig; empty for its current one.
+    /// The context in the kubeconfig. Defaults to its current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }
 
-/// A repository that a GitOps tool reconciles.
+/// The repository that a GitOps tool reconciles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitOpsTarget {
     /// The URL or path of the repository.
     pub repository: String,
-    /// The branch to commit to.
+    /// The branch to commit to. Defaults to main.
     #[serde(default = "default_branch")]
     pub branch: String,
-    /// Whether the first commit makes the branch where it does not exist. Otherwise a missing branch is refused: the workspace
-    /// is not Ready, and runs fail.
+    /// Whether the first commit creates a missing branch. Otherwise the workspace is not Ready without the branch, and
+    /// runs fail.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create_branch: bool,
-    /// The folder in the repository; empty for the root.
+    /// The folder in the repository. Empty: the root.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
-    /// Whether to commit to the branch or to open a pull request.
+    /// The way to change the branch: Commit or PullRequest.
     #[serde(default)]
     pub mode: CommitMode,
-    /// What becomes of a plan with manifests that no cluster would take: they are validated before they are committed. Absent:
-    /// Strict.
+    /// The effect of invalid manifests on a plan, which validates them before the commit. Defaults to Strict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Validation>,
-    /// The version of Kubernetes by whose schemas manifests are validated: 1.33, 1.34, 1.35 or 1.36. Absent: the newest of
+    /// The version of Kubernetes whose schemas validate manifests: 1.33, 1.34, 1.35 or 1.36. Defaults to the newest of
     /// these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
-    /// Where pull requests are opened; for mode PullRequest.
+    /// The server of the repository's pull requests. For mode PullRequest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<PullRequests>,
     /// The Secret with the repository's credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
-    /// Where it is read back whether clusters have what is committed; absent: nobody looks.
+    /// The reconcilers from which Stoa reads whether clusters have the committed manifests. Absent: compliance is not
+    /// checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compliance: Option<Compliance>,
 }
 
-/// Where a repository has its pull requests.
+/// The server of a repository's pull requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequests {
-    /// Which kind of server it is.
+    /// The kind of the server: Gitea or GitHub.
     pub provider: PullRequestProvider,
-    /// The address that people open the server by, such as `https://git.example.com`: https, or http of a loopback address;
-    /// empty: that of the repository.
+    /// The address at which people open the server, such as `https://git.example.com`: https, or http of a loopback
+    /// address. Empty: the address of the repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// What the names of branches begin with; organization, stack and workspace follow. Empty: `stoa/`.
+    /// The prefix of branch names; organization, stack and workspace follow. Defaults to `stoa/`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub branch_prefix: String,
-    /// The Secret with what is shown to the server: `token`, or `username` and `password`, and `ca.crt` for a private authority.
-    /// Absent: that of the repository.
+    /// The Secret with the server's credentials: `token`, or `username` and `password`, and `ca.crt` for a private
+    /// authority. Absent: the Secret of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
 }
 
-/// A kind of server that has pull requests.
+/// The kind of a server of pull requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PullRequestProvider {
     /// Gitea, and Forgejo.
@@ -219,20 +222,20 @@ fn default_branch() -> String {
     "main".to_owned()
 }
 
-/// How changes reach a GitOps repository.
+/// The way to change the branch of a GitOps repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CommitMode {
-    /// As a commit to the branch.
+    /// A commit to the branch.
     #[default]
     Commit,
-    /// As a pull request against the branch.
+    /// A pull request against the branch.
     PullRequest,
 }
 
-/// What invalid manifests do to a plan.
+/// The effect of invalid manifests on a plan: Strict (the default), Warn or Off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Validation {
-    /// The plan is refused, with all that is wrong.
+    /// The plan is rejected, with all errors.
     Strict,
     /// The plan has warnings.
     Warn,
@@ -240,15 +243,15 @@ pub enum Validation {
     Off,
 }
 
-/// What a Workspace is.
+/// The observed state of a Workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceStatus {
-    /// How many stacks are deployed here.
+    /// The number of stacks that are deployed here.
     #[serde(default)]
     pub stacks: i64,
-    /// Ready: the Backend exists and is ready, and the Secrets, the repository and its branch exist. The message tells of inCluster where
-    /// there is no cluster around the server.
+    /// The conditions of the workspace. Ready: the Backend exists and is ready, and the Secrets, the repository and its
+    /// branch exist. The message warns about inCluster on a standalone server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

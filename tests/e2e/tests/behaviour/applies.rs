@@ -54,7 +54,7 @@ fn run_that_is_cancelled_in_the_middle_stops_and_the_next_one_goes_on_from_there
 
     let there = live(&kubectl, &namespace);
     assert!(!there.is_empty() && there.len() < LENGTH, "{} of {LENGTH} were made", there.len());
-    assert_eq!(recorded(&organization), there, "what is on record is what is there");
+    assert_eq!(recorded(&organization), there, "the record is what is there");
     // It stopped in the order of dependencies: nothing is there without what it depends on.
     let first: BTreeSet<String> = (0..there.len()).map(|number| format!("c{number}")).collect();
     assert_eq!(there, first);

@@ -116,7 +116,7 @@ fn plan_is_approved_by_somebody_else_or_by_who_asked_if_that_is_granted() {
     bind(&admin, &organization, &ann_name, "stoa:approver");
     eventually("it is refused as her own", PATIENCE, || {
         let refused = patch(&ann, &organization, &run, &approve).unwrap_err();
-        refused.contains(&format!("{ann_name} asked for this run")).then_some(())
+        refused.contains(&format!("{ann_name} requested this run")).then_some(())
     });
     let other = json!({"planDigest": "sha256:0", "decision": "Approved"});
     let refused = patch(&bob, &organization, &run, &other).unwrap_err();
@@ -233,7 +233,7 @@ fn who_deletes_a_stack_does_not_approve_that_alone() {
     let approve = json!({"planDigest": digest, "decision": "Approved"});
     eventually("it is refused as her own", PATIENCE, || {
         let refused = patch(&ann, &organization, run, &approve).unwrap_err();
-        refused.contains(&format!("{ann_name} asked for this run")).then_some(())
+        refused.contains(&format!("{ann_name} requested this run")).then_some(())
     });
     eventually("somebody else approves it", PATIENCE, || patch(&bob, &organization, run, &approve).ok());
     eventually("it is gone", PATIENCE, || (!admin.succeeds(&["get", "stack/web", "--namespace", name])).then_some(()));
@@ -253,7 +253,7 @@ fn plan_is_not_carried_out_elsewhere_than_where_it_was_approved_for() {
     patch(&admin, &organization, &run, &json!({"planDigest": digest, "decision": "Approved"})).unwrap();
     let failed = condition(&organization.ended(&run, PATIENCE), "Failed");
     assert_eq!(failed["reason"], "PlanStale", "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("the workspace leads elsewhere"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("the workspace has another target"), "{failed}");
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn damaged_documents_are_told_of_and_stay_as_they_are() {
     let damaged: BTreeMap<_, _> = whole.iter().map(|(path, bytes)| (path, bytes[..bytes.len() / 2].to_vec())).collect();
     damaged.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     let said = organization.fail("web", "Rollback", "release: 1");
-    assert!(said.contains("is corrupt") && said.contains("put the document back"), "{said}");
+    assert!(said.contains("is corrupt") && said.contains("Restore the document"), "{said}");
     for (path, bytes) in damaged {
         assert_eq!(fs::read(path).unwrap(), bytes, "{} was overwritten", path.display());
     }

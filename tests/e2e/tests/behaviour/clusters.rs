@@ -109,7 +109,7 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
     assert_eq!((&summary["unverified"], &summary["unchanged"]), (&3.into(), &1.into()), "{preview:#}");
     let refresh = organization.ended(&organization.start("web", "Refresh", ""), crate::PATIENCE);
     let message = condition(&refresh, "Failed")["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains("could not be looked at"), "{refresh:#}");
+    assert!(message.contains("could not be checked"), "{refresh:#}");
     // Nothing says how to get in.
     let secret = fs::read_to_string(other.data().join("kubeconfig")).unwrap();
     let key =
@@ -127,7 +127,7 @@ fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
     assert!(refused.contains("name it in spec.forgetClusters of a Run"), "{refused}");
     let mistaken = organization.refused("web", "Preview", "forgetClusters: [main]");
     assert!(
-        mistaken.contains("spec.forgetClusters[0]") && mistaken.contains("the workspace has that cluster"),
+        mistaken.contains("spec.forgetClusters[0]") && mistaken.contains("the workspace still has this cluster"),
         "{mistaken}"
     );
     let run = organization.succeed("web", "Apply", "forgetClusters: [east]");

@@ -14,7 +14,7 @@ fn drift_is_found_on_demand_and_gone_after_an_apply() {
     let namespace = format!("{name}-web");
     organization.stack("web", &config_maps(&namespace, 3, "a"));
     let message = organization.fail("web", "Refresh", "");
-    assert_eq!(message, format!("nothing was released in workspace {name} yet"));
+    assert_eq!(message, format!("workspace {name} has no release yet"));
     organization.succeed("web", "Apply", "");
 
     let said = |run: &Value| condition(run, "Complete")["message"].as_str().unwrap().to_owned();
@@ -62,7 +62,7 @@ fn what_a_failed_run_applied_is_what_things_move_away_from_and_who_has_them_is_t
 
     let said = |run: &Value| condition(run, "Complete")["message"].as_str().unwrap().to_owned();
     let refresh = organization.succeed("web", "Refresh", "");
-    assert_eq!(said(&refresh), "nothing moved away from what is on record");
+    assert_eq!(said(&refresh), "nothing moved away from the record");
 
     let edit = r#"{"data":{"value":"edited"}}"#;
     cluster.kubectl().run(&["patch", "configmap/c0", "--namespace", &namespace, "--type=merge", "--patch", edit]);
@@ -74,7 +74,7 @@ fn what_a_failed_run_applied_is_what_things_move_away_from_and_who_has_them_is_t
         ),
     );
     let id = |object: &str| format!("v1:ConfigMap:{namespace}:{object}");
-    let found = format!("3 resources moved away from what is on record: {}, {}, {}", id("c0"), id("c1"), id("c2"));
+    let found = format!("3 resources moved away from the record: {}, {}, {}", id("c0"), id("c1"), id("c2"));
     let refresh = organization.succeed("web", "Refresh", "");
     assert_eq!(said(&refresh), found);
     let resources = refresh["status"]["resources"].as_array().unwrap();

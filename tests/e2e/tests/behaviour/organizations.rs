@@ -164,7 +164,7 @@ fn orphaned_infrastructure_stays_when_its_stack_goes() {
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 3);
     organization.succeed("web", "Refresh", "");
     let refused = organization.refused("web", "Rollback", "release: 1");
-    assert!(refused.contains("is of an earlier stack of the same name"), "{refused}");
+    assert!(refused.contains("belongs to an earlier stack of the same name"), "{refused}");
     assert_eq!(organization.succeed("web", "Rollback", "release: 2")["status"]["release"], 4);
     assert_eq!(organization.succeed("web", "Destroy", "")["status"]["release"], 5);
 }

@@ -163,8 +163,8 @@ spec:
     };
     for (bucket, place, field, why) in [
         ("team.documents", "region: cn-hangzhou", "bucket", "must not contain '.' when type is OSS"),
-        ("documents", "endpoint: \"https://documents.oss.example.com\"", "endpoint", "must be without the bucket"),
-        ("documents", "endpoint: \"https://192.0.2.1\"", "endpoint", "must not be an address"),
+        ("documents", "endpoint: \"https://documents.oss.example.com\"", "endpoint", "must not contain the bucket"),
+        ("documents", "endpoint: \"https://192.0.2.1\"", "endpoint", "must not be an IP address"),
         ("documents", "region: cn-hangzhou, addressing: Path", "addressing", "must not be Path when type is OSS"),
         ("documents", "region: cn-hangzhou, addressing: CustomDomain", "endpoint", "Required value: the domain"),
         ("documents", "region: cn-hangzhou, addressing: Host", "addressing", "Unsupported value: \"Host\""),

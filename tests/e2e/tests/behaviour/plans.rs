@@ -203,7 +203,8 @@ fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
     organization.succeed("web", "Apply", "");
     organization.stack("web", "");
 
-    let sentence = "the plan deletes 3 of 3 resources and keeps none; if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";
+    let sentence = "the plan deletes 3 of 3 resources and keeps none; to delete them, start a run with \
+                    spec.allowMassDeletion: true, or a Destroy";
     let preview = organization.succeed("web", "Preview", "");
     let told = condition(&preview, "Complete")["message"].as_str().unwrap().to_owned();
     assert_eq!(

@@ -133,7 +133,7 @@ spec: {{project: proposed, workspaces: [{name}], trigger: Apply}}
     let of_fork = gitea.open("config", &format!("{STRANGER}:theirs"));
     let told = || condition(&kubectl.get(&["source/forge", "--namespace", name]), "PullRequestsPlanned");
     eventually("the fork is left out", PATIENCE, || {
-        told()["message"].as_str().is_some_and(|message| message.contains("1 of forks are left out")).then_some(())
+        told()["message"].as_str().is_some_and(|message| message.contains("1 from forks are left out")).then_some(())
     });
     assert!(gitea.statuses("config", &theirs).is_empty() && gitea.comments("config", of_fork).is_empty());
     let allow = ["--type=merge", "--patch", r#"{"spec":{"pullRequests":{"allowForks":true}}}"#];

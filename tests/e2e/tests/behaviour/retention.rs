@@ -28,7 +28,7 @@ fn newest_runs_and_releases_are_kept_and_numbers_go_on() {
     cluster.kubectl().run(&["patch", "workspace", name, "--type=merge", "--patch", patch]);
     eventually("the oldest go", PATIENCE, || (revisions() == [2, 3] && runs() == 2).then_some(()));
     let message = organization.refused("web", "Rollback", "release: 1");
-    assert!(message.contains(&format!("release web.{name}.1 does not exist, or is not kept any more")), "{message}");
+    assert!(message.contains(&format!("release web.{name}.1 does not exist, or retention removed it")), "{message}");
     let back = organization.succeed("web", "Rollback", "release: 2");
     assert_eq!(back["status"]["release"], 4);
     eventually("the next goes", PATIENCE, || (revisions() == [3, 4] && runs() == 2).then_some(()));

@@ -294,7 +294,7 @@ fn destroy_removes_every_file_from_git_and_leaves_a_tombstone() {
     let tombstones: Vec<&Value> = releases.iter().map(|release| &release["spec"]["tombstone"]).collect();
     assert_eq!(tombstones, [false, true]);
     let message = organization.refused("web", "Rollback", "release: 2");
-    assert!(message.contains("nothing to go back to"), "{message}");
+    assert!(message.contains("everything was removed"), "{message}");
 }
 
 #[test]

@@ -122,7 +122,7 @@ spec: {{project: pushed, workspaces: [{name}], trigger: Apply}}
     let told = || Some(condition(&kubectl.get(&["stack/web", "--namespace", name]), "Triggered"));
     let failed = eventually("the failure is told", PATIENCE, || told().filter(|told| told["reason"] == "RunFailed"));
     let message = failed["message"].as_str().unwrap();
-    assert!(message.contains(&broken[..8]) && message.contains("not started again"), "{message}");
+    assert!(message.contains(&broken[..8]) && message.contains("no other run starts"), "{message}");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(runs().len(), 4);
 }

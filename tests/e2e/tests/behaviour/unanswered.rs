@@ -92,7 +92,7 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
         let plan = format!("plan: {}", preview["metadata"]["name"].as_str().unwrap());
         let said = organization.fail(name, "Apply", &plan);
         assert!(said.contains("took longer than 20s") && said.contains("spec.retry"), "{said}");
-        assert!(said.contains(&format!("not known of \"{}\"", id(namespace, name))), "{said}");
+        assert!(said.contains(&format!("unknown for \"{}\"", id(namespace, name))), "{said}");
         assert_eq!(resource(name), (json!("Unknown"), json!("far")));
         assert!(is_there(name));
     }

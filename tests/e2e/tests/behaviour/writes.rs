@@ -114,7 +114,7 @@ fn what_was_decided_once_does_not_change() {
     let run = format!("run/{}", run["metadata"]["name"].as_str().unwrap());
     let release = format!("release/web.{name}.1");
     for (object, patch, wanted) in [
-        (run.as_str(), json!({"spec": {"operation": "Destroy"}}), "a run does not change"),
+        (run.as_str(), json!({"spec": {"operation": "Destroy"}}), "a run is immutable"),
         (&release, json!({"spec": {"tombstone": true}}), "field is immutable"),
         (
             "stack/web",

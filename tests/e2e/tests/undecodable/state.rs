@@ -140,7 +140,7 @@ async fn a_run_over_a_state_that_is_corrupt_or_newer_says_what_to_do_and_writes_
         ("Destroy", head(), ["{", "["], unreadable, ["does not decode", restore]),
         ("Preview", record(0), [newer, later], unreadable, ["schemaVersion 9, and 1 is the newest", upgrade]),
         ("Apply", record(1), [r#""id":"#, r#""is":"#], unreadable, ["does not decode", restore]),
-        ("Destroy", body, ["xxxx", "xxyx"], damaged, ["put the document back", "left as it is"]),
+        ("Destroy", body, ["xxxx", "xxyx"], damaged, ["Restore the document", "leaves the backend as it is"]),
     ];
     for (operation, place, [from, to], reason, says) in cases {
         let whole = deployed.read(&place).await;

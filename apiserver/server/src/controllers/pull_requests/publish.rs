@@ -134,7 +134,7 @@ impl SourceSnapshot {
         if pull.phase != PlansPhase::Pending {
             return Ok(());
         }
-        let description = "not planned, since the pull request is not open any more".to_owned();
+        let description = "not planned, because the pull request is no longer open".to_owned();
         let said = CommitStatus { context: self.context(), state: StatusState::Error, description, url: None };
         match self.client.set_status(&pull.commit, &said).await {
             Err(error) if error.is_retryable() => Err(error),
@@ -254,7 +254,12 @@ async fn write(
     let uid = source.uid();
     let change = |source: &mut Source| {
         if source.uid() != uid {
-            return Err(ApiError::conflict("config.stoa.dev", "sources", &source.name_any(), "another took its name"));
+            return Err(ApiError::conflict(
+                "config.stoa.dev",
+                "sources",
+                &source.name_any(),
+                "another run has its name",
+            ));
         }
         change(source);
         Ok(())

@@ -117,7 +117,7 @@ impl Texts {
             (Outcome::Pending, _) => String::new(),
             (Outcome::Failed(why) | Outcome::Refused(why), _) => cut(&text::cut(why, FAILURE), self.most()),
             (Outcome::Made { .. }, Some(shown)) => shown,
-            (Outcome::Made { .. }, None) => "The plan is not kept any more.".to_owned(),
+            (Outcome::Made { .. }, None) => "The plan is no longer stored.".to_owned(),
         };
         self.room = self.room.saturating_sub(shown.chars().count());
         self.shown.push(shown);
@@ -145,7 +145,7 @@ pub(super) fn comment(namespace: &str, commit: &str, plans: &[Plan], texts: &Tex
         let _ = writeln!(out, "| {stack} | {workspace} | {told} | {digest} |");
     }
     if left_out > 0 {
-        let _ = writeln!(out, "\n{left_out} more would change, and are not planned.");
+        let _ = writeln!(out, "\n{left_out} more deployments would change, and are not planned.");
     }
     for (plan, shown) in plans.iter().zip(&texts.shown) {
         if plan.outcome == Outcome::Pending {
@@ -157,10 +157,10 @@ pub(super) fn comment(namespace: &str, commit: &str, plans: &[Plan], texts: &Tex
             Outcome::Made { .. } => {
                 let path =
                     format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{run}/plan?format=table");
-                let _ = write!(out, "\nAll of it: `kubectl get --raw \"{path}\"`\n");
+                let _ = write!(out, "\nThe whole plan: `kubectl get --raw \"{path}\"`\n");
             }
             Outcome::Failed(_) => {
-                let _ = write!(out, "\nMore: `kubectl describe run {run} -n {namespace}`\n");
+                let _ = write!(out, "\nDetails: `kubectl describe run {run} -n {namespace}`\n");
             }
             Outcome::Pending | Outcome::Refused(_) => {}
         }
@@ -175,12 +175,12 @@ pub(super) fn followed(run: &Run, waits: bool, message: &str) -> String {
     let Run { spec, .. } = run;
     let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
     let then = if waits {
-        "It waits until somebody approves the plan that it makes instead."
+        "Its own plan waits for approval."
     } else {
-        "It goes on, since it does nothing that was not shown."
+        "It continues, because its own plan makes no change that was not shown."
     };
     format!(
-        "### Merged: {} in {}\n\nRun {name} does not carry out the plan that was shown here. {then}\n\n{}\nMore: \
+        "### Merged: {} in {}\n\nRun {name} does not carry out the plan that was shown here. {then}\n\n{}\nDetails: \
          `kubectl describe run {name} -n {namespace}`\n",
         spec.stack,
         spec.workspace,
@@ -288,7 +288,7 @@ mod tests {
         | web | dev | 1 to create; 8 unchanged | `sha256:12` |
         | api | dev | **could not be made** |  |
 
-        2 more would change, and are not planned.
+        2 more deployments would change, and are not planned.
 
         <details><summary>web in dev</summary>
 
@@ -298,7 +298,7 @@ mod tests {
         Plan: 1 to create.
         ```
 
-        All of it: `kubectl get --raw "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/web-pr7-1/plan?format=table"`
+        The whole plan: `kubectl get --raw "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/web-pr7-1/plan?format=table"`
 
         </details>
 
@@ -308,7 +308,7 @@ mod tests {
         spec.yaml: no such file
         ```
 
-        More: `kubectl describe run api-pr7-1 -n shop`
+        Details: `kubectl describe run api-pr7-1 -n shop`
 
         </details>
         "#);
@@ -323,14 +323,14 @@ mod tests {
         insta::assert_snapshot!(followed(&run, true, "a: ```; b: <!-- x -->"), @r#"
         ### Merged: web in dev
 
-        Run web-1 does not carry out the plan that was shown here. It waits until somebody approves the plan that it makes instead.
+        Run web-1 does not carry out the plan that was shown here. Its own plan waits for approval.
 
         ````diff
         a: ```
         b: <! -- x -->
         ````
 
-        More: `kubectl describe run web-1 -n shop`
+        Details: `kubectl describe run web-1 -n shop`
         "#);
     }
 

@@ -165,7 +165,7 @@ impl SourceSnapshot {
                     return Err(Stop::Time);
                 }
                 if Instant::now() >= until {
-                    return Err(Stop::Runner(format!("pull request {number}: its turn to be compared comes later")));
+                    return Err(Stop::Runner(format!("pull request {number} waits in the queue for comparison")));
                 }
                 let changed = match self.compare(source, base, commit, paths).await {
                     Ok(changed) => changed,

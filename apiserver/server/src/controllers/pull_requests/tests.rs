@@ -213,7 +213,7 @@ async fn pull_request_is_told_once_what_it_would_change() {
     let head = bed.push("better", "2");
     let number = bed.forge.open("shop/config", "better", "main", None);
     let told = bed.look().await.unwrap();
-    assert_eq!((told.status.as_str(), told.message.as_str()), ("True", "of 1 open pull requests 1 change stacks"));
+    assert_eq!((told.status.as_str(), told.message.as_str()), ("True", "1 of 1 open pull requests change stacks"));
     let run = bed.plan().await;
     assert_eq!((run.spec.operation, run.spec.version.clone()), (Operation::Preview, Some(head.to_string())));
     assert_eq!((run.spec.stack.as_str(), run.spec.workspace.as_str()), ("web", "dev"));
@@ -325,7 +325,7 @@ async fn pull_request_that_changes_no_stack_is_told_so_without_a_comment() {
     bed.push("release", "2");
     bed.forge.open("shop/config", "docs", "release", None);
     let told = bed.look().await.unwrap();
-    assert_eq!(told.message, "of 1 open pull requests 0 change stacks", "the other goes elsewhere");
+    assert_eq!(told.message, "0 of 1 open pull requests change stacks", "the other goes elsewhere");
     assert_eq!(bed.said(), [format!("{} success: no stack changes", begin(head))]);
     assert!(bed.forge.comments(number).is_empty() && bed.plans().await.is_empty());
 
@@ -369,7 +369,7 @@ async fn what_was_closed_leaves_nothing_that_is_pending() {
         let is_merged = plan.spec.version == Some(merged.to_string());
         assert_eq!(plan.metadata.deletion_timestamp.is_none(), is_merged, "what was merged is still to be deployed");
     }
-    let expected = format!("{} error: not planned, since the pull request is not open any more", begin(closed));
+    let expected = format!("{} error: not planned, because the pull request is no longer open", begin(closed));
     assert_eq!(bed.said()[before..], [expected], "what was planned stays so");
 }
 
@@ -405,7 +405,7 @@ async fn strangers_have_nothing_planned_unless_the_source_says_so() {
     let theirs = bed.push("theirs", "2");
     bed.forge.open("shop/config", "theirs", "main", Some(theirs));
     let told = bed.look().await.unwrap();
-    assert_eq!(told.message, "of 1 open pull requests 0 change stacks; 1 of forks are left out");
+    assert_eq!(told.message, "0 of 1 open pull requests change stacks; 1 from forks are left out");
     assert!(bed.said().is_empty() && bed.plans().await.is_empty());
     bed.change_source(|source| source.spec.pull_requests.as_mut().unwrap().allow_forks = true).await;
     bed.look().await;
@@ -581,8 +581,8 @@ fn summary_counts_all_that_are_open() {
     let (wanted, left_out) = wanted(&open, false);
     assert_eq!(
         summary(open.len(), wanted.len(), &left_out),
-        "of 104 open pull requests 100 change stacks; 1 of forks are left out; 1 are left out, since their branches are \
-         gone; 2 more are left out, since the latest 100 are planned"
+        "100 of 104 open pull requests change stacks; 1 from forks are left out; 1 are left out because their \
+         branches do not exist; 2 more are left out because only the latest 100 are planned"
     );
 }
 

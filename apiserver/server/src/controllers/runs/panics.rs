@@ -45,8 +45,8 @@ impl Panics {
 /// Ends a run that is not taken up again, however often that has to be tried.
 pub(super) async fn give_up(services: Services, run: Run, end: CancellationToken) {
     let message = format!(
-        "the server failed {MOST} times in a row while it carried the run out, and its log says where; what the run had begun \
-         is left as it is, for the next Run to look at"
+        "the server failed {MOST} times in a row during this run; its log has the cause. Changes in progress stay as \
+         they are, and the next Run checks them"
     );
     let mut execution = unexecuted(services, run);
     loop {

@@ -42,14 +42,14 @@ impl Cause {
     fn message(&self, run: &Run) -> String {
         match self {
             Self::Turn(first) => format!(
-                "run {first} comes first: what changes stack {} in workspace {} goes one after the other",
+                "run {first} is first in the queue of stack {} in workspace {}",
                 run.spec.stack, run.spec.workspace
             ),
-            Self::Places(1) => "the only place for runs is taken".to_owned(),
-            Self::Places(all) => format!("all {all} places for runs are taken"),
+            Self::Places(1) => "the only slot for runs is in use".to_owned(),
+            Self::Places(all) => format!("all {all} slots for runs are in use"),
             Self::Share(all) => format!(
-                "namespace {} gets no more of the {all} places for runs for now: those that are free are for namespaces \
-                 that have fewer",
+                "namespace {} has its share of the {all} slots for runs; the free slots are for namespaces with fewer \
+                 runs",
                 run.namespace().unwrap_or_default()
             ),
         }

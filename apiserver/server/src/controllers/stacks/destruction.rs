@@ -239,7 +239,8 @@ async fn start_destroy(services: &Services, stack: &Stack, workspace: &str, fail
     let mut message = format!("run {} destroys it in workspace {workspace}", run.name_any());
     if failures > 0 {
         let wait = wait_after(failures.saturating_add(1)).as_secs() / 60;
-        message += &format!("; {failures} before it failed, and should it fail, too, the next begins {wait} min later");
+        message +=
+            &format!("; attempts failed before: {failures}; if this run fails too, the next begins {wait} min later");
     }
     services.recorder.record(stack, Kind::Normal, "Destroying", message);
     Ok(())

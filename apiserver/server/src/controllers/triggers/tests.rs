@@ -487,7 +487,7 @@ async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() 
     assert_eq!(look().await, (1, Some(60)));
     let told = world.told().await.unwrap();
     assert_eq!(told.reason, reason::RUN_FAILED);
-    assert!(told.message.ends_with("read again, at 1970-01-01T00:01:00Z at the earliest"), "{}", told.message);
+    assert!(told.message.ends_with("readable, at 1970-01-01T00:01:00Z at the earliest"), "{}", told.message);
     // A clock that is set back keeps nobody waiting until it is there again.
     at(-86_400);
     source(false).await;
@@ -507,7 +507,7 @@ async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() 
     }
     fail(reason::SOURCE_UNREACHABLE).await;
     assert_eq!(look().await, (6, None), "that was often enough");
-    assert!(world.told().await.unwrap().message.ends_with("before the source or the stack changes"));
+    assert!(world.told().await.unwrap().message.ends_with("until the source or the stack changes"));
 
     // What changed is another matter, and so is what failed of itself or was mended by somebody.
     world.push("b", "2").await;

@@ -119,7 +119,7 @@ async fn change(
     let uid = stack.uid();
     let change = |stack: &mut Stack| {
         if stack.uid() != uid {
-            return Err(ApiError::conflict("config.stoa.dev", "stacks", &stack.name_any(), "another took its name"));
+            return Err(ApiError::conflict("config.stoa.dev", "stacks", &stack.name_any(), "another run has its name"));
         }
         change(stack.status.get_or_insert_default().trigger.get_or_insert_default());
         Ok(())
@@ -160,8 +160,8 @@ pub(super) fn summary(stack: &Stack) -> Triggered {
     if let Some(failed) = started.iter().find(is_failed) {
         let Started { run, commit, workspace, retry_time, .. } = failed;
         let then = match retry_time {
-            Some(Time(at)) => format!("another is started once the source can be read again, at {at} at the earliest"),
-            None => "it is not started again before the source or the stack changes".to_owned(),
+            Some(Time(at)) => format!("another run starts once the source is readable, at {at} at the earliest"),
+            None => "no other run starts until the source or the stack changes".to_owned(),
         };
         let message =
             format!("run {run} for commit {} in workspace {workspace} did not succeed; {then}", short(commit));

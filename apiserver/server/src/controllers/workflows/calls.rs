@@ -456,10 +456,10 @@ mod tests {
         for status in [408, 425, 429, 500, 502, 503, 504, 599] {
             assert!(matches!(answer(status), Answer::Later(..)), "{status}");
         }
-        assert_eq!(answer(403), Answer::Failed("it answered 403 Forbidden: so".to_owned()));
+        assert_eq!(answer(403), Answer::Failed("the endpoint answered 403 Forbidden: so".to_owned()));
         let wait = Some(Duration::from_secs(7));
         let busy = decide(StatusCode::SERVICE_UNAVAILABLE, None, wait);
-        assert_eq!(busy, Answer::Later("it answered 503 Service Unavailable".to_owned(), wait));
+        assert_eq!(busy, Answer::Later("the endpoint answered 503 Service Unavailable".to_owned(), wait));
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn tell_hooks(services: &Services, before: &WorkflowStatus, new: &Workflow, afte
             }
             let (kind, why, ended) = match hook.phase {
                 phase if was.is_some_and(|was| was.phase == phase) => continue,
-                HookPhase::Succeeded => (Kind::Normal, reason::HOOK_SUCCEEDED, "let it go on"),
+                HookPhase::Succeeded => (Kind::Normal, reason::HOOK_SUCCEEDED, "let it continue"),
                 HookPhase::Failed => (Kind::Warning, reason::HOOK_FAILED, "failed"),
                 HookPhase::Running | HookPhase::Canceled => continue,
             };
@@ -83,5 +83,5 @@ pub(super) fn retried_hooks(state: &WorkflowStatus) -> Option<String> {
 /// What is said of a hook of which a try failed and which is tried again.
 fn retried(of: &str, hook: &HookStatus) -> Option<String> {
     let is_retried = hook.phase == HookPhase::Running && !hook.message.is_empty();
-    is_retried.then(|| format!("hook {} of {of} is tried again: {}", hook.name, hook.message))
+    is_retried.then(|| format!("hook {} of {of} is retried: {}", hook.name, hook.message))
 }

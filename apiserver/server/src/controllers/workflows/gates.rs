@@ -338,7 +338,7 @@ async fn all(turns: &NamespaceSlots, looks: Vec<LookIn<'_>>) -> Vec<Found> {
                     | StepError::AwaitingMerge
                     | StepError::Superseded(_),
                 )) => Found::Healthy,
-                Err(_) => Found::Unhealthy("nothing was heard in time".to_owned()),
+                Err(_) => Found::Unhealthy("no answer in time".to_owned()),
             };
             found.told(|message| format!("workspace {workspace}: {message}"))
         }));
@@ -365,7 +365,7 @@ mod tests {
         let turns = ProbeSlots::default().of("shop");
         let start = Instant::now();
         let found = all(&turns, (0..400).map(look).collect()).await;
-        let far = Found::Unhealthy("workspace far: nothing was heard in time".to_owned());
+        let far = Found::Unhealthy("workspace far: no answer in time".to_owned());
         assert_eq!(found, vec![[Found::Healthy, far]; 200].concat());
         // Half of those that are looked at at once are near, and have been seen.
         let (least, most) = (200 / 8 * PATIENCE.as_secs(), 200 / 8 * PATIENCE.as_secs() + PATIENCE.as_secs());

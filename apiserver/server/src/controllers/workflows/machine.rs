@@ -177,7 +177,7 @@ fn turn(status: &WorkflowStatus, steps: &[Step], i: usize) -> Turn {
     }
     let has_failed = before.iter().any(|i| is_lost(status, steps, *i));
     if steps[i].when == When::Failure && !has_failed {
-        return Turn::Never("nothing that it depends on failed".to_owned());
+        return Turn::Never("no step that it depends on failed".to_owned());
     }
     Turn::Now
 }
@@ -234,7 +234,7 @@ fn begin(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
                 return true;
             }
             if !of_step.selected.is_empty() && recorded + waves.iter().map(size).sum::<usize>() > MOST_SELECTED {
-                let message = "more workspaces are selected than a workflow can keep in mind at once".to_owned();
+                let message = "the selectors match more workspaces than a workflow can record".to_owned();
                 end(of_step, situation, StepPhase::Failed, message);
                 return true;
             }
@@ -424,12 +424,12 @@ fn is_over(
         if !matches!(seen, Some(Gate::Healthy(long)) if *long >= wanted) {
             note_healthy(step, seen, wanted);
             let limit = gate.timeout.parse().unwrap_or_default();
-            let which = format!("what wave {wave} of {} deployed", waves.len());
+            let which = format!("the deployment of wave {wave} of {}", waves.len());
             step.message = match seen {
                 Some(Gate::Unhealthy(why)) => cut(&format!("{which} is not healthy: {why}")),
-                Some(Gate::Unseen(why)) => cut(&format!("it is not seen whether {which} is healthy: {why}")),
-                Some(Gate::Healthy(_)) => format!("{which} is healthy, and has to be for {}", gate.healthy_for),
-                None => format!("it is looked whether {which} is healthy"),
+                Some(Gate::Unseen(why)) => cut(&format!("the health of {which} is unknown: {why}")),
+                Some(Gate::Healthy(_)) => format!("{which} is healthy and must stay so for {}", gate.healthy_for),
+                None => format!("the health of {which} is being checked"),
             };
             let is_late = passed >= limit;
             if is_late && matches!(seen, Some(Gate::Unhealthy(_))) {
@@ -450,7 +450,7 @@ fn is_over(
         return true;
     }
     decided.look_after(left);
-    step.message = format!("wave {wave} of {} is done, and {text} pass before it goes on", waves.len());
+    step.message = format!("wave {wave} of {} is complete; the step continues after {text}", waves.len());
     false
 }
 
@@ -503,7 +503,7 @@ fn skipped_waves(run: &RunStep, waves: &[Vec<String>]) -> Option<String> {
         [one] => (format!("wave {one} of {} is skipped", waves.len()), "its selector finds"),
         many => (format!("waves {} of {} are skipped", many.join(", "), waves.len()), "their selectors find"),
     };
-    Some(format!("{which}: {finds} no workspace that the stack is for and no other wave has"))
+    Some(format!("{which}: {finds} no workspace of the stack that no other wave has"))
 }
 
 /// Says of a step under way what it waits for.

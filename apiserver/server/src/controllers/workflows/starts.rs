@@ -181,7 +181,7 @@ async fn create(
     };
     let uid = there.filter(is_it).map(|there| there.uid().unwrap_or_default());
     let refusal = || match error.is("AlreadyExists") {
-        true => format!("another run is called {}", start.name),
+        true => format!("another run has the name {}", start.name),
         false => error.message().to_owned(),
     };
     Ok(uid.ok_or_else(refusal))
@@ -203,7 +203,7 @@ async fn preview_of(
     let namespace = workflow.namespace().unwrap_or_default();
     let preview = services.lookup.api::<Run>()?.get_opt(&namespace, &name).await?;
     let Some(preview) = preview.filter(|preview| is_own(preview, workflow)) else {
-        return Ok(Err(format!("step {step} has no plan in workspace {workspace}: its Preview {name} is not there")));
+        return Ok(Err(format!("step {step} has no plan in workspace {workspace}: its Preview {name} does not exist")));
     };
     Ok(match status_of_run(&preview).phase {
         RunPhase::Succeeded => Ok(name),

@@ -154,7 +154,7 @@ spec:
 
     #[test]
     fn file_stays_small_whatever_is_put_into_it() {
-        let most = "line 3: spec: is more than 262144 bytes with its aliases and parameters put in";
+        let most = "line 3: spec: is more than 262144 bytes after aliases and parameters are expanded";
         let value = "v".repeat(60 << 10);
         let file = |times: usize| FILE.replace("$${app} of ${app}", &"${large}".repeat(times));
         let given = [("app", "web"), ("region", "eu"), ("large", value.as_str())];

@@ -159,7 +159,7 @@ modifiedTime: 2025-03-01T10:00:05Z
         assert!(found(root, none()).await.unwrap_err().starts_with("releases/web/dev/3.yaml is not"));
         write(root, "releases/web/dev/.metadata.yml", "latestRevision");
         assert!(
-            found(root, none()).await.unwrap_err().starts_with("releases/web/dev/.metadata.yml: the file is no map")
+            found(root, none()).await.unwrap_err().starts_with("releases/web/dev/.metadata.yml: the file is not a map")
         );
     }
 

@@ -81,17 +81,17 @@ pub(super) fn parse(bytes: &[u8], expected: &Expected) -> Result<Release, String
         }
     }
     if fields.get("revision").and_then(Value::as_u64) != Some(expected.revision) {
-        return Err("it is of another revision than its name says".to_owned());
+        return Err("its revision differs from its name".to_owned());
     }
     match phase.as_str() {
         "succeeded" | "failed" => {}
         "generating" | "previewing" | "applying" | "rollbacking" | "destroying" => {
             return Err(format!(
-                "it is {phase}: Kusion is at it, or was stopped there. Wait, or end it with `kusion release unlock`, or \
-                 name an earlier revision"
+                "it is {phase}: Kusion is working on it, or was stopped. Wait, or end it with `kusion release \
+                 unlock`, or name an earlier revision"
             ));
         }
-        _ => return Err("its phase is not known here: a later Kusion wrote it".to_owned()),
+        _ => return Err("its phase is unknown: a later Kusion wrote it".to_owned()),
     }
     let resources = match fields.take("state") {
         Value::Null => Value::Null,
@@ -100,7 +100,7 @@ pub(super) fn parse(bytes: &[u8], expected: &Expected) -> Result<Release, String
     let resources = match resources {
         Value::Null => Vec::new(),
         Value::Array(resources) => resources,
-        _ => return Err("state.resources is no list".to_owned()),
+        _ => return Err("state.resources is not a list".to_owned()),
     };
     let mut records = Vec::with_capacity(resources.len());
     let mut ids = BTreeSet::new();
@@ -131,11 +131,11 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
         Some("Kubernetes") => {}
         Some("Terraform") => {
             return Err(format!(
-                "{name} is of type Terraform, which nothing here drives: import the Kubernetes resources by their ids \
+                "{name} has the unsupported type Terraform: import the Kubernetes resources by their ids \
                  (spec.import.resources), and leave this one to Kusion"
             ));
         }
-        Some(_) => return Err(format!("{name} is of a type that is not known here: a later Kusion wrote it")),
+        Some(_) => return Err(format!("{name} has an unknown type: a later Kusion wrote it")),
         None => return Err(format!("{name} has no type")),
     }
     let Value::Object(attributes) = fields.take("attributes") else {
@@ -147,7 +147,7 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
     let depends_on = match fields.take("dependsOn") {
         Value::Null => Vec::new(),
         Value::Array(ids) => ids.iter().filter_map(Value::as_str).map(ResourceId::from).collect(),
-        _ => return Err(format!("{name}: dependsOn is no list")),
+        _ => return Err(format!("{name}: dependsOn is not a list")),
     };
     let extensions = match fields.take("extensions") {
         Value::Null => Map::new(),
@@ -156,7 +156,7 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
             let import_id = extensions.remove(IMPORT_ID).filter(Value::is_string);
             import_id.into_iter().map(|import_id| (IMPORT_ID.to_owned(), import_id)).collect()
         }
-        _ => return Err(format!("{name}: extensions is no map")),
+        _ => return Err(format!("{name}: extensions is not a map")),
     };
     let unplaced = ObjectRef::of(&attributes).is_some_and(|object| object.namespace.is_empty());
     Ok(ForeignRecord { id, depends_on, extensions, unplaced })
@@ -166,11 +166,11 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
 fn document(bytes: &[u8]) -> Result<Value, String> {
     // The words of a parser may quote what is there.
     let parsed = schema::parse(bytes, Format::Yaml).map_err(|error| match line_in(&error.to_string()) {
-        Some(line) => format!("it cannot be read from line {line} on, or expands to more than is taken"),
-        None => "it cannot be read: it is no YAML in UTF-8, or expands to more than is taken".to_owned(),
+        Some(line) => format!("it cannot be read from line {line} on, or expands beyond the size limit"),
+        None => "it cannot be read: it is not YAML in UTF-8, or expands beyond the size limit".to_owned(),
     })?;
     if !parsed.strict.is_empty() {
-        return Err("it has a key twice, so that it was not written by Kusion".to_owned());
+        return Err("it has a key twice, so Kusion did not write it".to_owned());
     }
     Ok(parsed.value)
 }
@@ -181,7 +181,7 @@ struct Fields(Map<String, Value>);
 impl Fields {
     /// The fields of a value by the names that are known.
     fn of(value: Value, of: &str, known: &[&str]) -> Result<Self, String> {
-        let Value::Object(map) = value else { return Err(format!("{of} is no map")) };
+        let Value::Object(map) = value else { return Err(format!("{of} is not a map")) };
         let mut fields = Map::new();
         for (key, value) in map {
             // Where a file is damaged, a key may be anything, too.

@@ -371,9 +371,9 @@ async fn open(lent: &Lent, start: ApplyStart) -> Result<Beginning, Status> {
             Ok((requests, events, sequence, heartbeat.instance))
         }
         Some(_) => Err(Status::invalid_argument(
-            "the function-runner is of another version than the server: it said something else than who it is",
+            "incompatible function-runner version: it did not identify itself; use the version of the API server",
         )),
-        None => Err(Status::unavailable("the function-runner went away")),
+        None => Err(Status::unavailable("the function-runner disconnected")),
     }
 }
 

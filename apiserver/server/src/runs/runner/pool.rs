@@ -127,7 +127,7 @@ impl Member {
             Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => {
                 self.set(Availability::Serving, "")
             }
-            Ok(Ok(_)) => self.set(Availability::Away, "it is about to end"),
+            Ok(Ok(_)) => self.set(Availability::Away, "it is shutting down"),
             // It is of a version that does not tell, and it is there.
             Ok(Err(status)) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => {
                 self.set(Availability::Serving, "");
@@ -428,7 +428,7 @@ impl Search<'_> {
             [] => format!("no function-runner is known at {}", self.pool.addresses()),
             all => {
                 let more = all.len().saturating_sub(NAMED);
-                let more = if more > 0 { format!("; nor can {more} others") } else { String::new() };
+                let more = if more > 0 { format!("; {more} others cannot be reached either") } else { String::new() };
                 all[..all.len().min(NAMED)].join("; ") + &more
             }
         };
@@ -508,7 +508,7 @@ impl Lent {
 
     /// How it ended a call that it had begun with.
     fn went_away(&self, status: &Status) -> String {
-        format!("the function-runner at {} went away: {}", self.place(), why(status))
+        format!("the function-runner at {} disconnected: {}", self.place(), why(status))
     }
 
     /// Takes note of how a conversation ended that had begun; what is said of it.

@@ -292,7 +292,7 @@ async fn runners_that_cannot_be_reached_are_named() {
     }
     assert_eq!(halt(&said, reason::PLAN_FAILED), StepError::Retry(said.message().to_owned()));
     let said = resolve(&at_each(&gone)).await.unwrap_err();
-    assert!(said.message().ends_with("; nor can 2 others"), "{said}");
+    assert!(said.message().ends_with("; 2 others cannot be reached either"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -175,8 +175,7 @@ fn word<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
 
 /// A runner of another version says what nobody here understands. What it did stays as an intent.
 fn not_understood(why: &str) -> StepError {
-    let message =
-        format!("the function-runner is of another version than the server: it said what is not known ({why})");
+    let message = format!("incompatible function-runner version: {why}; use the version of the API server");
     StepError::failed(reason::APPLY_FAILED, message)
 }
 
@@ -233,7 +232,7 @@ impl Conversation {
                 said = awaited.next() => self.waits.hear_awaited(&said, is_canceled),
                 batch = events.next() => {
                     let Some(batch) = batch else {
-                        let status = self.lent.broke(tonic::Status::unavailable("it said nothing of an end"));
+                        let status = self.lent.broke(tonic::Status::unavailable("it did not report an end"));
                         return Err(execution.refused(&status, reason::APPLY_FAILED));
                     };
                     if let Some(finished) = self.hear(execution, state, batch).await? {

@@ -38,7 +38,7 @@ pub(super) async fn pass(
     if let Some(approval) = &now.approval {
         refuse_rejected(execution).await?;
         if now.plan.is_none_or(|planned| planned.digest != approval.plan_digest) {
-            return Err(StepError::failed(reason::PLAN_STALE, "another plan was approved than the one that was made"));
+            return Err(StepError::failed(reason::PLAN_STALE, "the approved plan is not the plan of this run"));
         }
         plan::require_unchanged(execution, target, [spec, plan], state).await?;
         // Whoever is to know whether something may be live by now finds that nobody is waited for any more.
@@ -98,7 +98,7 @@ async fn wait(
     }
     let plan = now.plan.clone().unwrap_or_default();
     let (digest, short) = (&plan.digest, plan_summary::short(&plan.summary));
-    let why = if asked_by.is_empty() { String::new() } else { format!(", asked for by {}", asked_by.join(" and ")) };
+    let why = if asked_by.is_empty() { String::new() } else { format!(", requested by {}", asked_by.join(" and ")) };
     let message = format!("plan {digest} ({short}) waits for approval{why}");
     deployment::note(execution, &target.stack, RunPhase::AwaitingApproval, None).await?;
     execution.journal.note("AwaitingApproval", message.clone());

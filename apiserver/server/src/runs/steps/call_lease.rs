@@ -90,7 +90,7 @@ impl CallLease {
         if is_another && Instant::now() < lapsed {
             let left = lapsed.saturating_duration_since(Instant::now());
             let why = format!(
-                "waiting for {:.1} s: the conversation with another function-runner broke off, and its calls may go on \
+                "waiting for {:.1} s: the connection to another function-runner was lost, and its calls may continue \
                  until then",
                 left.as_secs_f64()
             );
@@ -125,7 +125,7 @@ pub(super) fn answered(
                 Ok(None) => return,
                 Err(_) => {
                     grants.lapsed.store(true, Ordering::SeqCst);
-                    let why = format!("the function-runner was not heard of for {:?}", GRANT + MARGIN);
+                    let why = format!("no message from the function-runner for {:?}", GRANT + MARGIN);
                     // Nobody listens to a conversation that is over.
                     let _ = others.send(Err(Status::unavailable(why))).await;
                     return;

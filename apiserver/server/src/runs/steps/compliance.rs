@@ -42,7 +42,7 @@ pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(
                     return execution.update(no_longer_waits).await;
                 }
                 Some(found) => compliance::reasons(found),
-                None => "nothing was told".to_owned(),
+                None => "no check yet".to_owned(),
             },
             Err(
                 StepError::Failed { message, .. } | StepError::Retry(message) | StepError::SourceUnreachable(message),
@@ -53,7 +53,7 @@ pub(super) async fn wait(execution: &mut Execution, target: &Target) -> Result<(
             let message = format!("not all clusters had commit {commit} after {limit:?}: {why}");
             return Err(StepError::failed(reason::NOT_RECONCILED, message));
         }
-        tell(execution, &format!("clusters are to have commit {commit}: {why}")).await?;
+        tell(execution, &format!("waiting for clusters to have commit {commit}: {why}")).await?;
         execution.unless_canceled(tokio::time::sleep(LOOK)).await?;
     }
 }

@@ -16,7 +16,7 @@ use super::plan::unreadable;
 use crate::runs::{StepError, documents, execution::Execution, state::State};
 
 /// What to write where that is meant.
-const ADVICE: &str = "if that is meant, start a run with spec.allowMassDeletion: true, or a Destroy";
+const ADVICE: &str = "to delete them, start a run with spec.allowMassDeletion: true, or a Destroy";
 
 /// Fails a run before its plan is carried out that would remove most of what is deployed and does not say that it may.
 pub(super) async fn require_allowed(execution: &Execution, plan: &Bytes, state: &State) -> Result<(), StepError> {

@@ -26,18 +26,18 @@ pub(super) async fn note(
     let plan = documents::plan(plan).await.map_err(|e| plan::unreadable("this run", &e))?;
     let release = resolve::release(execution, target).await?;
     if release.spec.spec_digest != spec_digest {
-        return Ok("another release was made meanwhile; nothing was noted".to_owned());
+        return Ok("another release was created meanwhile; no drift was recorded".to_owned());
     }
     let unseen: Vec<&str> = plan.actions.iter().filter(|it| is_unseen(it)).map(|it| it.id.0.as_str()).collect();
     if let Some(first) = unseen.first() {
-        let message = format!("{} recorded resources could not be looked at, {first} among them", unseen.len());
+        let message = format!("{} recorded resources could not be checked, {first} among them", unseen.len());
         return Err(StepError::failed(problem::reason::UNAVAILABLE, message));
     }
     let mut moved: Vec<&str> =
         plan.actions.iter().filter(|planned| planned.drift).map(|planned| planned.id.0.as_str()).collect();
     moved.sort_unstable();
     let revision = release.spec.revision;
-    let place = if state.head().dirty { "what is on record".to_owned() } else { format!("release {revision}") };
+    let place = if state.head().dirty { "the record".to_owned() } else { format!("release {revision}") };
     let message = match moved.len() {
         0 => format!("nothing moved away from {place}"),
         count => {

@@ -62,7 +62,7 @@ async fn wanted(execution: &Execution, target: &Target) -> Result<Import, StepEr
 pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -> Result<(), StepError> {
     if let Some(other) = plan.actions.iter().find(|planned| planned.action != Action::Import) {
         let message = format!(
-            "the function-runner planned to {} {}, which is no import: it is older than the server",
+            "the function-runner planned to {} {}, which is not an import; upgrade it to the version of the API server",
             other.action.to_string().to_lowercase(),
             other.id
         );

@@ -102,7 +102,7 @@ pub(super) async fn shown(execution: &mut Execution, target: &Target) -> Result<
             unknown.truncate(NAMED);
             let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
             let named = unknown.join(", ") + &more;
-            execution.note(format!("warning: whether the commits of {named} are merged could not be found out"));
+            execution.note(format!("warning: the commits of {named} could not be checked for a merge"));
         }
     }
     let mut shown: Vec<Shown> = merged.iter().filter_map(shown_by).collect();
@@ -188,7 +188,7 @@ async fn await_word(execution: &mut Execution, target: &Target, commit: &str) ->
             if !is_away(&now) {
                 return Err(StepError::Retry(UNKNOWN_MERGES.to_owned()));
             }
-            let message = "it is not known which pull requests were merged, but for what Git says";
+            let message = "only Git shows which pull requests were merged";
             execution.journal.note("Planning", format!("warning: {message}"));
             return Ok(());
         }
@@ -268,12 +268,12 @@ pub(super) async fn verdict(
     let is_covered = now.actions.iter().all(|action| then.iter().any(|(same, plan)| covers(plan, action, *same)));
     let changed = match together(then.into_iter().map(|(_, plan)| plan)) {
         Some(then) => plan::changed(execution, &then, now),
-        None => "what was shown cannot be read any more".to_owned(),
+        None => "the shown plan cannot be read any more".to_owned(),
     };
     let (reason, then) = if is_covered {
-        (reason::PLAN_COVERED, "does nothing that was not in it")
+        (reason::PLAN_COVERED, "makes no change that was not in it")
     } else {
-        (reason::PLAN_STALE, "was made instead, and is nothing that anybody agreed to by the merge")
+        (reason::PLAN_STALE, "was made instead, and the merge did not approve it")
     };
     let message = format!("the plan that {named} was shown no longer holds: {changed}. Plan {digest} {then}");
     Ok(Some(Verdict { plans, reason, message }))

@@ -166,7 +166,7 @@ pub(super) fn require_open(retry: &[String], state: &State) -> Result<(), StepEr
     let named: Vec<String> = settled.iter().take(NAMED).map(|id| format!("{id:?}")).collect();
     let more = settled.len() - named.len();
     let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
-    let message = format!("spec.retry: what became of the last call is known of {}{more}", named.join(", "));
+    let message = format!("spec.retry: the result of the last call is known for {}{more}", named.join(", "));
     Err(StepError::refused(reason::PLAN_FAILED, message))
 }
 
@@ -229,7 +229,7 @@ pub(super) async fn previewed(execution: &Execution, target: &Target, name: &str
     };
     let uid = preview.uid().unwrap_or_default();
     if now.preview_uid.is_some_and(|named| named != uid) {
-        return Err(stale("is not the Preview any more that was to be carried out: that one was deleted"));
+        return Err(stale("is no longer the Preview to carry out; that Preview was deleted"));
     }
     let plan = preview_plan::plan_of(&preview, &execution.run.spec).map_err(|why| stale(&why))?;
     Ok(Previewed { uid, plan })
@@ -287,8 +287,8 @@ fn differences(then: &Plan, now: &Plan) -> Vec<String> {
     let named: BTreeSet<&String> = then.destinations.keys().chain(now.destinations.keys()).collect();
     let moved =
         named.into_iter().filter(|name| leads(then, name) != leads(now, name)).map(|name| match name.as_str() {
-            "" => "the workspace leads elsewhere".to_owned(),
-            name => format!("cluster {name} leads elsewhere"),
+            "" => "the workspace has another target".to_owned(),
+            name => format!("cluster {name} has another target"),
         });
     let moved: Vec<String> = moved.collect();
     let by_id = |plan: &'_ Plan| -> BTreeMap<ResourceId, PlannedAction> {
@@ -310,7 +310,7 @@ fn differences(then: &Plan, now: &Plan) -> Vec<String> {
 }
 
 /// What is said where no field says it.
-const OTHERWISE: &str = "it is planned otherwise";
+const OTHERWISE: &str = "its plan differs";
 
 /// The fields that a resource was planned to change otherwise than now.
 fn fields(then: Option<&PlannedAction>, now: Option<&PlannedAction>) -> String {
@@ -324,9 +324,9 @@ fn fields(then: Option<&PlannedAction>, now: Option<&PlannedAction>) -> String {
         .into_iter()
         .filter_map(|path| match (then.get(path), now.get(path)) {
             (Some(before), Some(after)) if before == after => None,
-            (Some(_), Some(_)) => Some(format!("{path} changes otherwise")),
-            (Some(_), None) => Some(format!("{path} does not change any more")),
-            (None, _) => Some(format!("{path} changes, too")),
+            (Some(_), Some(_)) => Some(format!("{path} changes differently")),
+            (Some(_), None) => Some(format!("{path} no longer changes")),
+            (None, _) => Some(format!("{path} changes too")),
         })
         .collect();
     if told.is_empty() { OTHERWISE.to_owned() } else { told.join(", ") }
@@ -395,12 +395,12 @@ mod tests {
         ]);
         let expected = [
             "a: Create was planned, now Adopt",
-            "b: a changes otherwise, gone does not change any more, new changes, too",
-            "d: Update was planned, now Unchanged (a does not change any more)",
+            "b: a changes differently, gone no longer changes, new changes too",
+            "d: Update was planned, now Unchanged (a no longer changes)",
         ];
         assert_eq!(differences(&then, &now), expected);
         let at = |place: &str| Plan { destinations: [("main".to_owned(), place.to_owned())].into(), ..then.clone() };
-        assert_eq!(differences(&at("a"), &at("b")), ["cluster main leads elsewhere"]);
+        assert_eq!(differences(&at("a"), &at("b")), ["cluster main has another target"]);
         assert!(differences(&then, &then).is_empty());
     }
 }

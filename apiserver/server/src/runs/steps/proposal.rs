@@ -41,7 +41,7 @@ pub(in crate::runs) async fn look(execution: &mut Execution, target: &Target) ->
         Ok(found) => found.into_inner(),
         Err(error) => {
             // Whoever mends it has nothing to start again.
-            let message = format!("{}; it is not known whether: {}", waits(&pull), error.message());
+            let message = format!("{}; its state is unknown: {}", waits(&pull), error.message());
             tell(execution, &message, None).await?;
             return Err(StepError::AwaitingMerge);
         }
@@ -85,8 +85,8 @@ pub(super) fn refuse_superseded(execution: &Execution, state: &State) -> Result<
     let is_other = Some(&head.run) != execution.run.metadata.uid.as_ref();
     if is_released || (is_other && head.dirty && state.changed_by(&head.run) > 0) {
         let message = format!(
-            "another run changed the deployment since pull request {} was opened, and what is recorded is its work; \
-             the next run plans what differs",
+            "another run changed the deployment since pull request {} was opened, and the record has its state; the \
+             next run plans the differences",
             pull.number
         );
         return Err(StepError::Superseded(message));
@@ -110,7 +110,7 @@ pub(super) async fn settle(
         "Open" => {}
         "Superseded" => {
             let by = &proposal.by;
-            return Ok(StepError::Superseded(format!("run {by} proposes its changes in place of those of this one")));
+            return Ok(StepError::Superseded(format!("run {by} proposes its changes instead of this run")));
         }
         _ => {
             let message = format!("pull request {number} was closed and not merged; nothing was changed");
@@ -171,7 +171,7 @@ fn named(pull: &PullRequestStatus) -> String {
 }
 
 fn waits(pull: &PullRequestStatus) -> String {
-    format!("{} waits for somebody to merge it", named(pull))
+    format!("{} waits to be merged", named(pull))
 }
 
 /// That it cannot be merged as it is, and what the branch is that it goes to, if the server tells.

@@ -206,7 +206,7 @@ async fn create_release(
             }
             Err(StepError::failed(
                 reason::CONFLICTING_RUN,
-                format!("release {} exists and is of another run; delete it", release.name_any()),
+                format!("release {} exists and belongs to another run; delete it", release.name_any()),
             ))
         }
         Err(error) => Err(error.into()),

@@ -81,7 +81,7 @@ pub(super) async fn release(execution: &Execution, target: &Target) -> Result<Re
         execution.run.spec.release.unwrap_or_default()
     };
     if is_refresh && number == 0 {
-        let message = format!("nothing was released in workspace {} yet", target.workspace.name_any());
+        let message = format!("workspace {} has no release yet", target.workspace.name_any());
         return Err(StepError::failed(reason::NOT_DEPLOYED, message));
     }
     let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), number);

@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(3);
 /// So many are named.
 const NAMED: usize = 3;
 /// What a run waits for that is to end.
-const STOPPING: &str = "the run is being stopped, once the calls that are under way are answered";
+const STOPPING: &str = "the run stops once the calls in progress are answered";
 
 /// What is waited for, as far as the function-runner has said.
 #[derive(Debug, Default)]

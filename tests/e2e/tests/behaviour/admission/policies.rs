@@ -216,7 +216,7 @@ fn run_does_not_end_before_the_release_is_let_be_that_records_it() {
     let is_told = |why: &str| {
         kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
             let message = condition(run, "Waiting")["message"].as_str().unwrap_or_default().to_owned();
-            (message.contains("release 1 is to be recorded") && message.contains(why)).then_some(())
+            (message.contains("release 1 is not recorded yet") && message.contains(why)).then_some(())
         });
     };
     is_told("not today");

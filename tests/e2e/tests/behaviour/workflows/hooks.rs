@@ -104,7 +104,10 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}
     ann.try_create(&hooked(&organization, &endpoint)).unwrap();
     wait(&admin, &organization, "release", "Failed");
     let ended = workflow(&admin, &organization, "release");
-    assert_eq!(condition(&ended, "Failed")["message"], "step dev: hook ask failed: it answered 403 Forbidden");
+    assert_eq!(
+        condition(&ended, "Failed")["message"],
+        "step dev: hook ask failed: the endpoint answered 403 Forbidden"
+    );
     assert!(runs(&admin, &organization, "release").is_empty());
 }
 

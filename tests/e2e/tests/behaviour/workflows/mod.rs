@@ -102,7 +102,7 @@ fn prod_follows_dev_once_somebody_else_approves() {
     bind(&admin, &organization, &ann_name, "stoa:approver");
     eventually("it is refused as her own", PATIENCE, || {
         let refused = approve(&ann, &organization, "release").unwrap_err();
-        refused.contains(&format!("{ann_name} asked for this workflow")).then_some(())
+        refused.contains(&format!("{ann_name} requested this workflow")).then_some(())
     });
     // What is pushed now is not what was looked at.
     stacks(&organization, "b");

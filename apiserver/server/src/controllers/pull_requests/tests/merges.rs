@@ -81,7 +81,7 @@ async fn plan_of_a_merged_pull_request_stays_until_a_run_has_followed() {
         );
         let told = bed.forge.comments(number);
         assert_eq!((told.len(), &told[0]), (2, &comments[0]), "it is told once, and what was shown stays");
-        let said = [message, "waits until somebody approves", &run.name_any()].map(|part| told[1].contains(part));
+        let said = [message, "plan waits for approval", &run.name_any()].map(|part| told[1].contains(part));
         assert_eq!(said, [true; 3], "{}", told[1]);
     }
     bed.end(&run, RunPhase::Succeeded).await;

@@ -84,7 +84,7 @@ async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
     world.create("Run", "one", spec).await;
     let waiting = world.waits("one").await;
     let digest = deleting(&[A]).digest();
-    let message = format!("plan {digest} (+0 ~0 -1) waits for approval, asked for by workspace dev");
+    let message = format!("plan {digest} (+0 ~0 -1) waits for approval, requested by workspace dev");
     assert_eq!(told(&waiting, reason::WAITING), ("True", reason::AWAITING_APPROVAL, message.as_str()));
     assert!(world.journal("one").await.contains(&format!("AwaitingApproval: {message}")));
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();

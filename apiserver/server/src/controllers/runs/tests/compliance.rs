@@ -131,7 +131,7 @@ async fn run_waits_until_clusters_have_what_it_committed() {
     world.commits("one", &mut conversations).await;
     let waits = |status: &RunStatus| condition(&status.conditions, reason::WAITING).is_some();
     let status = world.until("one", waits).await;
-    let message = format!("clusters are to have commit {COMMIT}: edge: it has main@sha1:aaaa");
+    let message = format!("waiting for clusters to have commit {COMMIT}: edge: it has main@sha1:aaaa");
     assert_eq!(told(&status, reason::WAITING), ("True", reason::RECONCILING, message.as_str()));
     assert_eq!(status.phase, RunPhase::Verifying);
     assert_eq!(world.registry.api::<Release>().list(Some("shop"), "").await.unwrap().len(), 0, "no release before");

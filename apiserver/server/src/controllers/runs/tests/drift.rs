@@ -112,8 +112,8 @@ async fn what_moved_is_told_until_something_is_applied_which_an_import_does_not(
 async fn what_moved_after_a_run_that_failed_did_so_from_what_that_applied() {
     let mut deployed = Deployed::new().await;
     deployed.makes("second", false).await;
-    assert_eq!(deployed.looks("still", None).await.1, "nothing moved away from what is on record");
+    assert_eq!(deployed.looks("still", None).await.1, "nothing moved away from the record");
     let (_, message) = deployed.looks("moved", moved()).await;
-    assert_eq!(message, format!("1 resource moved away from what is on record: {A}"));
+    assert_eq!(message, format!("1 resource moved away from the record: {A}"));
     assert_eq!(deployed.is_drifted().await, (true, true));
 }

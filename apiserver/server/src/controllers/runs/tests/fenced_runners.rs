@@ -400,7 +400,7 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
     let waited = broken.elapsed();
     assert!(waited >= WAITED_OUT, "{waited:?}");
     world.head(Some("another")).await;
-    assert!(world.journal("one").await.contains("the conversation with another function-runner broke off"));
+    assert!(world.journal("one").await.contains("the connection to another function-runner was lost"));
     third.carry_out(&[A]).await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Succeeded);
     assert_eq!(world.head(None).await["dirty"], false);

@@ -145,12 +145,12 @@ async fn plan_that_no_pull_request_was_shown_waits_for_approval_and_says_what_ch
     let (shown, made) = (deleting(&[A]).digest(), deleting(&[A, B]).digest());
     let (_, why, message) = told(&waiting, reason::MERGED_PLAN_HOLDS);
     let expected = format!(
-        "the plan that pull request 7 ({shown}) was shown no longer holds: {B}: nothing was planned, now Delete. Plan {made} \
-         was made instead, and is nothing that anybody agreed to by the merge"
+        "the plan that pull request 7 ({shown}) was shown no longer holds: {B}: nothing was planned, now Delete. Plan \
+         {made} was made instead, and the merge did not approve it"
     );
     assert_eq!((why, message), (reason::PLAN_STALE, expected.as_str()));
     let asked = format!(
-        "plan {made} (+0 ~0 -2) waits for approval, asked for by the merge of pull request 7, where another was shown"
+        "plan {made} (+0 ~0 -2) waits for approval, requested by the merge of pull request 7, where another was shown"
     );
     assert_eq!(told(&waiting, reason::WAITING).2, asked);
     assert!(!waiting.merged_plans[0].carried_out);
@@ -248,9 +248,7 @@ async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away()
     carry_out(&mut conversations, &[A, B]).await;
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, ended.merged_plans.len()), (RunPhase::Succeeded, 0), "{ended:?}");
-    assert!(
-        world.journal("one").await.contains("it is not known which pull requests were merged, but for what Git says")
-    );
+    assert!(world.journal("one").await.contains("only Git shows which pull requests were merged"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,7 +102,7 @@ async fn run_without_a_plan_says_so() {
     let answer = world.get(&format!("{RUNS}/one/plan")).await;
     let code = answer.code;
     let status = answer.json().await;
-    assert_eq!((code, status["message"].as_str()), (404, Some("run one has no plan: it is Generating")));
+    assert_eq!((code, status["message"].as_str()), (404, Some("run one has no plan; its phase is Generating")));
     for (query, field) in [("format=dot", "format"), ("format=table&colour=red", "colour")] {
         let answer = world.get(&format!("{RUNS}/one/plan?{query}")).await;
         assert_eq!(answer.code, 400);

@@ -98,7 +98,7 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
     first.propose(A, pull("Open", "c1")).await;
     let waiting = world.awaits_merge("one").await;
     let page = "https://git.example.com/shop/deploy/pulls/7";
-    let message = format!("pull request 7 ({page}) waits for somebody to merge it");
+    let message = format!("pull request 7 ({page}) waits to be merged");
     assert_eq!(told(&waiting, reason::WAITING), ("True", reason::AWAITING_MERGE, message.as_str()));
     let noted = waiting.pull_request.clone().unwrap();
     assert_eq!((noted.number, noted.url.as_str(), noted.commit.as_str()), (7, page, "c1"));
@@ -123,7 +123,7 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
     // A server that is away ends nothing.
     proposed.set(Err(Status::invalid_argument("it answered 401 Unauthorized")));
     let is_told = |status: &RunStatus| {
-        told(status, reason::WAITING).2.ends_with("it is not known whether: it answered 401 Unauthorized")
+        told(status, reason::WAITING).2.ends_with("its state is unknown: it answered 401 Unauthorized")
     };
     assert_eq!(world.until("one", is_told).await.phase, RunPhase::AwaitingMerge);
     assert_eq!(world.releases().await, 0);
@@ -273,7 +273,7 @@ async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these(
     assert_eq!(again.start.target.as_ref().unwrap().pull_request, 7);
     proposed.set(Ok(pull("Open", "c2")));
     again.propose(A, pull("Open", "c2")).await;
-    let waits = |status: &RunStatus| told(status, reason::WAITING).2.ends_with("waits for somebody to merge it");
+    let waits = |status: &RunStatus| told(status, reason::WAITING).2.ends_with("waits to be merged");
     let is_anew = |status: &RunStatus| status.pull_request.as_ref().is_some_and(|pull| pull.commit == "c2");
     let anew = world.until("one", |status| waits(status) && is_anew(status)).await;
     assert_eq!(anew.pull_request.unwrap().unmergeable_into, None);

@@ -28,9 +28,7 @@ async fn run_that_waits_for_its_turn_names_the_one_before_it() {
     for name in ["one", "two", "three"] {
         world.apply(name).await;
     }
-    let after = |name: &str| {
-        format!("run {name} comes first: what changes stack web in workspace dev goes one after the other")
-    };
+    let after = |name: &str| format!("run {name} is first in the queue of stack web in workspace dev");
     assert_eq!(world.told("two", reason::QUEUED).await, after("one"));
     assert_eq!(world.told("three", reason::QUEUED).await, after("two"));
     let before = world.version("three").await;
@@ -52,12 +50,11 @@ async fn run_that_waits_for_its_turn_names_the_one_before_it() {
 async fn run_that_waits_for_a_place_says_whose_are_taken() {
     let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
     for (places, why, message) in [
-        (1, reason::NO_PLACE, "the only place for runs is taken"),
+        (1, reason::NO_PLACE, "the only slot for runs is in use"),
         (
             4,
             reason::NAMESPACE_SHARE_USED,
-            "namespace shop gets no more of the 4 places for runs for now: those that are free are for namespaces that have \
-             fewer",
+            "namespace shop has its share of the 4 slots for runs; the free slots are for namespaces with fewer runs",
         ),
     ] {
         let mut world = TestServer::new().await;
@@ -138,7 +135,7 @@ async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
     world.destroy("one").await;
     let said = world.told("one", reason::WAITING).await;
     assert!(said.starts_with(&format!("the function-runner at http://{address} cannot be reached: ")), "{said}");
-    assert!(said.ends_with("; it is tried again every few seconds"), "{said}");
+    assert!(said.ends_with("; it is retried every few seconds"), "{said}");
 
     let mut conversations = Scripted::start_at(address, &[A]).await;
     let mut talk = conversations.recv().await.unwrap();
@@ -148,7 +145,7 @@ async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
     talk.ask(Event::Intent(intent)).await;
     drop(talk);
     let said = world.told("one", reason::WAITING).await;
-    assert!(said.starts_with(&format!("the function-runner at http://{address} went away: ")), "{said}");
+    assert!(said.starts_with(&format!("the function-runner at http://{address} disconnected: ")), "{said}");
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;
     // Nothing came of it yet.
@@ -200,7 +197,7 @@ async fn run_that_is_cancelled_says_that_calls_are_under_way() {
     world.change("one", |run| run.spec.cancel = true).await;
     talk.told_to_stop().await;
     let said = world.told("one", reason::WAITING).await;
-    assert_eq!(said, "the run is being stopped, once the calls that are under way are answered");
+    assert_eq!(said, "the run stops once the calls in progress are answered");
     talk.tell(Event::Finished(FinishedEvent { canceled: true, ..FinishedEvent::default() })).await;
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, waits(&ended)), (RunPhase::Canceled, None));

@@ -142,7 +142,7 @@ async fn another_preview_of_the_same_name_is_not_carried_out() {
     let ended = world.ended("two").await;
     let (_, why, message) = super::approval::told(&ended, reason::FAILED);
     assert_eq!((ended.phase, why), (RunPhase::Failed, reason::PLAN_STALE), "{message}");
-    assert!(message.contains("is not the Preview any more that was to be carried out"), "{message}");
+    assert!(message.contains("is no longer the Preview to carry out"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

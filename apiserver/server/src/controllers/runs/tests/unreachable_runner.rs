@@ -262,7 +262,7 @@ async fn run_ends_runners(operation: &str, runners: usize) {
         assert!(wait >= Duration::from_secs(seconds), "{wait:?} for {seconds} s");
         let said = world.run("one").await.status.unwrap();
         let said = &condition(&said.conditions, reason::WAITING).unwrap().message;
-        assert!(said.contains("went away") && said.ends_with("; it is tried again after a while"), "{said}");
+        assert!(said.contains("disconnected") && said.ends_with("; it is retried after a while"), "{said}");
         scheduler.later.values_mut().for_each(|at| *at = Instant::now());
         scheduler.sweep().await;
     }
@@ -270,7 +270,7 @@ async fn run_ends_runners(operation: &str, runners: usize) {
     let end = status(&world.run("one").await);
     assert_eq!((end.phase, why(&end.conditions)), (RunPhase::Failed, reason::RUNNER_UNAVAILABLE));
     let said = &condition(&end.conditions, reason::FAILED).unwrap().message;
-    assert!(said.contains("in the middle of 6 calls of this run"), "{said}");
+    assert!(said.contains("in the middle of 6 consecutive calls of this run"), "{said}");
     // Before a runner has said that it is there nobody takes it for one that ended.
     assert!(mortal.0.load(Ordering::Relaxed) >= 6, "{:?}", mortal.0);
     assert!(!scheduler.stuck.contains_key(&one));

@@ -105,7 +105,7 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
     world.retry("five", &[A]).await;
     talk.carry_out(&[A]).await;
     assert_eq!(world.ended("four").await.phase, RunPhase::Succeeded);
-    assert_eq!(world.message("five").await, format!("spec.retry: what became of the last call is known of {A:?}"));
+    assert_eq!(world.message("five").await, format!("spec.retry: the result of the last call is known for {A:?}"));
     assert_eq!(world.deployment().await, (Some("four".to_owned()), Some(RunPhase::Succeeded)), "it was never let in");
 }
 
@@ -115,7 +115,7 @@ async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_w
     let is = |phase: ResourcePhase| Some(("east: ConfigMap shop/a".to_owned(), phase));
     let mut create = IntentEvent { ids: vec![A.to_owned()], action: "Create".to_owned(), ..IntentEvent::default() };
     create.places.push(Place { clusters: vec!["east".to_owned()], ..Place::default() });
-    let advice = format!("what became of the call is not known of {A:?}: the next Run looks for that");
+    let advice = format!("the result of the call is unknown for {A:?}. The next Run checks it");
 
     let mut talk = world.calls("unanswered", &mut conversations, Event::Intent(create.clone())).await;
     assert_eq!(world.resource().await, None, "it is under way");
@@ -158,7 +158,7 @@ async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
     drop(talk);
     let ended = world.ended("one").await;
     let message = &condition(&ended.conditions, reason::FAILED).unwrap().message;
-    assert!(ended.phase == RunPhase::Canceled && message.contains("what became of the call is not known"), "{message}");
+    assert!(ended.phase == RunPhase::Canceled && message.contains("the result of the call is unknown"), "{message}");
     assert_eq!(world.resource().await, Some((": ConfigMap shop/a".to_owned(), ResourcePhase::Unknown)));
 }
 

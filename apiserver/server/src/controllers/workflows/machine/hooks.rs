@@ -173,7 +173,7 @@ fn has_ended(step: &mut StepStatus, situation: &Situation<'_>, name: &str) -> bo
         (true, _) => String::new(),
         (false, "") => format!("hook {name} is called"),
         // Nothing may have been called yet, as where the Secret is missing.
-        (false, why) => format!("hook {name} is tried again: {why}"),
+        (false, why) => format!("hook {name} is retried: {why}"),
     };
     has_ended
 }

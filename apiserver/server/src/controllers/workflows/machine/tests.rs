@@ -194,7 +194,7 @@ fn steps_may_follow_a_failure_or_any_end() {
     model.succeed("b", &["w"]);
     assert_eq!(model.look(), ["tell/w"]);
     assert_eq!(model.phases(), "a Succeeded, b Succeeded, back Skipped, after-back Skipped, tell Running");
-    assert_eq!(model.step("back").message, "nothing that it depends on failed");
+    assert_eq!(model.step("back").message, "no step that it depends on failed");
     assert_eq!(model.step("after-back").message, "step back was skipped");
     assert_eq!(model.status.progress, Some(StepProgress { total: 5, done: 2, failed: 0, skipped: 2 }));
 }
@@ -224,7 +224,7 @@ fn waves_follow_each_other_with_so_many_runs_at_once_and_pauses_between() {
     model.second = 100;
     assert!(model.look().is_empty());
     assert_eq!(model.again, Some(Duration::from_secs(10)));
-    assert_eq!(model.step("prod").message, "wave 1 of 3 is done, and 10s pass before it goes on");
+    assert_eq!(model.step("prod").message, "wave 1 of 3 is complete; the step continues after 10s");
     model.second = 109;
     assert!(model.look().is_empty());
     assert_eq!(model.again, Some(Duration::from_secs(1)));
@@ -259,9 +259,12 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
     };
     let (started, again, message) = see(&mut model, 10, Gate::Unhealthy("it crashes".to_owned()));
     assert_eq!((started.len(), again), (0, Some(Duration::from_secs(6))));
-    assert_eq!(message, "what wave 1 of 2 deployed is not healthy: it crashes");
+    assert_eq!(message, "the deployment of wave 1 of 2 is not healthy: it crashes");
     let (started, _, message) = see(&mut model, 20, Gate::Healthy(Duration::from_secs(29)));
-    assert_eq!((started.len(), message.as_str()), (0, "what wave 1 of 2 deployed is healthy, and has to be for 30s"));
+    assert_eq!(
+        (started.len(), message.as_str()),
+        (0, "the deployment of wave 1 of 2 is healthy and must stay so for 30s")
+    );
     let (started, again, message) = see(&mut model, 21, Gate::Healthy(Duration::from_secs(30)));
     assert_eq!((started, again, message.as_str()), (vec!["prod/b".to_owned()], None, ""));
 
@@ -273,10 +276,10 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
     assert_eq!(model.phases(), "prod Running, last Pending");
     let (_, again, message) = see(&mut model, 1_120, Gate::Unseen("no runner has time".to_owned()));
     assert_eq!((model.phases().as_str(), again), ("prod Running, last Pending", Some(Duration::from_secs(6))));
-    assert_eq!(message, "it is not seen whether what wave 2 of 2 deployed is healthy: no runner has time");
+    assert_eq!(message, "the health of the deployment of wave 2 of 2 is unknown: no runner has time");
     see(&mut model, 1_126, Gate::Unhealthy("it crashes".to_owned()));
     assert_eq!(model.phases(), "prod Failed, last Skipped");
-    assert_eq!(model.step("prod").message, "what wave 2 of 2 deployed is not healthy: it crashes after 2m");
+    assert_eq!(model.step("prod").message, "the deployment of wave 2 of 2 is not healthy: it crashes after 2m");
 }
 
 #[test]
@@ -288,7 +291,7 @@ fn wave_that_was_healthy_is_not_asked_again_while_its_pause_lasts() {
     model.look();
     model.succeed("prod", &["a"]);
     model.look();
-    let paused = "wave 1 of 2 is done, and 1h pass before it goes on";
+    let paused = "wave 1 of 2 is complete; the step continues after 1h";
     // Another server, which has not looked for long, would say otherwise.
     for (second, gate) in [
         (300, Gate::Healthy(Duration::from_secs(300))),
@@ -522,7 +525,7 @@ fn selected_workspaces_are_recorded_before_runs_start_as_far_as_there_is_room() 
     model.selected = (0..1_000).map(|i| format!("{}-{i:03}", "w".repeat(96))).collect();
     assert!(model.look().is_empty());
     assert_eq!((model.phases().as_str(), model.again), ("a Running, b Running, c Failed", Some(Duration::ZERO)));
-    let message = "more workspaces are selected than a workflow can keep in mind at once";
+    let message = "the selectors match more workspaces than a workflow can record";
     assert_eq!(model.step("c").message, message);
     assert!(model.step("c").selected.is_empty());
     assert_eq!(model.look(), [format!("a/{}", model.selected[0]), format!("b/{}", model.selected[0])]);
@@ -533,7 +536,7 @@ fn wave_that_nothing_is_selected_for_is_skipped_and_told_of() {
     let waves = json!([{"workspaces": ["a"]}, {"workspaceSelector": {}}, {"workspaces": ["b"]}]);
     let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves}});
     let mut model = Model::new(json!([step]));
-    let skipped = "wave 2 of 3 is skipped: its selector finds no workspace that the stack is for and no other wave has";
+    let skipped = "wave 2 of 3 is skipped: its selector finds no workspace of the stack that no other wave has";
     assert!(model.look().is_empty(), "what is selected is recorded first");
     assert_eq!(model.step("prod").message, skipped);
     assert_eq!(model.look(), ["prod/a"]);

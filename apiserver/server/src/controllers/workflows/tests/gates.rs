@@ -14,10 +14,10 @@ async fn a_step_succeeds_once_what_it_deployed_was_healthy_for_long_enough() {
     world.create(spec("1h")).await;
     let controller = world.controlled();
     world.end("dev", RunPhase::Succeeded).await;
-    let message = "what wave 1 of 1 deployed is not healthy: workspace dev: v1:Pod:shop:web: it is InProgress";
+    let message = "the deployment of wave 1 of 1 is not healthy: workspace dev: v1:Pod:shop:web: it is InProgress";
     world.until(|status| step_of(status, "dev").message == message).await;
     world.versions.1.lock().clear();
-    let healthy = "what wave 1 of 1 deployed is healthy, and has to be for 1s";
+    let healthy = "the deployment of wave 1 of 1 is healthy and must stay so for 1s";
     world.until(|status| step_of(status, "dev").message == healthy).await;
     // Had it been healthy all the time, it would have ended: it begins anew.
     world.versions.1.lock().push("v1:Pod:shop:web");
@@ -35,7 +35,7 @@ async fn for_how_long_it_was_healthy_outlives_the_server() {
     world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
     let controller = world.controlled();
     world.end("dev", RunPhase::Succeeded).await;
-    world.until(|status| status.steps.first().is_some_and(|step| step.message.contains("is healthy, and"))).await;
+    world.until(|status| status.steps.first().is_some_and(|step| step.message.contains("is healthy and"))).await;
     drop(controller);
     // As a server noted it that was up for longer.
     let nearly = |workflow: &mut Workflow| {
@@ -65,7 +65,7 @@ async fn that_no_runner_has_time_to_look_is_told_and_says_nothing_of_health() {
     world.create(json!({"stack": "web", "steps": [{"name": "dev", "run": run}]})).await;
     let _controller = world.controlled();
     world.end("dev", RunPhase::Succeeded).await;
-    let message = format!("it is not seen whether what wave 1 of 1 deployed is healthy: workspace dev: {BUSY}");
+    let message = format!("the health of the deployment of wave 1 of 1 is unknown: workspace dev: {BUSY}");
     world.until(|status| step_of(status, "dev").message == message).await;
     world.versions.1.lock().clear();
     assert_eq!(world.until(|status| status.phase.is_terminal()).await.phase, WorkflowPhase::Succeeded);
@@ -80,7 +80,7 @@ async fn a_step_fails_when_what_it_deployed_is_not_healthy_in_time() {
     let _controller = world.controlled();
     world.end("dev", RunPhase::Succeeded).await;
     let ended = world.until(|status| status.phase.is_terminal()).await;
-    let message = "step dev: what wave 1 of 1 deployed is not healthy: workspace dev: v1:Pod:shop:web: it is InProgress; \
-                   and 1 more resources after 1s";
+    let message = "step dev: the deployment of wave 1 of 1 is not healthy: workspace dev: v1:Pod:shop:web: it is \
+                   InProgress; and 1 more resources after 1s";
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message));
 }

@@ -116,7 +116,7 @@ async fn a_hook_that_refuses_fails_the_step_and_says_why() {
     let sorry = hook(&receiver, "sorry", json!({"when": "Failure"}));
     world.create(spec(vec![hook(&receiver, "ask", json!({}))], vec![sorry])).await;
     let ended = world.until(|status| status.phase.is_terminal()).await;
-    let why = "step dev: hook ask failed: it answered 409 Conflict: frozen until Monday";
+    let why = "step dev: hook ask failed: the endpoint answered 409 Conflict: frozen until Monday";
     assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (reason::STEP_FAILED, why)));
     assert!(world.all_runs().await.is_empty());
     receiver.next().await;
@@ -132,7 +132,7 @@ async fn a_hook_whose_secret_is_missing_is_told_until_it_is_there() {
     world.create(spec(vec![hook(&receiver, "ask", json!({}))], vec![])).await;
     let tried = |status: &WorkflowStatus| status.steps.iter().flat_map(|step| &step.hooks).any(|of| of.attempts > 2);
     let waiting = world.until(tried).await;
-    let said = "hook ask of step dev is tried again: Secret hooks does not exist";
+    let said = "hook ask of step dev is retried: Secret hooks does not exist";
     assert_eq!(told(&waiting, reason::WAITING), (reason::HOOK_RETRIED, said));
     let since =
         |status: &WorkflowStatus| condition(&status.conditions, reason::WAITING).unwrap().last_transition_time.0;
@@ -153,7 +153,7 @@ async fn what_may_pass_is_tried_again_under_the_same_id() {
     let _controller = world.controlled();
     world.create(spec(vec![hook(&receiver, "ask", json!({"timeout": "1s"}))], vec![])).await;
     let first = receiver.next().await;
-    let again = "hook ask is tried again: it answered 503 Service Unavailable: busy";
+    let again = "hook ask is retried: the endpoint answered 503 Service Unavailable: busy";
     world.until(|status| status.steps.first().is_some_and(|step| step.message == again)).await;
     world.run_in("dev").await;
     for _ in 0..3 {
@@ -183,9 +183,12 @@ async fn a_hook_fails_when_its_time_or_its_tries_are_over() {
         let ended = world.until(|status| status.phase.is_terminal()).await;
         assert_eq!(ended.phase, WorkflowPhase::Succeeded, "it is ignored");
         let ask = hook_of(&ended, "ask");
-        assert_eq!((ask.phase, ask.message.as_str()), (HookPhase::Failed, "it answered 500 Internal Server Error"));
+        assert_eq!(
+            (ask.phase, ask.message.as_str()),
+            (HookPhase::Failed, "the endpoint answered 500 Internal Server Error")
+        );
         assert!((least..=20).contains(&ask.attempts), "{}", ask.attempts);
-        let why = "hook ask failed: it answered 500 Internal Server Error, which is ignored";
+        let why = "hook ask failed: the endpoint answered 500 Internal Server Error, which is ignored";
         assert_eq!(step_of(&ended, "dev").message, why);
     }
 }
@@ -288,7 +291,7 @@ async fn hooks_are_called_only_while_who_asked_may_have_them_called_and_there_is
     let secret = json!({"name": "other", "key": "key"});
     world.create(spec(vec![hook(&receiver, "ask", json!({"secretRef": secret}))], vec![])).await;
     let controller = world.controlled();
-    let missing = "hook ask is tried again: Secret other does not exist";
+    let missing = "hook ask is retried: Secret other does not exist";
     world.until(|status| status.steps.first().is_some_and(|step| step.message == missing)).await;
     drop(controller);
     world.authorizer.0.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -379,7 +382,7 @@ async fn a_workflow_fails_by_a_hook_before_or_after_all_steps() {
     let sorry = hook(&receiver, "sorry", json!({"when": "Failure"}));
     world.create(whole(vec![hook(&receiver, "ask", json!({}))], vec![sorry])).await;
     let ended = world.until(|status| status.phase.is_terminal()).await;
-    let why = "hook ask failed: it answered 409 Conflict: not today";
+    let why = "hook ask failed: the endpoint answered 409 Conflict: not today";
     assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (reason::HOOK_FAILED, why)));
     assert!(world.all_runs().await.is_empty() && step_of(&ended, "dev").phase == StepPhase::Skipped);
     receiver.next().await;
@@ -392,7 +395,7 @@ async fn a_workflow_fails_by_a_hook_before_or_after_all_steps() {
     world.create(whole(vec![], vec![hook(&receiver, "verify", json!({}))])).await;
     world.end("dev", RunPhase::Succeeded).await;
     let ended = world.until(|status| status.phase.is_terminal()).await;
-    let why = "hook verify failed: it answered 409 Conflict: not today";
+    let why = "hook verify failed: the endpoint answered 409 Conflict: not today";
     assert_eq!((ended.phase, told(&ended, reason::FAILED)), (WorkflowPhase::Failed, (reason::HOOK_FAILED, why)));
     assert_eq!(step_of(&ended, "dev").phase, StepPhase::Succeeded);
 }

@@ -78,7 +78,7 @@ async fn another_run_of_that_name_is_not_taken_for_ones_own() {
     }
     let ended = status(&world.workflow().await);
     assert_eq!(ended.phase, WorkflowPhase::Failed);
-    let message = format!("step dev: run {name} in workspace dev did not succeed: another run is called {name}");
+    let message = format!("step dev: run {name} in workspace dev did not succeed: another run has the name {name}");
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message.as_str()));
 }
 
@@ -354,7 +354,7 @@ async fn failures_that_are_tolerated_and_waves_that_are_skipped_are_told_when_it
     world.look().await;
     let ended = status(&world.workflow().await);
     assert_eq!(ended.phase, WorkflowPhase::Succeeded);
-    let expected = "all 1 steps succeeded; step all: 1 of 2 runs failed, which is tolerated; wave 2 of 2 is skipped: its \
-                    selector finds no workspace that the stack is for and no other wave has";
+    let expected = "1 step succeeded; step all: 1 of 2 runs failed, which is tolerated; wave 2 of 2 is skipped: \
+                    its selector finds no workspace of the stack that no other wave has";
     assert_eq!(told(&ended, reason::COMPLETE), ("Succeeded", expected));
 }

@@ -109,19 +109,19 @@ fn what_cannot_be_taken_over_is_told_with_what_to_do() {
         assert!(why.contains(&format!("it is {phase}: ")) && why.contains("release unlock"), "{why}");
     }
     for (from, to, why) in [
-        ("phase: succeeded", "phase: hunter2", "its phase is not known here"),
+        ("phase: succeeded", "phase: hunter2", "its phase is unknown"),
         ("stack: dev", "stack: dev\nhunter2: true", "the release has a field that is none of project, workspace"),
         ("stack: dev", "stack: dev\nStack: dev", "the release has the field stack twice"),
         ("stack: dev", "stack: dev\nstack: hunter2", "it has a key twice"),
         ("project: web", "project: hunter2", "it is of another project"),
         ("workspace: dev", "workspace: hunter2", "it is of another workspace"),
-        ("revision: 2", "revision: 3", "it is of another revision"),
-        ("revision: 2", "revision: hunter2", "it is of another revision"),
+        ("revision: 2", "revision: 3", "its revision differs"),
+        ("revision: 2", "revision: hunter2", "its revision differs"),
         ("          extensions:\n", "          hunter2:\n", "state.resources[0] has a field that is none of id, type"),
         (
             "          dependsOn:\n            - v1:ConfigMap:web:a\n            - v1:Namespace:web\n",
             "          dependsOn: 7\n",
-            "dependsOn is no list",
+            "dependsOn is not a list",
         ),
         (
             "state:\n    resources:",
@@ -140,8 +140,8 @@ fn what_cannot_be_taken_over_is_told_with_what_to_do() {
         refused(&WHOLE.replace(state, &state.replacen(from, to, 1)))
     };
     for (from, to, why) in [
-        ("type: Kubernetes", "type: Terraform", "v1:ConfigMap:web:a is of type Terraform, which nothing here drives"),
-        ("type: Kubernetes", "type: hunter2", "v1:ConfigMap:web:a is of a type that is not known here"),
+        ("type: Kubernetes", "type: Terraform", "v1:ConfigMap:web:a has the unsupported type Terraform"),
+        ("type: Kubernetes", "type: hunter2", "v1:ConfigMap:web:a has an unknown type"),
         ("type: Kubernetes", "type:", "v1:ConfigMap:web:a has no type"),
         ("name: a\n", "name: hunter2\n", "v1:ConfigMap:web:a is not the object that it says: attributes.metadata.name"),
         ("- id: v1:ConfigMap:web:a", "- id: ", "state.resources[0] has no id"),
@@ -160,9 +160,9 @@ fn a_small_file_does_not_become_a_large_value() {
     for (name, before) in ('b'..='j').zip('a'..='i') {
         bomb += &format!("{name}: &{name} [{}]\n", vec![format!("*{before}"); 10].join(", "));
     }
-    assert!(refused(&bomb).contains("expands to more than is taken"));
+    assert!(refused(&bomb).contains("expands beyond the size limit"));
     assert!(refused(&"[".repeat(100_000)).starts_with("it cannot be read"));
-    assert!(parse(b"\xff\xfe", &expected()).unwrap_err().contains("no YAML in UTF-8"));
+    assert!(parse(b"\xff\xfe", &expected()).unwrap_err().contains("not YAML in UTF-8"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn runs_begin_after_the_hooks_before_them_and_hooks_after_them_end_the_step() {
     assert_eq!(model.calls(), ["dev/one"]);
     model.answer(HookPhase::Running, "it answered 503");
     model.calls();
-    assert_eq!(model.step("dev").message, "hook one is tried again: it answered 503");
+    assert_eq!(model.step("dev").message, "hook one is retried: it answered 503");
     assert_eq!((model.hook("dev", "one").attempts, model.hook("dev", "one").completion_time.is_some()), (1, false));
     model.answer(HookPhase::Succeeded, "go on");
     model.second = 7;
@@ -185,7 +185,7 @@ fn hooks_for_a_failure_follow_runs_and_waves_that_fail() {
     model.pass();
     model.look();
     assert_eq!(model.phases(), "dev Failed");
-    assert_eq!(model.step("dev").message, "what wave 1 of 1 deployed is not healthy: it crashes after 1m");
+    assert_eq!(model.step("dev").message, "the deployment of wave 1 of 1 is not healthy: it crashes after 1m");
 }
 
 #[test]
