@@ -26,6 +26,7 @@ use crate::coverage;
 use crate::kubectl;
 use crate::paths;
 use crate::prose;
+use crate::walls;
 use crate::run_test;
 use changed::Packages;
 pub(crate) use prerequisites::prerequisites;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("format", format);
         phases.run("coverage table", coverage::check);
         phases.run("prose", prose::check);
-        // A check of the imports between modules (`xtask walls`) belongs here.
+        phases.run("walls", walls::check);
         phases.run("dependencies", dependencies);
     }
     phases.run("Go programs", || go_programs(&work));

@@ -14,21 +14,21 @@ const SOURCES: &str = "apiserver/server/src";
 
 /// Each room with the rooms that it may import, the lowest first.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("aside", &[]),
-    ("options", &[]),
-    ("rooms", &["aside"]),
-    ("sealing", &["options"]),
-    ("storage", &["options"]),
+    ("blocking", &[]),
+    ("storage", &[]),
+    ("options", &["storage"]),
+    ("memory_budget", &["blocking"]),
+    ("encryption", &[]),
     ("compaction", &["options"]),
     ("git", &[]),
-    ("runs", &["aside", "sealing"]),
-    // The turns of tenants are in `controllers::asks`, until the crate of fair shares has them.
-    ("subresources", &["aside", "controllers", "rooms", "runs"]),
-    ("controllers", &["aside", "git", "runs", "subresources"]),
+    ("runs", &["blocking", "encryption"]),
+    // The slots of tenants for probes are in `controllers::probes`.
+    ("subresources", &["blocking", "controllers", "memory_budget", "runs"]),
+    ("controllers", &["blocking", "git", "runs", "subresources"]),
     ("webhook", &["runs"]),
     (
         "server",
-        &["compaction", "controllers", "git", "options", "runs", "sealing", "storage", "subresources", "webhook"],
+        &["compaction", "controllers", "encryption", "git", "options", "runs", "storage", "subresources", "webhook"],
     ),
     ("delegated", &["options", "runs", "server"]),
     ("standalone", &["options", "runs", "server"]),

@@ -27,7 +27,10 @@ use stoa_controller::{
     queue::{self, Trigger},
 };
 use stoa_kinds::readiness::{self, OfProjectSpec};
-use stoa_machinery::{ApiError, backoff::Policy};
+use stoa_machinery::{
+    ApiError,
+    backoff::{Jitter, Policy},
+};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -258,7 +258,6 @@ impl ServerBuilder {
     /// [`ServeError`].
     pub async fn bind(self) -> Result<Server, ServeError> {
         // Threads that evaluate expressions of admission take part in profiles.
-        stoa_cel::on_threads(crate::profile::enter_thread);
         let metrics = Arc::new(Metrics::new(&self.metrics)?);
         self.health.slis().started(metrics.started);
         let tls = Tls::new(self.certificate.clone(), self.authenticator.clone())?;

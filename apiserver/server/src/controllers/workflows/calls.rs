@@ -19,7 +19,11 @@ use stoa_kinds::{
     text::cut,
     workflow::{hook, stack_of},
 };
-use stoa_machinery::{RequestContext, backoff::Policy, outbound};
+use stoa_machinery::{
+    RequestContext,
+    backoff::{Jitter, Policy},
+    outbound,
+};
 use stoa_notifications::{
     delivery::{Endpoint, Keys, LONGEST_WAIT, told},
     events::{Event, id, source_of},
@@ -36,7 +40,7 @@ use super::{
     versions,
 };
 use crate::{
-    controllers::probes::{Asks, MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots},
+    controllers::probes::{ProbeCache, MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots},
     runs::Services,
 };
 

@@ -13,7 +13,10 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_controller::queue;
 use stoa_kinds::{lookup, run_status::status as status_of_run, workflow::run_of};
-use stoa_machinery::{ApiError, backoff::Policy};
+use stoa_machinery::{
+    ApiError,
+    backoff::{Jitter, Policy},
+};
 use stoa_types::{
     Run, Workflow,
     delivery::{RunPhase, RunSpec, StepPhase, WorkflowStatus},
