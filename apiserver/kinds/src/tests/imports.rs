@@ -54,7 +54,7 @@ async fn what_cannot_be_imported_is_told_field_by_field() {
     spec.import: Forbidden: may only be set for an Import
     spec.import.resources[1].id: Required value
     spec.import.resources[2].infrastructureId: Invalid value: "<value omitted>": may not be longer than
-    spec.import.kusion: Forbidden: may not be set together with resources; a release is imported as a w
+    spec.import.kusion: Forbidden: may not be set together with resources; a release is imported as a wh
     spec.import.kusion.revision: Invalid value: 0: must be at least 1
     spec.import.kusion.project: Invalid value: "../a": must be letters, digits, '-', '_', '.', '+', '@',
     spec.import.kusion.workspace: Invalid value: "": must be letters, digits, '-', '_', '.', '+', '@', '

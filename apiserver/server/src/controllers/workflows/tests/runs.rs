@@ -157,9 +157,9 @@ async fn apply_step_fails_where_its_preview_made_no_plan() {
     let go = step_of(&status(&world.workflow().await), "go").clone();
     let uid = world.workflow().await.uid().unwrap();
     let said: Vec<String> = go.runs.into_iter().map(|run| run.message).collect();
-    let expected = [("eu", "not there"), ("us", "Failed")].map(|(workspace, why)| {
+    let expected = [("eu", "does not exist"), ("us", "is Failed")].map(|(workspace, why)| {
         let preview = machine::run_name("w", &uid, "look", workspace);
-        format!("step look has no plan in workspace {workspace}: its Preview {preview} is {why}")
+        format!("step look has no plan in workspace {workspace}: its Preview {preview} {why}")
     });
     assert_eq!((go.phase, said), (StepPhase::Failed, expected.to_vec()));
     assert_eq!(world.all_runs().await.len(), 1, "nothing is applied");

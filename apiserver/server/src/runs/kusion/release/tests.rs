@@ -93,7 +93,7 @@ fn a_file_that_was_cut_off_is_refused_wherever_that_was() {
         // All that can be missing then is the end of the last line.
         assert!(end > WHOLE.len() - 20 && release.records.len() == 2, "cut off at {end}: {}", &WHOLE[end - 20..end]);
     }
-    assert!(refused("").contains("no map"));
+    assert!(refused("").contains("not a map"));
     let cut = &WHOLE[..WHOLE.find("phase:").unwrap()];
     assert!(refused(cut).contains("it is cut off"), "{}", refused(cut));
 }
