@@ -179,30 +179,11 @@ pub async fn record(
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use stoa_machinery::log::MemoryLog;
 
     use super::*;
-
-    /// A record of a run, which destroyed these resources of stack `web` in workspace `dev`.
-    pub fn destroyed(run: &str, ids: &[&str]) -> Destroyed {
-        let mut destroyed = Destroyed {
-            stack: "web".to_owned(),
-            stack_uid: "u1".to_owned(),
-            project: "web".to_owned(),
-            workspace: "dev".to_owned(),
-            release: 3,
-            run: run.to_owned(),
-            run_uid: format!("uid of {run}"),
-            requested_by: "system:stoa:stacks".to_owned(),
-            caused_by: vec!["ann".to_owned()],
-            time: Timestamp::UNIX_EPOCH,
-            resources: Vec::new(),
-            more: None,
-        };
-        destroyed.set_resources(ids.iter().map(|id| (*id).to_owned()).collect());
-        destroyed
-    }
+    use crate::testing::destroyed;
 
     #[test]
     fn record_has_a_key_and_a_file() {

@@ -109,3 +109,23 @@ pub fn deploying(deployments: Value) -> impl Fn(&mut Stack) + Send {
         stack.status.get_or_insert_default().deployments = deployments;
     }
 }
+
+/// A record of a run, which destroyed these resources of stack `web` in workspace `dev`.
+pub fn destroyed(run: &str, ids: &[&str]) -> crate::destroyed::Destroyed {
+    let mut destroyed = crate::destroyed::Destroyed {
+        stack: "web".to_owned(),
+        stack_uid: "u1".to_owned(),
+        project: "web".to_owned(),
+        workspace: "dev".to_owned(),
+        release: 3,
+        run: run.to_owned(),
+        run_uid: format!("uid of {run}"),
+        requested_by: "system:stoa:stacks".to_owned(),
+        caused_by: vec!["ann".to_owned()],
+        time: jiff::Timestamp::UNIX_EPOCH,
+        resources: Vec::new(),
+        more: None,
+    };
+    destroyed.set_resources(ids.iter().map(|id| (*id).to_owned()).collect());
+    destroyed
+}

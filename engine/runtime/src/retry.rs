@@ -12,13 +12,13 @@ impl Classify for RuntimeError {
             Self::Unavailable { .. } | Self::Limited { .. } => Verdict::Unknown,
             Self::Unread { .. } => Verdict::Retry,
             // A retry helps, but not soon: other calls would wait for their turn meanwhile.
-            Self::GivenUp { .. } => Verdict::Refuse,
+            Self::Suspended { .. } => Verdict::Refuse,
             Self::Rejected { .. }
             | Self::Conflict(_)
             | Self::Owned(_)
-            | Self::HoldsOthers(_)
+            | Self::ForeignContents(_)
             | Self::Stale(_)
-            | Self::Going(_)
+            | Self::Terminating(_)
             | Self::UnknownKind(_)
             | Self::Invalid { .. } => Verdict::Refuse,
         }

@@ -34,14 +34,13 @@ use stoa_pulls::{PullError, PullRequest};
 use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
 use tokio_util::sync::CancellationToken;
 
-#[cfg(test)]
 use self::{
     listing::{Due, Known},
     plans::{plans_of, remove},
     publish::{Reported, clear, tell},
     snapshot::{SourceSnapshot, Stop},
 };
-use super::probes::{MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots};
+use super::probes::{MANY_AT_ONCE, NamespaceSlots, ProbeSlots, Requeue};
 use crate::runs::Services;
 
 /// How many pull requests of a source are planned: the latest.

@@ -257,7 +257,6 @@ impl ServerBuilder {
     ///
     /// [`ServeError`].
     pub async fn bind(self) -> Result<Server, ServeError> {
-        // Threads that evaluate expressions of admission take part in profiles.
         let metrics = Arc::new(Metrics::new(&self.metrics)?);
         self.health.slis().started(metrics.started);
         let tls = Tls::new(self.certificate.clone(), self.authenticator.clone())?;

@@ -34,7 +34,7 @@ use super::{
     graph::Graph,
     objects::{Found, Objects},
 };
-use crate::blocking::apart;
+use crate::blocking::on_own_thread;
 
 /// How many objects of a list are taken up while the graph is locked.
 const AT_ONCE: usize = 256;

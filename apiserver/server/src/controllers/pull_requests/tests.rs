@@ -128,7 +128,7 @@ impl Bed {
     /// Tells what there is to tell; when to go on.
     async fn tell(&self) -> Option<Duration> {
         let turns = ProbeSlots::default().of("shop");
-        reporter::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
+        super::reporter::look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
     }
 
     /// Has the list answered, and what it leads to refused.

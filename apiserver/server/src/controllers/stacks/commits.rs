@@ -168,7 +168,7 @@ async fn order(services: &Services, turns: &NamespaceSlots, pair: &Pair) -> Resu
         return Ok(CommitOrder::Behind);
     }
     let is_ahead = is_in(services, turns, pair, [desired, commit]).await?;
-    Ok(if is_ahead { CommitOrder::ObservedCommits } else { CommitOrder::Diverged })
+    Ok(if is_ahead { CommitOrder::Ahead } else { CommitOrder::Diverged })
 }
 
 /// Whether a commit is in the history of another. One that the repository does not have any more is in none.
@@ -246,7 +246,7 @@ mod tests {
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
-            ("c", CommitOrder::ObservedCommits, "it is ahead"),
+            ("c", CommitOrder::Ahead, "it is ahead"),
             ("x", CommitOrder::Diverged, "it diverged"),
         ] {
             let commit = deployed.repeat(40);

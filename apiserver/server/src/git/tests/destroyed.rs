@@ -1,6 +1,6 @@
 //! The records of destroyed deployments in the control repository.
 
-use stoa_kinds::destroyed::{self, tests::destroyed};
+use stoa_kinds::{destroyed, testing::destroyed as record_of};
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn destroyed_deployment_is_a_commit_that_outlives_its_organization() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let log = fixture.registry.log().clone();
-    destroyed::record(&*log, "shop", &destroyed("down", &["v1:ConfigMap:shop:a", "v1:Namespace:shop"]), None)
+    destroyed::record(&*log, "shop", &record_of("down", &["v1:ConfigMap:shop:a", "v1:Namespace:shop"]), None)
         .await
         .unwrap();
     fixture.delete("ann", "config.stoa.dev", "organizations", "", "shop").await;
@@ -47,7 +47,7 @@ async fn push_to_a_record_of_a_destroyed_deployment_is_ignored() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let log = fixture.registry.log().clone();
-    destroyed::record(&*log, "shop", &destroyed("down", &["v1:Namespace:shop"]), None).await.unwrap();
+    destroyed::record(&*log, "shop", &record_of("down", &["v1:Namespace:shop"]), None).await.unwrap();
     fixture.projected().await;
     let clone = fixture.clone_control().await;
     clone.write(RECORD, "not: [what it was");
@@ -55,7 +55,7 @@ async fn push_to_a_record_of_a_destroyed_deployment_is_ignored() {
     fixture.push(&clone, "edit a record").await;
     assert!(fixture.status.borrow().invalid.is_empty(), "{:?}", fixture.status.borrow().invalid);
     assert!(fixture.registry.api::<Workspace>().get_opt("", "dev").await.unwrap().is_some(), "the rest is applied");
-    destroyed::record(&*log, "shop", &destroyed("again", &["v1:Namespace:shop"]), None).await.unwrap();
+    destroyed::record(&*log, "shop", &record_of("again", &["v1:Namespace:shop"]), None).await.unwrap();
     fixture.projected().await;
     assert!(fixture.show(RECORD).contains("run: again"), "{}", fixture.show(RECORD));
 }

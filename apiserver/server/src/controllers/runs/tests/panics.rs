@@ -70,7 +70,7 @@ async fn run_that_is_given_up_ends_though_nobody_else_can_be_told() {
     world.services.clock = Arc::new(Stumbling::default());
     world.apply("one").await;
     let run = world.registry.api::<Run>().get("shop", "one").await.unwrap();
-    let given_up = panics::give_up(world.services.clone(), run, world.end.clone());
+    let given_up = crate::controllers::runs::panics::give_up(world.services.clone(), run, world.end.clone());
     tokio::time::timeout(PATIENCE, given_up).await.unwrap();
     let ended = world.ended("one").await;
     assert_eq!((ended.phase, why(&ended.conditions)), (RunPhase::Failed, reason::SERVER_FAILED));
