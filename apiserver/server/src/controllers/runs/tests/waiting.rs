@@ -56,9 +56,9 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
     for (places, why, message) in [
         (1, reason::NO_PLACE, "the only place for runs is taken"),
         (
-            4,
+            3,
             reason::NAMESPACE_SHARE_USED,
-            "namespace shop gets no more of the 4 places for runs for now: those that are free are for namespaces that have \
+            "namespace shop gets no more of the 3 places for runs for now: those that are free are for namespaces that have \
              fewer",
         ),
     ] {
