@@ -52,9 +52,9 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
     for (places, why, message) in [
         (1, reason::NO_PLACE, "the only slot for runs is in use"),
         (
-            4,
+            3,
             reason::NAMESPACE_SHARE_USED,
-            "namespace shop has its share of the 4 slots for runs; the free slots are for namespaces with fewer runs",
+            "namespace shop has its share of the 3 slots for runs; the free slots are for namespaces with fewer runs",
         ),
     ] {
         let mut world = TestServer::new().await;
