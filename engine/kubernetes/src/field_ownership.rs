@@ -343,11 +343,11 @@ mod tests {
         live["metadata"]["annotations"] = json!({LAST_APPLIED: "{}", "a": "b"});
         let (both, one) = (map(spec(container(&[("A", "1"), ("B", "2")]))), map(spec(container(&[("A", "1")]))));
         assert_eq!(released(&live, &both, &both), None, "nothing is released");
-        let released = released(&live, &both, &one).unwrap();
-        assert_eq!(released.object["metadata"]["annotations"], json!({"a": "b"}));
-        assert_eq!(released.managers[0]["fieldsV1"]["f:metadata"], json!({"f:annotations": {".": {}}}));
+        let change = released(&live, &both, &one).unwrap();
+        assert_eq!(change.object["metadata"]["annotations"], json!({"a": "b"}));
+        assert_eq!(change.managers[0]["fieldsV1"]["f:metadata"], json!({"f:annotations": {".": {}}}));
         let path = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
-        assert_eq!(patch(&live, &released)[2], json!({"op": "remove", "path": path}));
+        assert_eq!(patch(&live, &change)[2], json!({"op": "remove", "path": path}));
         // Another manager has nothing to do with it.
         live["metadata"]["managedFields"] = json!([manager("kubectl-edit", "Update", &variables(&["A", "B"]))]);
         let released = released(&live, &both, &one).unwrap();

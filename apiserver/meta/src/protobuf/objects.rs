@@ -378,16 +378,16 @@ mod tests {
     #[test]
     fn object_of_another_kind_is_sent_on_without_its_fields() {
         let settings = core_pb::ConfigMap { metadata: named("settings"), ..core_pb::ConfigMap::default() };
-        let json = to_json::<core::Secret>(&body("v1", "ConfigMap", &settings)).unwrap();
+        let json = to_json::<core::Secret>(&protobuf_body("v1", "ConfigMap", &settings)).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), json!({"apiVersion": "v1", "kind": "ConfigMap"}));
     }
 
     #[test]
     fn broken_bodies_are_refused() {
-        let good = body("v1", "Secret", &core_pb::Secret { metadata: named("db"), ..core_pb::Secret::default() });
+        let good = protobuf_body("v1", "Secret", &core_pb::Secret { metadata: named("db"), ..core_pb::Secret::default() });
         let late = Some(meta::Time { seconds: Some(i64::MAX), nanos: Some(0) });
         let late = meta::ObjectMeta { creation_timestamp: late, ..meta::ObjectMeta::default() };
-        let late = body("v1", "Secret", &core_pb::Secret { metadata: Some(late), ..core_pb::Secret::default() });
+        let late = protobuf_body("v1", "Secret", &core_pb::Secret { metadata: Some(late), ..core_pb::Secret::default() });
         let endless = [MAGIC, &[0xff; 20]].concat();
         // In the middle of the message, which two empty texts follow.
         let cut = good[..good.len() - 6].to_vec();

@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nothing_is_missed_whenever_it_is_told() {
         const TOLD: u64 = 10_000;
-        let news = Notifier::default();
+        let notifier = Notifier::default();
         let listening = [(); 4].map(|()| {
             let mut listener = notifier.listen();
             tokio::spawn(async move {

@@ -83,6 +83,7 @@ impl CircuitBreaker {
             return StepError::failed(reason::RUNNER_UNAVAILABLE, message);
         }
         self.waits += 1;
+        self.wait = Some(WAIT.after(self.waits));
         StepError::Retry(format!("{why}; {} calls of this run ended this way", self.calls))
     }
 }

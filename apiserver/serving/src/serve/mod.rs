@@ -1,6 +1,6 @@
 //! The server: TLS, the filters in front of the API, health, metrics, and an orderly end.
 //!
-//! Start at [`ExtensionServer`] for a server behind a cluster, and at [`Server::builder`] for any other. What it serves
+//! Start at [`ExtensionServer`](crate::extension::ExtensionServer) for a server behind a cluster, and at [`Server::builder`] for any other. What it serves
 //! behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by an [`Authenticator`] and an
 //! [`Authorizer`] from [`crate::auth`].
 //!

@@ -31,7 +31,7 @@ use stoa_registry::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{ApiHandler, Body, RequestInfo, body};
+use crate::http::{ApiHandler, Body, RequestInfo, SubresourceCallExt as _, body};
 
 /// What kubectl accepts.
 pub(super) const TABLE: &str =

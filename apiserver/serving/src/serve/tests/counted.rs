@@ -9,6 +9,7 @@ use super::{
     fake_cluster::FakeCluster,
     *,
 };
+use crate::extension::ExtensionServer;
 
 const OF_NETS: &str = r#"group="fleet.example.com",resource="nets""#;
 

@@ -12,7 +12,7 @@ use stoa_meta::definition::ResourceDefinition;
 use stoa_registry::strategy::DefaultStrategy;
 
 use super::{fake_cluster::FakeCluster, *};
-use crate::options::RecommendedOptions;
+use crate::{extension::ExtensionServer, options::RecommendedOptions};
 
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "fleet.example.com", version = "v1", kind = "Net", namespaced)]
