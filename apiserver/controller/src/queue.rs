@@ -370,7 +370,9 @@ mod tests {
         widgets.create(&widget("api")).await.unwrap();
         widgets.update_with("shop", "web", |w: &mut Widget| w.spec.size = 1).await.unwrap();
         let mut due = keys.filter_map(async |keys| keys.into_iter().next()).boxed();
-        assert_eq!([due.next().await.unwrap(), due.next().await.unwrap()], [api, web]);
+        let mut found = [due.next().await.unwrap(), due.next().await.unwrap()];
+        found.sort();
+        assert_eq!(found, [api, web]);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use stoa_machinery::{
-    Key, Log, Object, Registry, RequestContext,
+    Key, Log, Object, Registry, RequestContext, ResourceDefinition,
     log::{Change, Expect, MemoryLog, Write},
     registry::RegistryBuilder,
 };
@@ -34,11 +34,21 @@ pub struct TestRegistry {
 impl TestRegistry {
     /// An empty registry over a log; `more` registers further kinds.
     pub async fn over(log: Arc<dyn Log>, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
+        Self::completed(log, more, |_, _, _| |definition| definition).await
+    }
+
+    /// The same with subresources: `complete` makes the function that adds them to each definition.
+    pub async fn completed<C: Fn(ResourceDefinition) -> ResourceDefinition>(
+        log: Arc<dyn Log>,
+        more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
+        complete: impl FnOnce(&Lookup, &Arc<dyn Cluster>, &CancellationToken) -> C,
+    ) -> Self {
         let end = CancellationToken::new();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
+        let complete = complete(&lookup, &cluster, &end);
         let builder = Registry::builder(log).end_with(end.clone());
-        let builder = more(register(builder, &lookup, &cluster, |definition| definition));
+        let builder = more(register(builder, &lookup, &cluster, complete));
         let registry = lookup.build(builder).await.expect("the log is in memory");
         let _guard = end.clone().drop_guard();
         Self { registry, lookup, cluster, end, _guard }

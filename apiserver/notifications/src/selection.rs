@@ -92,7 +92,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_asked_for_is_left_out() {
-        let world = TestRegistry::over(Arc::new(MemoryLog::new()), |builder| builder).await;
+        let world = TestRegistry::over(Arc::new(MemoryLog::new()), stoa_kinds::core_v1::register).await;
         create_labeled(&world, "shop", &[("tier", "gold")]).await;
         let metadata = json!({"name": "web-1", "namespace": "shop", "uid": "u", "labels": {"stoa.dev/project": "web"}});
         let run = happened(

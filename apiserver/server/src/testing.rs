@@ -32,12 +32,13 @@ use tokio::task::JoinHandle;
 
 use crate::{
     controllers::runs,
+    encryption,
     runs::{
         Services,
         backends::Backends,
         runner::{self, Runner},
     },
-    encryption,
+    subresources::Subresources,
 };
 
 /// Longer than anything in a test takes.
@@ -99,24 +100,37 @@ impl TestServer {
         runner: Runner,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
     ) -> Self {
-        let base = TestRegistry::over(log, more).await;
-        let (lookup, cluster) = (base.lookup.clone(), base.cluster.clone());
         let documents = TempDir::new().unwrap();
-        let services = Services {
-            log: base.registry.log().clone(),
-            backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
-            sealing: encryption::with_keys(&[1]),
-            runner,
-            recorder: Recorder::start(cluster.clone(), base.end.clone()),
-            cluster,
-            authorizer: Arc::new(stoa_machinery::auth::AllowAll),
-            identity: "test".to_owned(),
-            clock: Arc::new(Shifted(Arc::default())),
-            lookup,
-            max_runs: 64,
-            run_lease: Duration::from_secs(30),
-            queues: queue::Metrics::new(&Families::default()).unwrap(),
-        };
+        let mut made = None;
+        let base = TestRegistry::completed(log.clone(), more, |lookup, cluster, end| {
+            let services = Services {
+                log: log.clone(),
+                backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
+                sealing: encryption::with_keys(&[1]),
+                runner,
+                recorder: Recorder::start(cluster.clone(), end.clone()),
+                cluster: cluster.clone(),
+                authorizer: Arc::new(stoa_machinery::auth::AllowAll),
+                identity: "test".to_owned(),
+                clock: Arc::new(Shifted(Arc::default())),
+                lookup: lookup.clone(),
+                max_runs: 64,
+                run_lease: Duration::from_secs(30),
+                queues: queue::Metrics::new(&Families::default()).unwrap(),
+            };
+            let notifications = stoa_notifications::Services {
+                lookup: services.lookup.clone(),
+                log: services.log.clone(),
+                cluster: services.cluster.clone(),
+                recorder: services.recorder.clone(),
+                clock: services.clock.clone(),
+            };
+            let subresources = Subresources::new(services.clone(), notifications);
+            made = Some(services);
+            move |definition| subresources.attach(definition)
+        })
+        .await;
+        let services = made.expect("the registry has called for it");
         base.create_web().await;
         Self { base, services, _controller: None, _documents: documents }
     }

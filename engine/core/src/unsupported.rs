@@ -166,8 +166,8 @@ mod tests {
         let mut told = spec(json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.metadata.name/"}));
         told.secret_store = Some(json!({"provider": {"fake": {}}}));
         let told = warnings(&told);
-        assert!(told[0].starts_with("secretStore of the Spec is not read"), "{told:?}");
-        assert!(told[1].starts_with("v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is not at the beginning"));
+        assert!(told[0].starts_with("secretStore of the Spec is ignored"), "{told:?}");
+        assert!(told[1].starts_with("v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is a reference only at the start"));
         assert_eq!(told.len(), 2);
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let mut spec = spec(json!({}));
         let ignored = |field: &str, name: &str, meant: &str| {
             let told = "is unknown and ignored; did you mean";
-            format!("v1:ConfigMap:shop:a: {field}[\"{name}\"]: {told} {meant}?")
+            format!("v1:ConfigMap:shop:a: {field}[\"{name}\"] {told} {meant}?")
         };
         for (name, meant) in [
             ("clusterr", "cluster"),

@@ -471,7 +471,7 @@ mod tests {
              `west`\nDuplicateResource: v1:ConfigMap:shop:web: attributes: this is the same object as \
              v1:ConfigMap:shop:web/east\nInvalidResourceID: v1:ConfigMap:shop:web/nowhere: extensions.cluster: the \
              id does not match the cluster ``\nInvalidResourceID: v1:ConfigMap:shop:web/x: extensions.cluster: the \
-             id does not agree with the cluster ``\nInvalidResource: v1:ConfigMap:shop:web/x: extensions.cluster: \
+             id does not match the cluster ``\nInvalidResource: v1:ConfigMap:shop:web/x: extensions.cluster: \
              must be the name of a cluster\nDuplicateResource: v1:ConfigMap:shop:web/x: attributes: this is the same \
              object as v1:ConfigMap:shop:web/nowhere",
         );

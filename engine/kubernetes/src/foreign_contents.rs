@@ -249,7 +249,7 @@ mod tests {
         let (cluster, asked) = cluster(&answers);
         let foreign = look(&cluster, &Cascade::Namespace("shop".to_owned())).await.unwrap();
         let refusal = foreign.refusal(&holder()).unwrap();
-        assert!(refusal.contains("ConfigMap theirs of shop/api/dev, Web site of shop/db/stage;"), "{refusal}");
+        assert!(refusal.contains("(ConfigMap theirs of shop/api/dev, Web site of shop/db/stage);"), "{refusal}");
         assert_eq!(foreign.warnings(&"v1:Namespace:shop".into()), Vec::<String>::new());
         let mut asked = std::mem::take(&mut *asked.lock().unwrap());
         asked.sort();
@@ -274,7 +274,7 @@ mod tests {
         };
         let (cluster, asked) = cluster(&[("/apis/x.dev/v2/webs", 200, list(&[("site", "shop/db/stage/u-3")]))]);
         let refusal = look(&cluster, &contents).await.unwrap().refusal(&holder()).unwrap();
-        assert!(refusal.contains("Web site in namespace shop of shop/db/stage;"), "{refusal}");
+        assert!(refusal.contains("(Web site in namespace shop of shop/db/stage);"), "{refusal}");
         assert_eq!(*asked.lock().unwrap(), ["/apis/x.dev/v2/webs"]);
     }
 
@@ -309,7 +309,7 @@ mod tests {
         assert!(matches!(&err, CallError::Unreachable(message) if message.contains("y.dev/v1")), "{err:?}");
         let err = looked(&[core, ("/apis", 200, json!({"kind": "Status"}))], &[]).await.unwrap_err();
         assert!(
-            matches!(&err, CallError::Unreachable(message) if message.contains("GET /apis says nothing")),
+            matches!(&err, CallError::Unreachable(message) if message.contains("GET /apis is not a discovery document")),
             "{err:?}"
         );
     }
@@ -372,7 +372,7 @@ mod tests {
         answers.push(("/apis/x.dev/v2/namespaces/shop/webs", 200, list(&[("site", "shop/db/stage/u-3")])));
         let (cluster, asked) = cluster(&answers);
         let foreign = look(&cluster, &Cascade::Namespace("shop".to_owned())).await.unwrap();
-        assert!(foreign.refusal(&holder()).unwrap().contains("others own Web site of shop/db/stage;"), "{foreign:?}");
+        assert!(foreign.refusal(&holder()).unwrap().contains("objects of other owners (Web site of shop/db/stage);"), "{foreign:?}");
         let mut asked = std::mem::take(&mut *asked.lock().unwrap());
         asked.retain(|path| path.contains("/namespaces/"));
         asked.sort();
@@ -427,6 +427,6 @@ mod tests {
         assert_eq!(told, ["v1:Namespace:shop: 1 object without an owner is deleted with it: ConfigMap by-hand"]);
         assert_eq!(foreign.refusal(&holder()), None);
         let refusal = foreign.refusal(&holder().adopted(true)).unwrap();
-        assert!(refusal.starts_with("it was there before it was taken over") && refusal.contains("ConfigMap by-hand;"));
+        assert!(refusal.starts_with("it existed before Stoa adopted it") && refusal.contains("(ConfigMap by-hand);"));
     }
 }

@@ -496,7 +496,7 @@ mod tests {
             let error = not_taken_over(CallError::Status(failure), "main", &Sensitive::default());
             let RuntimeError::Conflict(told) = error else { panic!("{error:?}") };
             assert!(told.contains("stoa.dev/force-conflicts"), "{told}");
-            told.contains("Import")
+            told.contains("import the object")
         };
         let (edit, claim) = ("\"kubectl-client-side-apply\" using v1", "\"flux\"");
         assert!(refused(&[edit]));

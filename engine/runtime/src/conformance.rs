@@ -291,7 +291,7 @@ pub async fn foreign_contents_prevent_namespace_deletion(subject: &dyn Subject) 
         held.expect("the infrastructure is there").refusal(&ours)
     };
     let told = refusal(deployment("one")).await.expect("another deployment has something in it");
-    assert!(told.contains("ConfigMap conformance-held of conformance/two/dev;"), "{told}");
+    assert!(told.contains("(ConfigMap conformance-held of conformance/two/dev);"), "{told}");
     assert_eq!(refusal(deployment("two")).await, None, "it has nothing but its own in it");
     let runtime = subject.runtime();
     let refused = match runtime.delete(&ours).await {

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn forbidden_import_is_named() {
-        assert_eq!(faults_in("runs/state.rs", "use crate::aside::aside;\n"), Vec::<String>::new());
+        assert_eq!(faults_in("runs/state.rs", "use crate::blocking::run_blocking;\n"), Vec::<String>::new());
         let expected = "runs/state.rs: runs may not import controllers";
         assert_eq!(faults_in("runs/state.rs", "use crate::controllers;\n"), [expected]);
         assert_eq!(faults_in("runs/state/tests.rs", "use crate::controllers;\n"), Vec::<String>::new());

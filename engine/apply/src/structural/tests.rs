@@ -66,7 +66,7 @@ fn values_have_types_of_schema() {
             "maybe": {}}),
         &[
             "spec.count: must be a whole number, not a fraction",
-            "spec.either: a whole number or must be text, not a number",
+            "spec.either: must be a whole number or text, not a number",
             "spec.list[0].on: must be true or false, not a string",
             "spec.list[1]: must be a map, not a string",
             "spec.map.a: must be a whole number, not a string",

@@ -87,7 +87,7 @@ async fn changed_definition_decides_by_its_new_schema() {
     };
     stack.bring(&of(9, 5, json!("a"))).await;
     let told = refused(&stack, &of(4, 6, json!("a"))).await;
-    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
     assert_eq!(refused(&stack, &of(4, 5, json!(7))).await.len(), 1);
     // What is too large and stays as it is may stay, as a server has it.
     stack.bring(&of(4, 5, json!("b"))).await;
@@ -146,7 +146,7 @@ async fn new_schema_decides_about_server_rejection() {
     assert_eq!(unverified, [format!("its kind changes when {DEFINITION} is applied")]);
     refuse(true);
     let told = refused(&stack, &of(20, 21)).await;
-    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 20"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 20"), "{told:?}");
     // What others refuse is refused, and one that stays has decided.
     for (by_definition, max) in [(false, 20), (true, 9)] {
         refuse(by_definition);
@@ -193,7 +193,7 @@ async fn recreated_resource_is_validated_as_a_whole() {
     stack.bring(&of(9, "a")).await;
     stack.cloud.fix("type");
     let told = refused(&stack, &of(4, "b")).await;
-    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
     // What is there may stay.
     stack.plan(&of(4, "a")).await.unwrap();
 }
@@ -205,7 +205,7 @@ async fn existing_admission_fills_in_required_fields() {
     let of = |max: u32| spec(vec![definition(sized(max)), widget(json!({}))]);
     stack.bring(&spec(vec![definition(sized(9))])).await;
     let told = refused(&stack, &of(4)).await;
-    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: a number of at most 4"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
     stack.bring(&of(8)).await;
 }
 

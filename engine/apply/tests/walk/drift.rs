@@ -69,7 +69,7 @@ async fn drift_is_measured_from_failed_run() {
     assert_eq!(stack.names_of_moved(&released).await, "a new");
     stack.cloud.remove(&id("new"));
     assert_eq!(stack.names_of_moved(&released).await, "a new");
-    assert!(stack.refreshed(&released).await.unwrap().table.contains("(it was recorded, and is gone)"));
+    assert!(stack.refreshed(&released).await.unwrap().table.contains("(it was recorded, but no longer exists)"));
     stack.edit("b", "by hand");
     assert_eq!(stack.names_of_moved(&released).await, "a b new");
     assert!(stack.cloud.called(Operation::Apply).is_empty());

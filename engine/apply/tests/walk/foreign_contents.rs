@@ -53,8 +53,8 @@ async fn destroyed(stack: &Stack) -> Vec<Problem> {
 #[tokio::test]
 async fn foreign_contents_reject_plans_with_deletion() {
     for (holder, id, held, told) in [
-        (namespace(), NAMESPACE, config_map("theirs", &[], json!({})), "ConfigMap theirs of fake/second/workspace;"),
-        (definition(), DEFINITION, widget(), "Widget it in namespace other of fake/second/workspace;"),
+        (namespace(), NAMESPACE, config_map("theirs", &[], json!({})), "(ConfigMap theirs of fake/second/workspace);"),
+        (definition(), DEFINITION, widget(), "(Widget it in namespace other of fake/second/workspace);"),
     ] {
         let (first, second) = two(holder.clone(), held).await;
         for deferred in [false, true] {
@@ -175,7 +175,7 @@ async fn unmarked_contents_block_deletion_of_adopted_object() {
             if was_there {
                 let problems = destroyed(&stack).await;
                 assert_eq!((problems.len(), &*problems[0].reason), (1, reason::HOLDS_OTHERS));
-                assert!(problems[0].message.contains(&format!("whose they are: {place};")), "{problems:?}");
+                assert!(problems[0].message.contains(&format!("objects without an owner ({place});")), "{problems:?}");
                 stack.cloud.remove(by_hand);
             } else {
                 let planned = stack.plan(&Spec::default()).await.unwrap();

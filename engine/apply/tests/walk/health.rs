@@ -76,7 +76,7 @@ async fn resource_is_checked_even_after_health_timeout() {
     let start = Instant::now();
     let outcome = stack.apply(&spec(all.iter().map(|name| config_map(name, &[], json!({}))).collect())).await;
     assert_eq!((outcome.problems.len(), start.elapsed().as_secs()), (AT_ONCE, 61));
-    assert!(outcome.problems.iter().all(|problem| problem.message.ends_with("not healthy in time: 0 of 1")));
+    assert!(outcome.problems.iter().all(|problem| problem.message.ends_with("not become healthy in time: 0 of 1")));
     // What is not told by then never is.
     let stack = Stack::default();
     hanging.iter().for_each(|name| stack.cloud.set_health(&id(name), &[(Health::InProgress, "0 of 1")]));

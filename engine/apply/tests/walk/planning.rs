@@ -104,7 +104,7 @@ async fn ignored_spec_fields_are_reported() {
     wanted.context = Some(json!({"KUBECONFIG_PATH": "/home/deployer/.kube/config"}));
     let notes = stack.plan(&wanted).await.unwrap().notes;
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[0].starts_with("context of the Spec is not read") && notes[1].contains("data.url"), "{notes:?}");
+    assert!(notes[0].starts_with("context of the Spec is ignored") && notes[1].contains("data.url"), "{notes:?}");
 }
 
 #[tokio::test]

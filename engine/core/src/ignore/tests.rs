@@ -146,7 +146,7 @@ fn invalid_ignored_field_is_reported() {
         (json!(["spec..x"]), "`spec..x` is not a path: a name is missing"),
         (json!(["spec.x[a]"]), "`spec.x[a]` is not a path: [a] is neither [0] nor [name=web]"),
         (json!(["spec.x[0"]), "`spec.x[0` is not a path: a bracket is not closed"),
-        (json!([""]), "`` is no path: it is empty"),
+        (json!([""]), "`` is not a path: it is empty"),
         (json!("metadata.name"), "`metadata.name` identifies the object and cannot be ignored"),
         (json!(["metadata"]), "`metadata` identifies the object and cannot be ignored"),
         (json!({"spec": 1}), "must be a list of paths such as spec.replicas"),

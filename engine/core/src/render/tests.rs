@@ -144,7 +144,7 @@ fn long_table_shows_all_resources() {
     assert!((LONGEST..LONGEST + 100_000).contains(&table.len()), "{} bytes", table.len());
     assert_eq!(table.matches("+ create   v1:ConfigMap:shop:").count(), 200);
     let shown = table.matches(": |\n").count();
-    assert!(table.contains(&format!("\n… {} fields are left out", 400 - shown)), "{shown} are shown");
+    assert!(table.contains(&format!("\n… {} fields are omitted", 400 - shown)), "{shown} are shown");
     assert!(table.contains("v1:ConfigMap:shop:199\n    … 2 more fields\n"));
     assert!(table.ends_with("\n\nPlan: 200 to create.\n"));
 }

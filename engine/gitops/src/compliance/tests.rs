@@ -63,7 +63,7 @@ fn kustomization_complies_at_commit_or_later() {
         (LATER, LATER, unhealthy, NonCompliant, "Deployment/shop/web"),
         ("", WANTED, unhealthy, NonCompliant, "Deployment/shop/web"),
         ("", "", running, Pending, "nothing yet"),
-        ("dddddddddddddddddddddddddddddddddddddddd", "", ready, Unknown, "no commit of the repository"),
+        ("dddddddddddddddddddddddddddddddddddddddd", "", ready, Unknown, "the repository has no such commit"),
     ] {
         check(&Reading::kustomization(&flux(applied, attempted, ready)), state, why);
     }
@@ -105,7 +105,7 @@ fn application_complies_when_synced_and_healthy() {
         (["Synced", OLD], "Healthy", done(OLD), Pending, OLD),
         (["Synced", WANTED], "Progressing", done(WANTED), Pending, "Progressing"),
         (["Synced", WANTED], "Degraded", done(WANTED), NonCompliant, "degraded"),
-        (["Synced", WANTED], "Unknown", done(WANTED), Unknown, "not known"),
+        (["Synced", WANTED], "Unknown", done(WANTED), Unknown, "unknown"),
         // Out of sync with the commit is not at it.
         (["OutOfSync", WANTED], "Healthy", done(OLD), Pending, OLD),
         (["OutOfSync", WANTED], "Missing", Value::Null, Pending, "nothing yet"),

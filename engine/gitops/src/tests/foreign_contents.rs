@@ -38,8 +38,8 @@ async fn bring(runtime: &GitOpsRuntime, desired: &Resource) -> StateResource {
 #[tokio::test]
 async fn file_with_foreign_contents_is_kept() {
     for (holder, theirs, told) in [
-        (namespace(), config_map("theirs", "1"), "ConfigMap theirs of shop/api/dev;"),
-        (definition(), web("site"), "Web site in namespace other of shop/api/dev;"),
+        (namespace(), config_map("theirs", "1"), "(ConfigMap theirs of shop/api/dev);"),
+        (definition(), web("site"), "(Web site in namespace other of shop/api/dev);"),
     ] {
         let repository = TestRepository::local();
         let prior = bring(&repository.run("u-1"), &holder).await;

@@ -50,7 +50,7 @@ async fn invalid_file_name_is_rejected() {
         let refused = runtime.preview(&ApplyRequest::new(&role(name), None), None).await.unwrap_err();
         let RuntimeError::Invalid { message, field } = refused else { panic!("{refused:?}") };
         assert_eq!(field.as_deref(), Some("attributes.metadata.name"));
-        assert!(message.starts_with("the file would have a longer name"), "{message}");
+        assert!(message.starts_with("the name of its file would be too long"), "{message}");
     }
 }
 

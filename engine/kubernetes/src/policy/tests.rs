@@ -102,8 +102,8 @@ async fn evaluation_error_is_in_progress_with_cause() {
     for (current, object, says) in [
         ("status.phase == 'Running'", json!({}), "cannot be evaluated: no such attribute(s): status"),
         ("status.phase == 'Running'", json!({"status": {}}), "cannot be evaluated: no such key: phase"),
-        ("status.phase", json!({"status": {"phase": "Running"}}), "is no bool but string"),
-        ("[1, 2, 3].map(a, a)", json!({}), "is no bool but list"),
+        ("status.phase", json!({"status": {"phase": "Running"}}), "is string, not a bool"),
+        ("[1, 2, 3].map(a, a)", json!({}), "is list, not a bool"),
     ] {
         let (health, message) = health_of(&policy(json!({"current": current})), "Widget", object).await;
         assert_eq!(health, Health::InProgress, "{message}");
@@ -145,7 +145,7 @@ fn policy_problems_are_reported_by_field() {
         &[
             ("extensions.healthPolicy.lua", "a health policy has the field cel"),
             ("extensions.healthPolicy.cel.healthy", "current, failed or inProgress"),
-            ("extensions.healthPolicy.cel.current", "has to be an expression"),
+            ("extensions.healthPolicy.cel.current", "must be an expression"),
         ],
     );
     refused(json!({"cel": {"failed": "true"}}), &[("extensions.healthPolicy.cel.current", "is required")]);

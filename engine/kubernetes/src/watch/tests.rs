@@ -66,7 +66,7 @@ async fn objects_of_kind_share_one_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_watch_is_reported_until_answer() {
-    let said = ["cluster main does not answer: WATCH /apis/example.com/v1/namespaces/shop/widgets is waited for"];
+    let said = ["cluster main does not answer: waiting for WATCH /apis/example.com/v1/namespaces/shop/widgets"];
     let server = Server::default();
     let runtime = Arc::new(server.runtime());
     let widgets = applied(&server, &runtime, 2).await;

@@ -77,7 +77,7 @@ fn wrong_health_policy_has_its_line() {
     let generated = spec("{cel: {current: \"status.phase == 'Running'\"}}").unwrap();
     assert_eq!(generated.spec.resources[0].extensions["healthPolicy"]["cel"]["current"], "status.phase == 'Running'");
     for (policy, field, says) in [
-        ("{health.kcl: 'assert res'}", "extensions.healthPolicy[health.kcl]", "in KCL are not evaluated"),
+        ("{health.kcl: 'assert res'}", "extensions.healthPolicy[health.kcl]", "in KCL are not supported"),
         ("{cel: {current: 'status.phase =='}}", "extensions.healthPolicy.cel.current", "compilation failed"),
         ("{cel: {failed: 'true'}}", "extensions.healthPolicy.cel.current", "is required"),
     ] {

@@ -14,7 +14,7 @@ async fn address_aliases_delete_no_wanted_object() {
     // Nobody has to look to see that it is one object.
     let both = spec(vec![in_cluster("main", "web", "a", true), in_cluster("east", "web", "b", true)]);
     let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
-    assert!(problems[0].message.contains("clusters main and east are one"), "{problems:?}");
+    assert!(problems[0].message.contains("clusters main and east are the same server"), "{problems:?}");
     remove_nothing_that_is_wanted(&deployment).await;
 }
 
@@ -44,7 +44,7 @@ async fn remove_nothing_that_is_wanted(deployment: &Deployment) {
     // Nobody can want it twice.
     let both = spec(vec![in_cluster("main", "web", "a", true), in_cluster("east", "web", "b", true)]);
     let Err(PlanError::Problems(problems)) = deployment.plan(&both).await else { panic!("one object twice") };
-    assert!(problems[0].message.contains("clusters main and east are one"), "{problems:?}");
+    assert!(problems[0].message.contains("clusters main and east are the same server"), "{problems:?}");
     // What nobody wants goes.
     assert_eq!(deployment.brings(&spec(Vec::new())).await, [("web/main".to_owned(), Action::Delete)]);
     assert_eq!(deployment.values("web"), [None, None]);

@@ -137,7 +137,7 @@ async fn hanging_webhook_fails_plan_within_two_minutes() {
     assert!(began.elapsed() <= Duration::from_secs(120), "{:?}", began.elapsed());
     assert!(problems[0].resource_id.is_some() && problems[0].message.contains("check.example.com"), "{}", problems[0]);
     let last = problems.last().unwrap().to_string();
-    assert!(last.ends_with("more resources were not checked"), "{last}");
+    assert!(last.contains("more resources were not checked within"), "{last}");
 }
 
 #[tokio::test(start_paused = true)]

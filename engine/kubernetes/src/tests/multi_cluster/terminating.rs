@@ -97,7 +97,7 @@ async fn unmarked_object_is_not_deleted() {
     let runtime = deployment.runtime();
     let refused = runtime.delete(&record).await.unwrap_err();
     assert!(
-        matches!(&refused, RuntimeError::Conflict(text) if text.contains("no mark of this deployment")),
+        matches!(&refused, RuntimeError::Conflict(text) if text.contains("no owner annotation")),
         "{refused:?}"
     );
     let uid = deployment.uid("web");
