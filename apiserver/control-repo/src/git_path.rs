@@ -15,6 +15,9 @@ use crate::{Document, LayoutError};
 /// How the name of a placeholder for a field of the spec begins.
 const SPEC: &str = "spec.";
 
+/// Reads a stored object of a kind.
+pub type ReadDocument = fn(&'static GitPath, &[u8]) -> Result<Box<dyn Document>, LayoutError>;
+
 /// A kind whose objects people write, and where its files are.
 #[derive(Debug)]
 pub struct GitPath {
@@ -34,7 +37,7 @@ pub struct GitPath {
     /// Whether the removal of a file waits while other objects refer to its object.
     pub removal_waits_for_references: bool,
     /// Reads a stored object: [`crate::document`] with the type of its spec.
-    pub document: fn(&'static GitPath, &[u8]) -> Result<Box<dyn Document>, LayoutError>,
+    pub document: ReadDocument,
 }
 
 impl PartialEq for GitPath {

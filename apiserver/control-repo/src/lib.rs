@@ -62,7 +62,7 @@ use stoa_machinery::log::LogError;
 
 pub use self::{
     complaint::{Complaint, complaints, explain},
-    git_path::{GitPath, GitPaths, Identity, ObjectPath},
+    git_path::{GitPath, GitPaths, Identity, ObjectPath, ReadDocument},
     invalid::InvalidFile,
     kind_layout::{KindLayout, document},
     layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},

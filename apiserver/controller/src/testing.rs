@@ -183,7 +183,14 @@ impl Log for FaultyLog {
 
 /// The spec of a Widget.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[kube(group = "example.dev", version = "v1", kind = "Widget", namespaced, status = "WidgetStatus", derive = "PartialEq")]
+#[kube(
+    group = "example.dev",
+    version = "v1",
+    kind = "Widget",
+    namespaced,
+    status = "WidgetStatus",
+    derive = "PartialEq"
+)]
 pub struct WidgetSpec {
     /// Any number.
     pub size: i64,

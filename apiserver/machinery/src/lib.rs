@@ -111,7 +111,6 @@
 //! }
 //! ```
 
-
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 

@@ -30,7 +30,7 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// Starts the program that the environment names; nothing, with a word on standard error, when it names none.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let Some(program) = env::var_os(PROGRAM) else {
             eprintln!("skipped: {PROGRAM} does not name the oracle");
             return None;
@@ -83,12 +83,12 @@ pub(crate) fn runner(cases: u32) -> TestRunner {
 }
 
 /// An object that nothing was written to.
-pub fn empty() -> Value {
+pub(crate) fn empty() -> Value {
     json!({ "apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {}, "spec": {}, "status": {} })
 }
 
 /// A kind whose spec and status have this type.
-pub fn definition(spec: &Type) -> Arc<ResourceDefinition> {
+pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
     Arc::new(ResourceDefinition {
         group: "test.dev".to_owned(),
         version: "v1".to_owned(),
@@ -117,7 +117,7 @@ pub fn definition(spec: &Type) -> Arc<ResourceDefinition> {
 
 /// A type of values, as schemas describe them.
 #[derive(Clone, Debug)]
-pub enum Type {
+pub(crate) enum Type {
     Text,
     Count,
     Flag,
@@ -184,7 +184,7 @@ impl Type {
     }
 
     /// Some values of the type. Lists may have items twice.
-    pub fn values(&self) -> BoxedStrategy<Value> {
+    pub(crate) fn values(&self) -> BoxedStrategy<Value> {
         match self {
             Self::Text => select(&["", "a", "b", "c<"][..]).prop_map(Value::from).boxed(),
             Self::Count => (0..3_i64).prop_map(Value::from).boxed(),
@@ -251,7 +251,7 @@ fn anything() -> BoxedStrategy<Value> {
 }
 
 /// Types of all shapes, a few levels deep.
-pub fn types() -> impl Strategy<Value = Type> {
+pub(crate) fn types() -> impl Strategy<Value = Type> {
     let scalar = || prop_oneof![Just(Type::Text), Just(Type::Count), Just(Type::Flag)];
     let leaf = prop_oneof![4 => scalar(), 1 => Just(Type::Free), 1 => Just(Type::Anything)];
     let inner = leaf.prop_recursive(2, 10, 3, move |inner| {
@@ -274,7 +274,7 @@ fn fields(inner: BoxedStrategy<Type>) -> impl Strategy<Value = Vec<(&'static str
 }
 
 /// Some metadata that people write.
-pub fn metadata() -> BoxedStrategy<Value> {
+pub(crate) fn metadata() -> BoxedStrategy<Value> {
     let owners = vec(select(&["1", "2"][..]), 0..2).prop_map(|uids| {
         let owner = |uid| json!({ "apiVersion": "v1", "kind": "K", "name": "n", "uid": uid });
         Value::from(uids.into_iter().map(owner).collect::<Vec<_>>())

@@ -45,8 +45,8 @@ impl Row {
         Self { text: text.into(), ages: ages.into() }
     }
 
-    /// How many bytes the cells take, ages left out.
-    pub fn len(&self) -> usize {
+    /// The number of bytes of the cells without ages.
+    pub fn text_len(&self) -> usize {
         self.text.len()
     }
 
@@ -264,7 +264,7 @@ mod tests {
         row.write(&mut out, now);
         let expected = json!(["web", 3, "[\"a\"]", null, "5m", "<invalid>", "<unknown>", "5m", "<unknown>", true]);
         assert_eq!(serde_json::from_slice::<Value>(&out).unwrap(), expected);
-        assert_eq!(out.len(), row.len() + 2 * "5m".len());
+        assert_eq!(out.len(), row.text_len() + 2 * "5m".len());
     }
 
     #[test]

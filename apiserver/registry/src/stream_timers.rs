@@ -45,6 +45,12 @@ impl Wake for Bell {
     }
 }
 
+impl<T> Default for StreamTimers<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> StreamTimers<T> {
     /// No timers yet.
     pub fn new() -> Self {

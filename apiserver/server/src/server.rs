@@ -22,7 +22,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compaction, controllers, encryption::Encryption, git,
+    compaction, controllers,
+    encryption::Encryption,
+    git,
     options::{HistoryOptions, RunOptions, StorageOptions},
     runs::{
         Services,

@@ -167,7 +167,11 @@ mod tests {
         told.secret_store = Some(json!({"provider": {"fake": {}}}));
         let told = warnings(&told);
         assert!(told[0].starts_with("secretStore of the Spec is ignored"), "{told:?}");
-        assert!(told[1].starts_with("v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is a reference only at the start"));
+        assert!(
+            told[1].starts_with(
+                "v1:ConfigMap:shop:a: attributes.data.url: $kusion_path. is a reference only at the start"
+            )
+        );
         assert_eq!(told.len(), 2);
     }
 

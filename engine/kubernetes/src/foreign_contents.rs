@@ -372,7 +372,10 @@ mod tests {
         answers.push(("/apis/x.dev/v2/namespaces/shop/webs", 200, list(&[("site", "shop/db/stage/u-3")])));
         let (cluster, asked) = cluster(&answers);
         let foreign = look(&cluster, &Cascade::Namespace("shop".to_owned())).await.unwrap();
-        assert!(foreign.refusal(&holder()).unwrap().contains("objects of other owners (Web site of shop/db/stage);"), "{foreign:?}");
+        assert!(
+            foreign.refusal(&holder()).unwrap().contains("objects of other owners (Web site of shop/db/stage);"),
+            "{foreign:?}"
+        );
         let mut asked = std::mem::take(&mut *asked.lock().unwrap());
         asked.retain(|path| path.contains("/namespaces/"));
         asked.sort();

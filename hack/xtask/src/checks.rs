@@ -26,8 +26,8 @@ use crate::coverage;
 use crate::kubectl;
 use crate::paths;
 use crate::prose;
-use crate::walls;
 use crate::run_test;
+use crate::walls;
 use changed::Packages;
 pub(crate) use prerequisites::prerequisites;
 
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
     phases.run("build", || cargo(&["build", "--workspace", "--all-targets", REAL]));
     // Cargo builds one thing at a time; meanwhile the test bed needs no build.
-    let lints = args.changed.is_none().then(|| Aside::start(&work)).transpose()?;
+    let lints = args.changed.is_none().then(|| Lints::start(&work)).transpose()?;
     if with_bed {
         let options = cluster::Options {
             stoa: Some(Profile::Debug),
@@ -168,13 +168,16 @@ fn heading(name: &str) {
     eprintln!("\n==> {name}");
 }
 
+/// The name of a check, its duration, and whether it succeeded.
+type CheckResult = (&'static str, Duration, bool);
+
 /// Clippy and the documentation, which run beside the test bed; their output is shown at the end.
-struct Aside {
+struct Lints {
     log: PathBuf,
-    thread: JoinHandle<io::Result<Vec<(&'static str, Duration, bool)>>>,
+    thread: JoinHandle<io::Result<Vec<CheckResult>>>,
 }
 
-impl Aside {
+impl Lints {
     fn start(work: &Path) -> Result<Self> {
         let log = work.join("lints.log");
         let out = File::create(&log).context("making the log of lints")?;

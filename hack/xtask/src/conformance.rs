@@ -39,7 +39,10 @@ pub(crate) struct Conformance {
 
 /// Starts what is not running and compares.
 pub(crate) fn run(args: &Conformance) -> Result<()> {
-    ensure!(!args.update || args.log == WardleLog::Local, "--update needs --log local: tests/conformance/RESULTS.md records the answers of that log");
+    ensure!(
+        !args.update || args.log == WardleLog::Local,
+        "--update needs --log local: tests/conformance/RESULTS.md records the answers of that log"
+    );
     // Of Stoa itself only its own kinds are asked.
     let stoa = (!args.stored && args.first.is_none()).then_some(Profile::Debug);
     cluster::up(&args.dir, cluster::Options { stoa, wardle: Some(args.log), ..cluster::Options::default() })?;
@@ -88,7 +91,11 @@ pub(crate) fn compare(bed: &Path, built: Option<&Path>, flags: &[&str]) -> Resul
     fs::write(&definitions, printed.stdout).context("writing the definitions of Stoa's kinds")?;
     let mut command = Command::new(&program);
     command.arg("-bed").arg(bed).arg("-env").arg(&environment).arg("-definitions").arg(&definitions);
-    command.arg("-document").arg(paths::repository().join("tests/conformance/RESULTS.md")).args(flags).stdin(Stdio::null());
+    command
+        .arg("-document")
+        .arg(paths::repository().join("tests/conformance/RESULTS.md"))
+        .args(flags)
+        .stdin(Stdio::null());
     ensure!(command.status().context("running the conformance program")?.success(), "the answers differ");
     Ok(())
 }

@@ -384,10 +384,12 @@ mod tests {
 
     #[test]
     fn broken_bodies_are_refused() {
-        let good = protobuf_body("v1", "Secret", &core_pb::Secret { metadata: named("db"), ..core_pb::Secret::default() });
+        let good =
+            protobuf_body("v1", "Secret", &core_pb::Secret { metadata: named("db"), ..core_pb::Secret::default() });
         let late = Some(meta::Time { seconds: Some(i64::MAX), nanos: Some(0) });
         let late = meta::ObjectMeta { creation_timestamp: late, ..meta::ObjectMeta::default() };
-        let late = protobuf_body("v1", "Secret", &core_pb::Secret { metadata: Some(late), ..core_pb::Secret::default() });
+        let late =
+            protobuf_body("v1", "Secret", &core_pb::Secret { metadata: Some(late), ..core_pb::Secret::default() });
         let endless = [MAGIC, &[0xff; 20]].concat();
         // In the middle of the message, which two empty texts follow.
         let cut = good[..good.len() - 6].to_vec();

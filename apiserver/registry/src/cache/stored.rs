@@ -306,7 +306,8 @@ impl Encoded<'_> {
         out.extend_from_slice(self.after);
     }
 
-    /// How many bytes it takes.
+    /// The number of bytes of the encoding.
+    #[expect(clippy::len_without_is_empty, reason = "no object is empty")]
     pub fn len(&self) -> usize {
         let version = match self.version.0.checked_ilog10() {
             Some(digits) => MEMBER.len() + digits as usize + 1 + 2,

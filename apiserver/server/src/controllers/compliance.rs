@@ -31,7 +31,7 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::probes::{ProbeSlots, NamespaceSlots};
+use super::probes::{NamespaceSlots, ProbeSlots};
 use crate::runs::{Services, StepError, compliance};
 
 /// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use stoa_controller::object::ObjectKey;
 use stoa_types::{common::MissingFolder, reason};
 
-use super::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots};
+use super::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue};
 use crate::runs::{Services, StepError, runner, target};
 
 /// How long to wait where a source could not be asked.

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    members,
     cooldown::Cooldown,
+    members,
     stacks::{self, Destruction},
 };
 use crate::runs::Services;

@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    probes::Requeue,
     folders::{Folder, Folders, Seen},
+    probes::Requeue,
 };
 use crate::runs::Services;
 

@@ -11,9 +11,9 @@
 //! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
 
 mod panics;
-mod slots;
 mod queue_status;
 mod run_queue;
+mod slots;
 mod time_limit;
 mod ttl;
 
@@ -45,9 +45,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
     panics::Panics,
-    slots::Slots,
     queue_status::{Cause, Reported},
     run_queue::DeploymentQueues,
+    slots::Slots,
     time_limit::{Stopwatch, limit_of},
     ttl::FinishedRuns,
 };

@@ -45,8 +45,8 @@ use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
-    probes::Requeue,
     folders::{Folder, Folders, Seen},
+    probes::Requeue,
     references::UNDER_WAY,
 };
 use crate::runs::{Services, state};

@@ -57,7 +57,7 @@ use self::{
     timers::Timers,
 };
 use super::{
-    probes::{AGAIN, Requeue, Probes, ProbeSlots},
+    probes::{AGAIN, ProbeSlots, Probes, Requeue},
     references,
 };
 use crate::runs::{Services, StepError};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
-use stoa_kinds::cluster::Cluster;
 use stoa_control_repo::{InvalidFile, ObjectPath, ProjectionState};
+use stoa_kinds::cluster::Cluster;
 use stoa_machinery::{
     ApiError, Object,
     admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},

@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use serde_json::Value;
-use stoa_controller::events::Recorder;
-use stoa_kinds::{destroyed, validation};
 use stoa_control_repo::{
     CommitInfo, GitPath, Identity, Ingest, IngestError, ObjectPath, PushedFile, explain, read_file, read_leniently,
 };
+use stoa_controller::events::Recorder;
+use stoa_kinds::{destroyed, validation};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},

@@ -17,9 +17,9 @@ mod tests;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use stoa_control_repo::{GitHistory, GitOptions, GitProjector, GitStatus, ProjectionState, RemoteOptions};
 use stoa_controller::{events::Recorder, leader::Term};
 use stoa_kinds::cluster::Cluster;
-use stoa_control_repo::{GitHistory, GitOptions, GitProjector, GitStatus, ProjectionState, RemoteOptions};
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;

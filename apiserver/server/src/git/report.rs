@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use stoa_control_repo::{GitPath, Identity, ObjectPath};
 use stoa_controller::{
     conditions::set_condition,
     events::{Involved, Kind, Recorder},
 };
-use stoa_control_repo::{GitPath, Identity, ObjectPath};
 use stoa_machinery::{
     ApiError, Object, RequestContext,
     log::Fence,

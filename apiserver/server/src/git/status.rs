@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use prometheus::{IntCounter, IntGauge, Registry};
+use stoa_control_repo::GitStatus;
 use stoa_controller::{
     conditions::set_condition,
     events::{Kind, Recorder},
 };
-use stoa_control_repo::GitStatus;
 use stoa_machinery::{ApiError, registry::Api};
 use stoa_types::{Organization, reason};
 use tokio::sync::watch;

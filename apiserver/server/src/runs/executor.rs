@@ -191,7 +191,9 @@ async fn pending_release(execution: &Execution, outcome: Result<(), StepError>) 
         Ok(None) => (outcome, true),
         Ok(Some(_)) if execution.has_lost_its_stack().await => (outcome, true),
         Ok(Some(release)) => (
-            Err(StepError::Retry(format!("all changes are made, and release {release} is not recorded yet: {complaint}"))),
+            Err(StepError::Retry(format!(
+                "all changes are made, and release {release} is not recorded yet: {complaint}"
+            ))),
             false,
         ),
         Err(StepError::Failed { .. }) => (outcome, true),

@@ -263,7 +263,7 @@ impl RenderedList {
                     IncludeObject::Metadata => stored.metadata().len(),
                     IncludeObject::Object => stored.encoded().len(),
                 };
-                stored.row(&self.definition.columns).len() + included
+                stored.row(&self.definition.columns).text_len() + included
             }
         }
     }

@@ -53,7 +53,7 @@ async fn pending_calls_of_a_plan_are_reported() {
         }
     };
     let told = tokio::time::timeout(Duration::from_secs(40), told).await.expect("it is told in time");
-    let said = "cluster east does not answer: GET /api/v1 is waited for".to_owned();
+    let said = "cluster east does not answer: waiting for GET /api/v1".to_owned();
     assert_eq!(told, AwaitedResponse { at_work: true, awaited: vec![said] });
     assert_eq!(awaited(&mut client, "another").await, AwaitedResponse::default());
 

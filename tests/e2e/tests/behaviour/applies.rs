@@ -311,7 +311,7 @@ fn what_a_spec_says_of_secret_stores_and_context_is_told_to_be_unread() {
     let run = organization.succeed("web", "Apply", "");
     let log = subresource(&kubectl, &organization, run["metadata"]["name"].as_str().unwrap(), "log");
     for field in ["secretStore", "context"] {
-        assert!(log.contains(&format!("{field} of the Spec is not read: the Workspace says which clusters")), "{log}");
+        assert!(log.contains(&format!("{field} of the Spec is ignored: the Workspace configures clusters")), "{log}");
     }
     assert!(!log.contains("hunter2"), "{log}");
 

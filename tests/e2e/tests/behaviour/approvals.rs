@@ -202,7 +202,7 @@ fn plan_that_was_rejected_or_no_longer_holds_is_not_applied() {
     let failed = condition(&organization.ended(&run, PATIENCE), "Failed");
     assert_eq!(failed["reason"], "PlanStale", "{failed}");
     let message = failed["message"].as_str().unwrap();
-    assert!(message.contains(&format!("v1:ConfigMap:{namespace}:c0: data.value changes otherwise")), "{message}");
+    assert!(message.contains(&format!("v1:ConfigMap:{namespace}:c0: data.value changes differently")), "{message}");
     assert_eq!(value(), "other", "a plan that no longer holds was applied");
     assert_eq!(organization.of_stack("releases", "web").len(), 1);
 }

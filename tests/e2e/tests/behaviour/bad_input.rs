@@ -44,7 +44,7 @@ fn what_unfolds_without_end_or_is_too_large_is_refused_with_its_file() {
         let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
         bomb.push_str(&format!("  a{n}: &a{n} [{aliases}]\n"));
     }
-    spec_is_refused(&organization, &bomb, &["apps/bad/spec.yaml:", "its anchors and aliases stand for more"]);
+    spec_is_refused(&organization, &bomb, &["apps/bad/spec.yaml:", "its anchors and aliases expand to more"]);
     let large = "# somebody wrote much\n".repeat(5_000_000);
     assert!(large.len() > 100 << 20);
     spec_is_refused(&organization, &large, &["apps/bad/spec.yaml", "64 MiB"]);

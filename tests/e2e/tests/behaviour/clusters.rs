@@ -412,7 +412,8 @@ fn contexts_of_one_kubeconfig_are_clusters_and_two_of_one_server_are_one_place()
     organization.stack("web", &spec_of(&twice));
     let said = organization.fail("web", "Preview", "");
     assert!(
-        said.contains("clusters also and main are one") || said.contains("clusters main and also are one"),
+        said.contains("clusters also and main are the same server")
+            || said.contains("clusters main and also are the same server"),
         "{said}"
     );
 

@@ -145,7 +145,10 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {name}}}]
     let commit = run["status"]["gitopsCommit"].as_str().unwrap().to_owned();
     // Nobody has reconciled anything: Flux says nothing, Argo CD not even whether it is in sync.
     let (message, compliance) = world.complies("Unknown", "ComplianceUnknown");
-    assert!(message.contains("flux: it has nothing yet") && message.contains("argo: it does not say"), "{message}");
+    assert!(
+        message.contains("flux: it has applied nothing yet") && message.contains("argo: it does not report"),
+        "{message}"
+    );
     assert_eq!(compliance["commit"], commit);
 
     // Flux is at the commit, and Argo CD at a later one of somebody else.

@@ -97,7 +97,10 @@ fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resour
     let impatient = spec(&namespace, policy).replace("healthPolicy:", "stoa.dev/timeout: 2s\n    healthPolicy:");
     organization.stack("web", &impatient.replace("size: 1", "size: 4"));
     let said = organization.fail("web", "Apply", "");
-    assert!(said.contains("is not healthy in time: `current` of its health policy does not hold yet"), "{said}");
+    assert!(
+        said.contains("did not become healthy in time: `current` of its health policy does not hold yet"),
+        "{said}"
+    );
     organization.stack("web", &spec(&namespace, policy).replace("size: 1", "size: 5"));
     let run = organization.ended(&organization.start("web", "Apply", "timeout: 3s"), PATIENCE);
     assert_eq!(condition(&run, "Failed")["reason"], "TimedOut", "{run:#}");

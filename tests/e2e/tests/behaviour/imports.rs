@@ -128,7 +128,9 @@ fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
     let why = organization.fail("web", "Import", &missing);
     assert!(why.contains(&format!("v1:ConfigMap:{name}:new")) && why.contains("the object does not exist"), "{why}");
     let wrong = format!("import: {{resources: [{{id: \"{settings}\", infrastructureId: other/settings}}]}}");
-    assert!(organization.fail("web", "Import", &wrong).contains("`other/settings` is not the ConfigMap"));
+    assert!(
+        organization.fail("web", "Import", &wrong).contains("`other/settings` does not match the id of the ConfigMap")
+    );
     assert!(world.resources("Imported").is_empty());
 
     let selected = format!("import: {{resources: [{{id: \"{settings}\"}}]}}");

@@ -166,7 +166,12 @@ spec:
         ("documents", "endpoint: \"https://documents.oss.example.com\"", "endpoint", "must not contain the bucket"),
         ("documents", "endpoint: \"https://192.0.2.1\"", "endpoint", "must not be an IP address"),
         ("documents", "region: cn-hangzhou, addressing: Path", "addressing", "must not be Path when type is OSS"),
-        ("documents", "region: cn-hangzhou, addressing: CustomDomain", "endpoint", "Required value: the domain"),
+        (
+            "documents",
+            "region: cn-hangzhou, addressing: CustomDomain",
+            "endpoint",
+            "Required value: must be the bucket's domain",
+        ),
         ("documents", "region: cn-hangzhou, addressing: Host", "addressing", "Unsupported value: \"Host\""),
     ] {
         let said = backend(bucket, place);

@@ -52,7 +52,7 @@ async fn profile_tells_what_requests_take_while_they_are_answered() {
     }
     let traces = tokio::task::spawn_blocking(move || traces(&profile)).await.unwrap();
     // From the runtime's threads to the encryption, through the filters.
-    for function in ["std::thread::", "tokio::runtime::", "rustls::", "stoa_machinery::serve::chain::"] {
+    for function in ["std::thread::", "tokio::runtime::", "rustls::", "stoa_serving::serve::chain::"] {
         assert!(traces.contains(function), "no {function} in\n{traces}");
     }
 }

@@ -142,7 +142,7 @@ fn a_run_names_the_cluster_that_does_not_answer_until_it_does() {
         condition(run, "Waiting")["message"].as_str().map(str::to_owned)
     });
     assert!(begin.elapsed() < Duration::from_secs(45), "{:?}", begin.elapsed());
-    assert_eq!(said, "cluster far does not answer: GET /api/v1 is waited for");
+    assert_eq!(said, "cluster far does not answer: waiting for GET /api/v1");
     let shown = kubectl.run(&["get", "run", &run, "--namespace", namespace, "--output=wide"]);
     assert!(shown.contains("  waiting  ") && shown.contains(&said), "{shown}");
     far.way.heal();

@@ -20,7 +20,7 @@ use stoa_types::{
 };
 
 use crate::{
-    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
     runs::{Services, StepError, runner, target},
 };
 

@@ -7,7 +7,7 @@ use stoa_controller::{object::ObjectKey, queue};
 use stoa_types::{Stack, reason};
 
 use crate::{
-    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
     runs::{Services, StepError, runner, target::Target},
 };
 

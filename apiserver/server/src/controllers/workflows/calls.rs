@@ -40,7 +40,7 @@ use super::{
     versions,
 };
 use crate::{
-    controllers::probes::{ProbeCache, MANY_AT_ONCE, Requeue, ProbeSlots, NamespaceSlots},
+    controllers::probes::{MANY_AT_ONCE, NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
     runs::Services,
 };
 

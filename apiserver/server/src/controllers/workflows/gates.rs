@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::machine::Gate;
 use crate::{
     controllers::{
-        probes::{ProbeCache, Requeue, ProbeSlots, NamespaceSlots},
+        probes::{NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
         sources::wait_after,
     },
     runs::{Services, StepError, compliance, runner, state::State, target::Target},

@@ -22,7 +22,7 @@ use tonic::Code;
 
 use super::{LOOK, SOON};
 use crate::{
-    controllers::probes::{Requeue, Probes, ProbeSlots, NamespaceSlots},
+    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
     runs::{Services, StepError, runner, target},
 };
 

@@ -5,12 +5,12 @@ use std::{path::PathBuf, process::Command, sync::Arc, time::Duration};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
+use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_controller::{events::Recorder, object::Kind, queue};
 use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
     lookup::Lookup,
 };
-use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     admission::Chain,
@@ -26,8 +26,7 @@ use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    controllers,
-    encryption,
+    controllers, encryption,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
     runs::{Services, backends::Backends, runner},
 };

@@ -60,7 +60,10 @@ async fn partial_apply_is_not_reported_as_undone() {
     let request = ApplyRequest::new(&desired, None);
     let (error, ()) = tokio::join!(runtime.apply(&request), refused);
     let error = error.unwrap_err();
-    assert!(error.is_unanswered() && error.to_string().contains("only some fields were applied before this error: no"), "{error:?}");
+    assert!(
+        error.is_unanswered() && error.to_string().contains("only some fields were applied before this error: no"),
+        "{error:?}"
+    );
     assert!(server.object("shop", "web").is_some());
     // Where nothing was taken, a refusal is one.
     let desired = in_cluster("", "other", "a", false);

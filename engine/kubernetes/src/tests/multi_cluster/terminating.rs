@@ -96,10 +96,7 @@ async fn unmarked_object_is_not_deleted() {
     deployment.main.set("shop", "web", json!({}));
     let runtime = deployment.runtime();
     let refused = runtime.delete(&record).await.unwrap_err();
-    assert!(
-        matches!(&refused, RuntimeError::Conflict(text) if text.contains("no owner annotation")),
-        "{refused:?}"
-    );
+    assert!(matches!(&refused, RuntimeError::Conflict(text) if text.contains("no owner annotation")), "{refused:?}");
     let uid = deployment.uid("web");
     assert_eq!(runtime.delete(&record.clone().with_uid(uid.as_str().unwrap())).await.unwrap(), Deleted::Gone);
     // What bears our mark is ours.

@@ -49,7 +49,12 @@ async fn merges_are_learned_while_the_server_is_slow_to_be_told() {
     let bed = Bed::untold().await;
     bed.forge.hold("/comments");
     let turns = ProbeSlots::default().of("shop");
-    let telling = tokio::spawn(reporter::look(bed.runs.services.clone(), bed.known.clone(), turns, key()));
+    let telling = tokio::spawn(crate::controllers::pull_requests::reporter::look(
+        bed.runs.services.clone(),
+        bed.known.clone(),
+        turns,
+        key(),
+    ));
     bed.is_asked_for("/comments").await;
     let at = bed.merge_the_first().await;
     tokio::time::timeout(LONG, bed.look_only()).await.expect("it does not wait");
