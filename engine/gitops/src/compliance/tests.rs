@@ -70,10 +70,10 @@ fn kustomization_complies_at_commit_or_later() {
     // What it says is of an earlier spec of its own.
     let mut changed = flux(WANTED, WANTED, ready);
     changed["metadata"]["generation"] = 3.into();
-    check(&Reading::kustomization(&changed), Pending, "its own last change");
+    check(&Reading::kustomization(&changed), Pending, "its last change");
     let mut changed = flux(OLD, WANTED, unhealthy);
     changed["metadata"]["generation"] = 3.into();
-    check(&Reading::kustomization(&changed), Pending, "its own last change");
+    check(&Reading::kustomization(&changed), Pending, "its last change");
     let mut suspended = flux(OLD, OLD, ready);
     suspended["spec"]["suspend"] = true.into();
     check(&Reading::kustomization(&suspended), Pending, "it is suspended");

@@ -30,7 +30,7 @@ use std::sync::{
 
 use serde_json::{Value, json};
 use stoa_kinds::testing::deploying;
-use stoa_machinery::{Object, RequestContext, log, registry::DeleteOptions};
+use stoa_machinery::{Object, RequestContext, registry::DeleteOptions};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;

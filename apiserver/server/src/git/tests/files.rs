@@ -4,7 +4,6 @@ use stoa_control_repo::{Complaint, GitPath, Layout as _, explain, read_file};
 use stoa_machinery::{ApiError, Object, http::body::MAX_REQUEST_BYTES, log::Key, schema::Decoder};
 
 use super::super::{kinds::PATHS, layout::ControlLayout};
-use super::*;
 
 const STACK: &str = "organizations/shop/projects/web/stacks/web-dev.yaml";
 const GOOD: &str = "\
@@ -208,7 +207,7 @@ mod fuzz {
 
     use super::*;
 
-    static DECODER: LazyLock<Decoder> = LazyLock::new(|| stack_decoder());
+    static DECODER: LazyLock<Decoder> = LazyLock::new(stack_decoder);
 
     #[test]
     fn pushed_files() {
