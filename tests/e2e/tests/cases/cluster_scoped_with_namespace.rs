@@ -14,7 +14,9 @@ fn is_duplicate(case: &Case, both: [&str; 2]) {
     assert!(both.iter().all(|manifest| message.contains(manifest)), "{message}");
     let failed = condition(&run, "Failed");
     assert!(
-        failed["reason"] == "DuplicateResource" || message.contains("same object") || message.contains("is also in")
+        failed["reason"] == "DuplicateResource"
+            || message.contains("same object")
+            || message.contains("is a duplicate of")
     );
 }
 

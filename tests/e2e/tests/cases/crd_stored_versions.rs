@@ -18,7 +18,7 @@ fn dropping_a_stored_version_fails_with_what_to_do() {
     case.apply("both");
     case.commit("new");
     let (_, message) = case.fails_within("Preview", Duration::from_secs(60));
-    for said in ["v1alpha1", "stored anew", "status.storedVersions"] {
+    for said in ["v1alpha1", "store every object again", "status.storedVersions"] {
         assert!(message.contains(said), "{said}: {message}");
     }
     assert!(!message.contains("recreate"), "{message}");
