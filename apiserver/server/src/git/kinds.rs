@@ -10,7 +10,7 @@
 //! platform/notificationsinks/<name>.yaml
 //! ```
 //!
-//! Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`crate::destroyed`].
+//! Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`stoa_kinds::destroyed`].
 
 use stoa_control_repo::{GitPath, GitPaths, document};
 use stoa_types::{config, platform};
