@@ -29,7 +29,7 @@ const DUMMY: &str = "a dummy";
 pub enum Operation {
     /// [`Runtime::read`](crate::Runtime::read), once for each resource.
     Read,
-    /// [`Runtime::look_for`](crate::Runtime::inspect), once for each resource.
+    /// [`Runtime::inspect`](crate::Runtime::inspect), once for each resource.
     LookFor,
     /// [`Runtime::foreign_contents`](crate::Runtime::foreign_contents)
     ForeignContents,
