@@ -173,11 +173,8 @@ fn grown(
 /// The commits after `base` whose titles are too long, or not of the form `area: text`.
 fn wrong_titles(root: &Path, base: &str) -> Result<Vec<String>> {
     if git(root, &["cat-file", "-e", base]).is_err() {
-        if git(root, &["rev-parse", "--is-shallow-repository"])?.trim() == "true" {
-            eprintln!("skipped: commit titles, since this shallow clone lacks {base}");
-            return Ok(Vec::new());
-        }
-        bail!("commit {base} of {RECORD} is not in this repository: run xtask prose --record");
+        eprintln!("skipped: commit titles, since this clone lacks {base}");
+        return Ok(Vec::new());
     }
     let log = git(root, &["log", "--no-merges", "--format=%h %s", &format!("{base}..HEAD")])?;
     let commits = log.lines().filter_map(|line| line.split_once(' '));

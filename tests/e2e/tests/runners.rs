@@ -159,10 +159,10 @@ fn runners_that_are_restarted_one_after_the_other_hand_an_apply_over_without_a_c
         let handed_over = ports.iter().any(|port| {
             let log =
                 bed.cluster.logs().into_iter().find(|log| log.ends_with(format!("function-runner-at-{port}.log")));
-            fs::read_to_string(log.unwrap()).unwrap().contains("another one goes on")
+            fs::read_to_string(log.unwrap()).unwrap().contains("retry with another one")
         });
         assert!(handed_over, "the apply was over before the runners were restarted");
-        assert!(!log.contains("broke off"), "the next runner had to wait:\n{log}");
+        assert!(!log.contains("connection to another function-runner was lost"), "the next runner had to wait:\n{log}");
         let others: Vec<_> = bed.calls(&namespace, None).into_iter().filter(|(_, codes)| *codes != [201]).collect();
         assert!(others.is_empty(), "not called for exactly once: {others:?}");
     });
@@ -427,7 +427,7 @@ fn replace_authority(bed: &Bed, random: &mut Random) {
     });
     way.heal();
     let log = bed.check(&organization, &run, &namespace);
-    assert!(!log.contains("broke off"), "the apply had to begin again:\n{log}");
+    assert!(!log.contains("connection to another function-runner was lost"), "the apply had to begin again:\n{log}");
     eprintln!("{} runs meanwhile", previews.load(Ordering::Relaxed));
     drop(runner);
 }
