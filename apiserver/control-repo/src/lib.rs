@@ -94,7 +94,9 @@ pub enum GitError {
     #[error("what was pushed to the control repository is not applied yet")]
     Ingest(#[from] IngestError),
     /// The record of the progress does not decode.
-    #[error("the record of what is in Git does not decode")]
+    #[error(
+        "the record of what is in Git does not decode: run the version of Stoa that wrote it, or restore a backup of the log"
+    )]
     Progress {
         /// Why it does not decode.
         source: serde_json::Error,
