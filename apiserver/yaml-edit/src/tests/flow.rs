@@ -37,8 +37,8 @@ fn scalars_change_where_they_stand() {
 
 #[test]
 fn collections_that_get_or_lose_something_are_written_anew() {
-    turns("{z: 1, y: 2}", json!({"z": 1, "y": 2, "a": {"k": 1}, "b": []}), "{z: 1, y: 2, a: {k: 1}, b: []}");
-    turns("{ z: 1, # z\n  y: 2 }", json!({"y": 2}), "{y: 2}");
+    turns("{z: 1, y: 2}", json!({"z": 1, "y": 2, "a": {"k": 1}, "b": []}), "{z: 1, \"y\": 2, a: {k: 1}, b: []}");
+    turns("{ z: 1, # z\n  y: 2 }", json!({"y": 2}), "{\"y\": 2}");
     turns("{z: 1}", json!({"z": 1, "a: b": 3}), "{z: 1, \"a: b\": 3}");
     turns("{}", json!({"z": 1, "a": 2}), "{a: 2, z: 1}");
     turns("[b, c]", json!(["a", "b", "c"]), "[a, b, c]");
@@ -59,7 +59,8 @@ fn json_stays_json() {
 #[test]
 fn tags_and_aliases_are_written_out() {
     // A tag says what its value has to be.
-    turns("{z: !!int 1, v: 2} ", json!({"z": "one", "v": 2}), "{z: one, v: 2} ");
+    let file = "a: {z: !!int 1, v: 2} # of a\nb: 1\n";
+    becomes(file, json!({"a": {"z": "one", "v": 2}, "b": 1}), "a:\n  z: one\n  v: 2\nb: 1\n");
     let file = "a: {z: &x 1, # z\n  y: *x}\nb: 1\n";
     becomes(file, json!({"a": {"z": 2, "y": 1}, "b": 1}), "a:\n  z: 2\n  y: 1\nb: 1\n");
 }
