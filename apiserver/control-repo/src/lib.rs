@@ -30,7 +30,6 @@ mod fan_out;
 pub mod fuzzing;
 mod git_path;
 mod history;
-mod ids;
 mod invalid;
 mod kind_layout;
 mod layout;

@@ -205,7 +205,7 @@ impl Remote {
     /// Moves refs, each provided that it is unchanged; returns for each the reason of a rejection by the server.
     pub(super) fn push(&self, repository: &Repository, updates: &[Update]) -> Result<Vec<Option<String>>, RemoteError> {
         let session = self.session()?;
-        let pushed = match self.folder() {
+        let pushed = match stoa_git::local_path(&self.options.url) {
             Some(folder) => push_into(repository, &folder, updates),
             None => self.push_over_network(repository, updates, &session),
         };
@@ -254,11 +254,6 @@ impl Remote {
         // A push without an answer may still take effect.
         let all: Option<Vec<Option<String>>> = told.into_iter().collect();
         all.ok_or_else(|| git2::Error::from_str("the server did not say what became of a push"))
-    }
-
-    /// The folder of a remote that is on this machine.
-    fn folder(&self) -> Option<PathBuf> {
-        stoa_git::local_path(&self.options.url)
     }
 
     /// The credentials of the moment.
