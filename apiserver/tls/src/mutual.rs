@@ -1,10 +1,6 @@
 //! TLS for servers that let in only whom their authorities vouch for.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{Error, ServerConfig, crypto::ring, server::NoServerSessionStorage};
@@ -21,7 +17,7 @@ pub struct MutualTls {
     certificate: Arc<ServingCertificate>,
     authorities: PathBuf,
     protocols: Vec<Vec<u8>>,
-    current: ArcSwap<Current>,
+    current: ArcSwap<(Arc<CaBundle>, Arc<ServerConfig>)>,
 }
 
 impl fmt::Debug for MutualTls {
@@ -47,8 +43,12 @@ impl MutualTls {
     ) -> Result<Self, ReloadError> {
         let (certificate, authorities) = (Arc::new(certificate), authorities.into());
         let protocols: Vec<Vec<u8>> = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        let current = current(&certificate, &authorities, &read(&authorities)?, &protocols)?;
-        Ok(Self { certificate, authorities, protocols, current: ArcSwap::from_pointee(current) })
+        let pem = read(&authorities)?;
+        let failed = |source: CaError| ReloadError::Ca { path: authorities.clone(), source };
+        let bundle = Arc::new(CaBundle::parse(&pem).map_err(failed)?);
+        let config = config(certificate.clone(), bundle.clone(), protocols.clone());
+        let config = config.map_err(|e| failed(CaError::Certificate(e)))?;
+        Ok(Self { certificate, authorities, protocols, current: ArcSwap::from_pointee((bundle, config)) })
     }
 
     fn reload_authorities(&self) -> Result<bool, ReloadError> {
@@ -56,8 +56,10 @@ impl MutualTls {
         if self.current.load().0.pem() == pem {
             return Ok(false);
         }
-        let current = current(&self.certificate, &self.authorities, &pem, &self.protocols)?;
-        self.current.store(Arc::new(current));
+        let failed = |source: CaError| ReloadError::Ca { path: self.authorities.clone(), source };
+        let bundle = Arc::new(CaBundle::parse(&pem).map_err(failed)?);
+        let config = config(self.certificate.clone(), bundle.clone(), self.protocols.clone());
+        self.current.store(Arc::new((bundle, config.map_err(|e| failed(CaError::Certificate(e)))?)));
         Ok(true)
     }
 
@@ -73,22 +75,6 @@ impl Reload for MutualTls {
         let (authorities, certificate) = (self.reload_authorities(), self.certificate.reload());
         Ok(authorities? | certificate?)
     }
-}
-
-/// The authorities, and the settings with them.
-type Current = (Arc<CaBundle>, Arc<ServerConfig>);
-
-/// What follows from the authorities of a file.
-fn current(
-    certificate: &Arc<ServingCertificate>,
-    path: &Path,
-    pem: &str,
-    protocols: &[Vec<u8>],
-) -> Result<Current, ReloadError> {
-    let failed = |source: CaError| ReloadError::Ca { path: path.to_owned(), source };
-    let bundle = Arc::new(CaBundle::parse(pem).map_err(failed)?);
-    let config = config(certificate.clone(), bundle.clone(), protocols.to_vec());
-    Ok((bundle, config.map_err(|error| failed(CaError::Certificate(error)))?))
 }
 
 fn config(
