@@ -10,13 +10,10 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "this is a measurement, which a person reads")]
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -112,11 +109,10 @@ fn git(repository: &Path, arguments: &[&str]) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Merges packs with git as often as they are merged here, until it is stopped; returns how often it did.
-fn keep_few_with_git(repository: &Path, options: &[&str], stop: &AtomicBool) -> usize {
+/// Merges packs with git as often as they are merged here, until the other end of `stop` is dropped; returns how often it did.
+fn keep_few_with_git(repository: &Path, options: &[&str], stop: &mpsc::Receiver<()>) -> usize {
     let (mut left, mut rounds) = (0, 0);
-    while !stop.load(Ordering::Relaxed) {
-        thread::sleep(REPACK);
+    while stop.recv_timeout(REPACK) == Err(mpsc::RecvTimeoutError::Timeout) {
         if packs(repository).len() >= left + SMALL {
             git(repository, &[&["repack", "--geometric=2", "-d", "-q"], options].concat());
             left = packs(repository).len();
@@ -165,10 +161,10 @@ async fn measure(name: &str, side: Side, writes: usize, objects: usize, batch: u
         last = log.append(put(number)).await.unwrap();
     }
     status.wait_for(|status| status.projected >= last).await.unwrap();
-    let with_git = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
+    let (ends, end) = mpsc::channel();
     let merges = if let Side::Git(options) = side {
-        let (repository, with_git) = (repository.clone(), with_git.clone());
-        Some(thread::spawn(move || keep_few_with_git(&repository, options, &with_git.0)))
+        let repository = repository.clone();
+        Some(thread::spawn(move || keep_few_with_git(&repository, options, &end)))
     } else {
         None
     };
@@ -186,16 +182,18 @@ async fn measure(name: &str, side: Side, writes: usize, objects: usize, batch: u
         most = most.max(packs(&repository).len());
     }
     let wall = began.elapsed();
-    tokio::time::sleep(2 * REPACK + PACE).await;
-    with_git.0.store(true, Ordering::Relaxed);
+    drop(ends);
     let rounds = match merges {
         Some(merges) => tokio::task::spawn_blocking(|| merges.join().unwrap()).await.unwrap(),
         None => 0,
     };
-    let (own_after, others_after) = cpu();
-    let (own, others) = (own_after - own, others_after - others);
     stop.cancel();
     running.await.unwrap();
+    // Merges here have this lock until the last one is done.
+    let lock = File::create(repository.join("repack.lock")).unwrap();
+    tokio::task::spawn_blocking(move || lock.lock().unwrap()).await.unwrap();
+    let (own_after, others_after) = cpu();
+    let (own, others) = (own_after - own, others_after - others);
     delays.sort();
     let (median, late) = (delays[delays.len() / 2], delays[delays.len() * 99 / 100]);
 

@@ -11,13 +11,7 @@ use git2::Oid;
 use stoa_machinery::backoff::Policy;
 use tokio::time::Instant;
 
-use super::{
-    CommitInfo, GitError, InvalidFile,
-    push::Refused,
-    reader::{Content, Good, Reader},
-    repository::FileChange,
-    session::Session,
-};
+use super::{GitError, InvalidFile, push::Refused, repository::FileChange, session::Session};
 
 /// The first delay between two attempts of a push. It doubles each time.
 const LOOK: Duration = Duration::from_millis(50);
@@ -56,15 +50,6 @@ impl Retry {
     }
 }
 
-/// The inputs of another attempt of a file.
-struct Again {
-    /// The commit that was refused.
-    commit: CommitInfo,
-    /// Its content; `None` when it is removed.
-    pushed: Option<Content>,
-    good: Option<Good>,
-}
-
 impl Session {
     /// Retries the blocked files of a push for a while, as for the namespace of an organization in the same push. Then it
     /// reports the files that are still blocked.
@@ -79,11 +64,9 @@ impl Session {
             if waiting.is_empty() {
                 return Ok(());
             }
-            let (mut reader, mut gets_on) = (self.git(|git| git.reader()).await?, false);
+            let mut gets_on = false;
             for path in waiting {
-                let (same, again) = self.read_again(reader, &path, target).await?;
-                reader = same;
-                let outcome = self.try_again(&path, again).await?;
+                let outcome = self.try_again(&path, target).await?;
                 gets_on |= outcome.is_none();
                 refused.extend(outcome.filter(|refused| !refused.waits));
                 if Instant::now() >= deadline {
@@ -123,13 +106,10 @@ impl Session {
         let from = self.retry.last.take().map_or(Bound::Unbounded, Bound::Excluded);
         let files = self.progress.invalid.range((from, Bound::<String>::Unbounded)).filter(|(_, file)| file.waits);
         let waiting: Vec<String> = files.map(|(path, _)| path.clone()).collect();
-        let mut reader = self.git(|git| git.reader()).await?;
         let (mut gets_on, mut refused, mut last) = (false, Vec::new(), None);
         for path in waiting {
             let known = self.reason(&path);
-            let (same, again) = self.read_again(reader, &path, tip).await?;
-            reader = same;
-            match self.try_again(&path, again).await {
+            match self.try_again(&path, tip).await {
                 Ok(None) => gets_on = true,
                 Ok(Some(again)) if again.waits && self.reason(&path) == known => {}
                 Ok(Some(again)) => refused.push(again),
@@ -155,25 +135,17 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the inputs of another attempt of a file in the commit `tip`.
-    async fn read_again(&self, reader: Reader, path: &str, tip: Oid) -> Result<(Reader, Again), GitError> {
+    /// Applies a blocked file as it is in the commit `tip`; returns the report when it is rejected again.
+    async fn try_again(&mut self, path: &str, tip: Oid) -> Result<Option<Refused>, GitError> {
         let file = self.progress.invalid.get(path);
         // The repository may have been replaced since.
         let commit = file.and_then(|file| Oid::from_str(&file.commit).ok()).unwrap_or(tip);
-        let good = file.and_then(InvalidFile::good_commit);
-        let path = path.to_owned();
-        self.git(move |_| {
-            let commit = reader.commit_info(commit, tip)?;
-            let pushed = reader.pushed(tip, &path, None)?;
-            let good = reader.good(good, &path)?;
-            Ok((reader, Again { commit, pushed, good }))
-        })
-        .await
-    }
-
-    /// Applies a blocked file; returns the report when it is rejected again.
-    async fn try_again(&mut self, path: &str, again: Again) -> Result<Option<Refused>, GitError> {
-        let Again { commit, pushed, good } = again;
+        let (good, name) = (file.and_then(InvalidFile::good_commit), path.to_owned());
+        let read = self.git(move |git| {
+            let reader = git.reader()?;
+            Ok((reader.commit_info(commit, tip)?, reader.pushed(tip, &name, None)?, reader.good(good, &name)?))
+        });
+        let (commit, pushed, good) = read.await?;
         let outcome = self.apply(path, pushed.as_ref(), good.as_ref(), &commit).await?;
         self.conclude(path, outcome, good.map(|(commit, _)| commit), &commit).await
     }

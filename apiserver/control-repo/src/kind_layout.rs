@@ -76,10 +76,6 @@ impl Layout for KindLayout {
         self.read(&found.identity.key(), &serde_json::to_vec(&object.0).ok()?).ok()
     }
 
-    fn outlives_log(&self, _path: &str) -> bool {
-        false
-    }
-
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
         let authored = |value| serde_json::from_slice::<Texts<'_>>(value).ok();
         self.paths.identity(key).is_some() && authored(old).is_some_and(|old| Some(old) == authored(new))

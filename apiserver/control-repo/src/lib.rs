@@ -30,7 +30,6 @@ mod fan_out;
 pub mod fuzzing;
 mod git_path;
 mod history;
-mod ids;
 mod invalid;
 mod kind_layout;
 mod layout;
@@ -94,7 +93,9 @@ pub enum GitError {
     #[error("what was pushed to the control repository is not applied yet")]
     Ingest(#[from] IngestError),
     /// The record of the progress does not decode.
-    #[error("the record of what is in Git does not decode")]
+    #[error(
+        "the record of what is in Git does not decode: run the version of Stoa that wrote it, or restore a backup of the log"
+    )]
     Progress {
         /// Why it does not decode.
         source: serde_json::Error,

@@ -22,7 +22,6 @@ use git2::Oid;
 
 use super::{
     delta::Delta,
-    ids::ById,
     pack_file::{self, LARGE_TREE, OFS_DELTA, PackFile, REF_DELTA, TREE},
     pack_index::{self, IndexEntry},
     trees::{self, Entry},
@@ -133,7 +132,7 @@ pub(super) fn merge(
 
 /// The number of distinct objects, and the repeated ones, which are few: there may be millions of objects, so nothing else
 /// is stored for each.
-fn distinct(packs: &[Pack], others: &[Oid]) -> (usize, ById<bool>) {
+fn distinct(packs: &[Pack], others: &[Oid]) -> (usize, HashMap<Oid, bool>) {
     let mut all = Vec::with_capacity(packs.iter().map(|pack| pack.places.len()).sum::<usize>() + others.len());
     all.extend(packs.iter().flat_map(Pack::ids).chain(others.iter().copied()));
     all.sort_unstable();

@@ -5,13 +5,12 @@
 //!
 //! Start at [`Objects`]. Elsewhere: `packs` publishes the pack.
 
-use std::{io, path::Path};
+use std::{collections::HashMap, io, path::Path};
 
 use git2::{ObjectType, Oid};
 
 use super::{
     delta::Delta,
-    ids::ById,
     pack_file::{PackFile, REF_DELTA, entry, sha1},
     packs::failed,
 };
@@ -22,7 +21,7 @@ pub(super) struct Objects {
     /// Encoded entries of the pack, in the order they were made.
     entries: Vec<Vec<u8>>,
     /// The number of the entry of an object.
-    places: ById<usize>,
+    places: HashMap<Oid, usize>,
 }
 
 impl Objects {

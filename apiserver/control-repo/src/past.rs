@@ -5,13 +5,12 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use git2::{Oid, Repository};
-use parking_lot::Mutex;
 use stoa_machinery::{
     definition::ResourceDefinition,
     log::{Entry, Log, Version},
@@ -48,8 +47,8 @@ pub struct GitHistory {
 #[derive(Default)]
 struct Bringing {
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
-    /// Each fetch adds packs.
-    repack: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Merges packs from the first fetch on: each adds some.
+    repack: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl fmt::Debug for GitHistory {
@@ -61,8 +60,7 @@ impl fmt::Debug for GitHistory {
 impl GitHistory {
     /// Reads the repository at `path` up to the progress in `record`; `keeps` selects the resources in Git.
     pub fn new(path: PathBuf, keeps: fn(&ResourceDefinition) -> bool, record: ProjectionState) -> Self {
-        let repack = Duration::from_secs(10);
-        Self { path, keeps, record, log: None, remote: None, repack, bringing: Arc::default() }
+        Self { path, keeps, record, log: None, remote: None, repack: Duration::from_secs(10), bringing: Arc::default() }
     }
 
     /// Reads versions that are not in the repository from this log, before it asks the remote.
@@ -118,17 +116,9 @@ impl GitHistory {
             bring(&path, &remote, &progress)
         })
         .await?;
-        self.make_few();
+        let keep_few = || AbortOnDropHandle::new(tokio::spawn(repack::keep_few(self.path.clone(), self.repack)));
+        self.bringing.repack.get_or_init(keep_few);
         self.look(past).await
-    }
-
-    /// Merges packs after a fetch, unless that is under way.
-    fn make_few(&self) {
-        let mut repack = self.bringing.repack.lock();
-        if repack.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
-            let task = tokio::spawn(repack::make_few(self.path.clone(), self.repack));
-            *repack = Some(AbortOnDropHandle::new(task));
-        }
     }
 }
 

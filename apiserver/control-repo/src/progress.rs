@@ -5,16 +5,13 @@
 //!
 //! Start at [`Progress`]. Elsewhere: `session` follows it, and `projection_state` shows it to every replica.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
 use tokio::time::Instant;
 
-use super::{
-    GitError, InvalidFile,
-    invalid::{Alike, Files, Room},
-};
+use super::{GitError, InvalidFile};
 
 /// Where the record lives.
 pub(super) const KEY: &str = "/stoa/git/control";
@@ -40,62 +37,53 @@ pub(super) struct Point {
 pub(super) struct Push {
     /// The commit that main was moved to.
     pub target: String,
-    /// How many of its changes, in the order of their paths, are done with.
+    /// How many of its changes, in the order of their application, are done with.
     pub done: usize,
     /// The log's head at the start of the push.
     pub since: Version,
-    /// Whether moved objects leave their old files first. Otherwise `done` may mean another change.
-    #[serde(default)]
-    pub moves_first: bool,
 }
 
 /// Everything that has to survive.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Encoded<'static>")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Progress {
+    /// Read before the rest: see [`Progress::decode`].
+    #[serde(rename = "schemaVersion", skip_deserializing)]
+    schema_version: SchemaVersion,
     /// The commit up to which everything on main is either ours or was ingested.
+    #[serde(flatten)]
     pub at: Point,
     /// Where main is being moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Point>,
     /// Where main of a remote may still be moved by a push that began long ago, as by a leader that had to give up. All
     /// begin at the same commit, so none can come about any more once main has moved on from there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Point>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
     /// The id of this log's history; empty before the first start.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// The files that were refused, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub invalid: BTreeMap<String, InvalidFile>,
     /// The number of further rejected files without room in the record, since it was last empty. They are reported, and do
     /// not block writes of their objects.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub unkept: u64,
     /// The bytes of the files in the record, once counted.
-    pub(super) room: Option<Room>,
+    #[serde(skip)]
+    pub(super) bytes: Option<usize>,
 }
 
-/// The record as JSON. Fields are borrowed, since the record may have more than a MiB and is written often.
-#[derive(Serialize, Deserialize)]
-struct Encoded<'a> {
-    /// Read before the rest: see [`Progress::decode`].
-    #[serde(rename = "schemaVersion", skip_deserializing)]
-    schema_version: u32,
-    #[serde(flatten)]
-    at: Cow<'a, Point>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<Cow<'a, Point>>,
-    #[serde(default, skip_serializing_if = "is_empty")]
-    earlier: Cow<'a, [Point]>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    push: Option<Cow<'a, Push>>,
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    id: Cow<'a, str>,
-    /// By path.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    invalid: Files<'a>,
-    /// The files without reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    alike: Vec<Alike<'a>>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    unkept: u64,
+/// The version that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct SchemaVersion(u32);
+
+impl Default for SchemaVersion {
+    fn default() -> Self {
+        Self(SCHEMA)
+    }
 }
 
 /// The one field that never changes.
@@ -122,49 +110,8 @@ impl Progress {
     }
 }
 
-fn is_empty(points: &[Point]) -> bool {
-    points.is_empty()
-}
-
 fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-impl From<Encoded<'_>> for Progress {
-    fn from(record: Encoded<'_>) -> Self {
-        let Encoded { schema_version: _, at, next, earlier, push, id, invalid, alike, unkept } = record;
-        let mut files: BTreeMap<String, InvalidFile> =
-            invalid.into_iter().map(|(path, file)| (path.into_owned(), file.into_owned())).collect();
-        files.extend(alike.into_iter().flat_map(Alike::files));
-        Self {
-            at: at.into_owned(),
-            next: next.map(Cow::into_owned),
-            earlier: earlier.into_owned(),
-            push: push.map(Cow::into_owned),
-            id: id.into_owned(),
-            invalid: files,
-            unkept,
-            room: None,
-        }
-    }
-}
-
-impl Serialize for Progress {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (alike, invalid) = Alike::of(&self.invalid);
-        let encoded = Encoded {
-            schema_version: SCHEMA,
-            at: Cow::Borrowed(&self.at),
-            next: self.next.as_ref().map(Cow::Borrowed),
-            earlier: Cow::Borrowed(&self.earlier),
-            push: self.push.as_ref().map(Cow::Borrowed),
-            id: Cow::Borrowed(&self.id),
-            invalid,
-            alike,
-            unkept: self.unkept,
-        };
-        encoded.serialize(serializer)
-    }
 }
 
 /// The version up to which everything is in Git by the record in the log; 0 without a record. Every replica may compact the
@@ -232,7 +179,7 @@ mod tests {
         let record = r#"{"commit":"a","version":7,"push":{"target":"b","done":3,"since":5},
             "invalid":{"things/web.yaml":{"reason":"it is wrong","commit":"c"}}}"#;
         let progress = Progress::decode(record.as_bytes()).unwrap();
-        assert_eq!(progress.push.map(|push| (push.done, push.moves_first)), Some((3, false)));
+        assert_eq!(progress.push.map(|push| push.done), Some(3));
         let file = &progress.invalid["things/web.yaml"];
         assert_eq!((file.reason.as_str(), file.waits, progress.unkept), ("it is wrong", false, 0));
     }
@@ -262,16 +209,16 @@ mod tests {
             good: Some("g".to_owned()),
             waits: true,
         };
-        let files = [("web", "it is wrong"), ("db", InvalidFile::CUT), ("api", "refused: …")];
+        let files = [("web", "it is wrong"), ("api", "refused: …")];
         let full = Progress {
             at: point("a", 7),
             next: Some(point("b", 8)),
             earlier: vec![point("d", 9)],
-            push: Some(Push { target: "e".to_owned(), done: 3, since: Version(5), moves_first: true }),
+            push: Some(Push { target: "e".to_owned(), done: 3, since: Version(5) }),
             id: "the log".to_owned(),
             invalid: files.map(|(path, reason)| (path.to_owned(), file(reason))).into(),
             unkept: 4,
-            room: None,
+            ..Progress::default()
         };
         for progress in [Progress::default(), full] {
             let written = serde_json::to_string(&progress).unwrap();

@@ -11,7 +11,10 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
-use stoa_machinery::log::{Change, Fence, Log, LogError, Record, RecordStream, Version};
+use stoa_machinery::{
+    log::{Change, Fence, Log, LogError, Record, RecordStream, Version},
+    outbound,
+};
 use tokio::{
     sync::watch,
     time::{Instant, Interval, MissedTickBehavior},
@@ -23,7 +26,6 @@ use super::{
     remote::{RemoteError, RemoteOptions},
     repack,
     repository::MOST_ENTRIES,
-    retry::{self, Looks},
     session::Session,
 };
 use stoa_storage::clock::{Clock, SystemClock};
@@ -157,9 +159,7 @@ impl GitProjector {
     pub async fn run(&self, stop: CancellationToken) {
         let repack = repack::keep_few(self.shared.path.clone(), self.shared.options.repack);
         let _repack = AbortOnDropHandle::new(tokio::spawn(repack));
-        let (mut failures, mut lost) = (retry::Failures::default(), 0);
-        // The commit of main before an attempt that exceeded a limit, where it is known.
-        let mut seen = None;
+        let (mut failures, mut lost) = (0_u32, 0);
         while !stop.is_cancelled() {
             let before = self.shared.status.borrow().commit.clone();
             let result = tokio::select! {
@@ -180,31 +180,12 @@ impl GitProjector {
                 let longest = if is_first { Duration::ZERO } else { self.shared.options.retry };
                 longest.mul_f64(rand::random_range(0.0..=1.0))
             } else {
-                let before = failures.another(&error, self.shared.status.borrow().error.is_none());
+                failures = if self.shared.status.borrow().error.is_none() { 0 } else { failures.saturating_add(1) };
                 self.failed(&error).await;
-                self.shared.options.delay(before, &error)
+                self.shared.options.delay(failures, &error)
             };
-            if !retry::is_too_much(&error) {
-                seen = None;
-                stop.run_until_cancelled(tokio::time::sleep(delay)).await;
-                continue;
-            }
-            let (path, remote) = (&self.shared.path, &self.shared.options.remote);
-            let main = || retry::main_now(path.clone(), remote.clone());
-            let moves = retry::until_main_moves(delay, self.looks(), &mut seen, main);
-            if stop.run_until_cancelled(moves).await == Some(true) {
-                failures.main_moved();
-            }
+            stop.run_until_cancelled(tokio::time::sleep(delay)).await;
         }
-    }
-
-    /// The intervals of checks of main while nothing else can be done.
-    fn looks(&self) -> Looks {
-        let options = &self.shared.options;
-        let (every, longest) =
-            options.remote.as_ref().map_or((options.poll, options.retry), |remote| (remote.poll, remote.longest_retry));
-        let every = every.max(options.retry);
-        Looks { every, longest: longest.max(every) }
     }
 
     /// Reports an error and the backlog.
@@ -212,7 +193,7 @@ impl GitProjector {
         tracing::error!(error = error as &dyn std::error::Error, "the projection to Git failed and will start again");
         let head = self.shared.log.head().await.ok();
         self.shared.status.send_modify(|status| {
-            status.error = Some(chain(error));
+            status.error = Some(outbound::causes(error));
             status.remote_problem = if let GitError::Remote(error) = error { Some(error.reason()) } else { None };
             status.restarts += 1;
             status.backlog = head.map_or(status.backlog, |head| head.0.saturating_sub(status.projected.0));
@@ -308,16 +289,4 @@ fn size(record: &Record) -> usize {
         Change::Put(value) => value.len(),
         Change::Delete => 0,
     }
-}
-
-/// The error and its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

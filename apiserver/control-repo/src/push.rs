@@ -112,11 +112,10 @@ impl Session {
         let from = self.tip()?;
         let changes = self.changes(from, target).await?;
         let mut push = match self.progress.push.take().filter(|push| push.target == target.to_string()) {
-            Some(push) if push.moves_first => push,
-            Some(push) => Push { done: 0, moves_first: true, ..push },
+            Some(push) => push,
             None => {
                 let since = self.shared.log.head().await?;
-                Push { target: target.to_string(), done: 0, since, moves_first: true }
+                Push { target: target.to_string(), done: 0, since }
             }
         };
         // Saved also after an interruption: a write that was on its way then comes before this record, so the search below

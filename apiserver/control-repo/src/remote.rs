@@ -202,20 +202,10 @@ impl Remote {
         format!("{url} has more than {most}; nothing is taken from it until it has less")
     }
 
-    /// The commit of main. It fetches nothing.
-    pub(super) fn main(&self, repository: &Repository) -> Result<Option<Oid>, RemoteError> {
-        let session = self.session()?;
-        // As for a fetch.
-        let _uninterrupted = profile::uninterrupted();
-        let told = repository.remote_anonymous(&self.options.url).and_then(|mut remote| list(&mut remote, &session));
-        let told = told.map_err(|error| self.explain(&error, &session))?;
-        Ok(told.into_iter().find(|(name, _)| name == MAIN).map(|(_, id)| id))
-    }
-
     /// Moves refs, each provided that it is unchanged; returns for each the reason of a rejection by the server.
     pub(super) fn push(&self, repository: &Repository, updates: &[Update]) -> Result<Vec<Option<String>>, RemoteError> {
         let session = self.session()?;
-        let pushed = match self.folder() {
+        let pushed = match stoa_git::local_path(&self.options.url) {
             Some(folder) => push_into(repository, &folder, updates),
             None => self.push_over_network(repository, updates, &session),
         };
@@ -264,11 +254,6 @@ impl Remote {
         // A push without an answer may still take effect.
         let all: Option<Vec<Option<String>>> = told.into_iter().collect();
         all.ok_or_else(|| git2::Error::from_str("the server did not say what became of a push"))
-    }
-
-    /// The folder of a remote that is on this machine.
-    fn folder(&self) -> Option<PathBuf> {
-        stoa_git::local_path(&self.options.url)
     }
 
     /// The credentials of the moment.
@@ -547,7 +532,6 @@ mod tests {
         let small = Remote { most_objects: 3, ..remote.clone() };
         let error = small.fetch(&repository, true, None).unwrap_err();
         assert!(matches!(&error, RemoteError::TooMuch(why) if why.contains("3 objects")), "{error:?}");
-        assert_eq!(small.main(&repository).unwrap(), Some(main));
         assert!(repository.find_commit(main).is_err(), "nothing of it is here");
         let large = Remote { most_objects: 4, ..remote };
         assert_eq!(large.fetch(&repository, true, None).unwrap().main, Some(main));

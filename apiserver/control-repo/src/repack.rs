@@ -68,11 +68,11 @@ impl Repacker {
         }
     }
 
-    /// Removes the files that the last round merged, and merges again if need be; false when there was nothing to merge.
-    fn round(&mut self) -> Result<bool, git2::Error> {
+    /// Removes the files that the last round merged, and merges again if need be.
+    fn round(&mut self) -> Result<(), git2::Error> {
         remove(&std::mem::take(&mut self.merged)).map_err(failed)?;
         self.merged = round(&self.path)?;
-        Ok(!self.merged.is_empty())
+        Ok(())
     }
 }
 
@@ -81,33 +81,24 @@ pub(super) async fn keep_few(path: PathBuf, interval: Duration) {
     let mut repacker = None;
     loop {
         tokio::time::sleep(interval).await;
-        (repacker, _) = turn(path.clone(), repacker).await;
-    }
-}
-
-/// Merges packs of the repository at `path` until they are few.
-pub(super) async fn make_few(path: PathBuf, interval: Duration) {
-    let (mut repacker, mut goes_on) = turn(path.clone(), None).await;
-    while goes_on {
-        tokio::time::sleep(interval).await;
-        (repacker, goes_on) = turn(path.clone(), repacker).await;
+        repacker = turn(path.clone(), repacker).await;
     }
 }
 
 /// One round, on a blocking thread. The round and its lock last to its end, also after the caller left.
-async fn turn(path: PathBuf, repacker: Option<Repacker>) -> (Option<Repacker>, bool) {
+async fn turn(path: PathBuf, repacker: Option<Repacker>) -> Option<Repacker> {
     let round = tokio::task::spawn_blocking(move || {
         let repacker = repacker.map_or_else(|| Repacker::new(path).map_err(failed), |repacker| Ok(Some(repacker)))?;
-        let Some(mut repacker) = repacker else { return Ok((None, false)) };
-        let goes_on = repacker.round()?;
-        Ok::<_, git2::Error>((Some(repacker), goes_on))
+        let Some(mut repacker) = repacker else { return Ok(None) };
+        repacker.round()?;
+        Ok::<_, git2::Error>(Some(repacker))
     });
     match round.await {
         Ok(Ok(turn)) => return turn,
         Ok(Err(error)) => tracing::warn!(%error, "the control repository is not repacked for now"),
         Err(error) => tracing::error!(%error, "the repack of the control repository ended badly"),
     }
-    (None, false)
+    None
 }
 
 /// Merges packs and loose objects; returns the useless files in the order of their removal.
@@ -337,10 +328,10 @@ mod tests {
         let (directory, ids) = repository(30, 5);
         let repacker = || Repacker::new(directory.path().to_owned()).unwrap();
         let mut first = repacker().unwrap();
-        assert!(first.round().unwrap());
+        first.round().unwrap();
         assert!(repacker().is_none());
         check(&directory, &ids, 31, 5);
-        assert!(!first.round().unwrap());
+        first.round().unwrap();
         check(&directory, &ids, 1, 0);
         drop(first);
         assert!(repacker().is_some());

@@ -16,9 +16,6 @@ use super::repository;
 /// The most uses of one handle: merged and removed packs take disk space as long as they are open.
 const USES: usize = 64;
 
-/// The multi-pack-index of others. We write none, and no setting makes libgit2 ignore it.
-const MULTI_PACK_INDEX: &str = "objects/pack/multi-pack-index";
-
 /// The pool, which has the repository while it is unused.
 #[derive(Clone, Default)]
 pub(super) struct RepoPool(Arc<Mutex<Option<Open>>>);
@@ -27,14 +24,6 @@ pub(super) struct RepoPool(Arc<Mutex<Option<Open>>>);
 struct Open {
     repository: Repository,
     uses: usize,
-}
-
-impl Open {
-    /// Whether lookups may use a multi-pack-index. libgit2 does not notice when others repack under one: it fails for
-    /// objects of a removed pack instead of listing packs again.
-    fn may_go_by_an_index_of_others(&self) -> bool {
-        self.repository.path().join(MULTI_PACK_INDEX).exists()
-    }
 }
 
 impl fmt::Debug for RepoPool {
@@ -78,7 +67,7 @@ impl Drop for PooledRepo {
     fn drop(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         open.uses += 1;
-        if open.uses < USES && !open.may_go_by_an_index_of_others() {
+        if open.uses < USES {
             let other = self.pool.0.lock().replace(open);
             // It is dropped after the lock is released.
             drop(other);
@@ -162,31 +151,5 @@ mod tests {
         open.find_commit(third).unwrap();
         let loose = Repository::open_bare(directory.path()).unwrap().blob(b"loose").unwrap();
         assert_eq!(open.find_blob(loose).unwrap().content(), b"loose");
-    }
-    #[test]
-    fn what_others_make_an_index_of_and_pack_anew_is_found() {
-        let directory = TempDir::new().unwrap();
-        let control = ControlRepository::open(directory.path(), false).unwrap();
-        let mut base = None;
-        for content in ["1", "2"] {
-            let commit = control.commit(base, &[CommitBuilder::of_file("web.yaml", content)]).unwrap();
-            assert!(control.advance(base, commit.unwrap()).unwrap());
-            base = commit;
-        }
-        let pool = RepoPool::default();
-        let read = || {
-            let open = pool.lend(directory.path()).unwrap();
-            let blob = Oid::hash_object(ObjectType::Blob, b"1").unwrap();
-            assert_eq!(open.find_blob(blob).unwrap().content(), b"1");
-        };
-        read();
-        assert_eq!(uses(&pool), Some(1));
-        git(&directory, &["multi-pack-index", "write"]);
-        for _ in 0..2 {
-            read();
-            assert_eq!(uses(&pool), None);
-        }
-        git(&directory, &["repack", "-a", "-d", "-q"]);
-        read();
     }
 }

@@ -12,7 +12,6 @@ use std::{
 
 use git2::{Config, ConfigLevel, ErrorCode, ObjectType, Oid, Repository, RepositoryInitOptions};
 use parking_lot::Mutex;
-use stoa_machinery::log::{Key, Version};
 
 use super::{
     GitError,
@@ -133,7 +132,7 @@ impl ControlRepository {
     }
 
     /// The pooled repository for one use.
-    fn lend(&self) -> Result<PooledRepo, git2::Error> {
+    pub(super) fn lend(&self) -> Result<PooledRepo, git2::Error> {
         self.pool.lend(&self.path)
     }
 
@@ -271,7 +270,7 @@ impl ControlRepository {
         let mut objects = Objects::default();
         let repository = self.lend()?;
         let tip = self.add_commits(&repository, base, builders, &mut objects)?;
-        self.publish(&repository, &objects)?;
+        publish(&repository, &objects)?;
         Ok(tip)
     }
 
@@ -288,53 +287,13 @@ impl ControlRepository {
         let repository = self.lend()?;
         let tip = self.add_commits(&repository, base, builders, &mut objects)?;
         let past = history::append(&repository, &self.log, past, batch, &mut self.newest_past.lock(), &mut objects)?;
-        self.publish(&repository, &objects)?;
+        publish(&repository, &objects)?;
         Ok((tip, past))
-    }
-
-    fn publish(&self, repository: &Repository, objects: &Objects) -> Result<(), git2::Error> {
-        if objects.is_empty() { Ok(()) } else { packs::publish(repository, objects) }
     }
 
     /// Appends to the histories that end in `past`, durably.
     pub(super) fn append_history(&self, past: &[Oid], batch: &Batch) -> Result<Oid, git2::Error> {
-        let mut objects = Objects::default();
-        let repository = self.lend()?;
-        let appended =
-            history::append(&repository, &self.log, past, batch, &mut self.newest_past.lock(), &mut objects)?;
-        self.publish(&repository, &objects)?;
-        Ok(appended.end)
-    }
-
-    /// The newest version of the histories that end in `past`.
-    pub(super) fn newest_version(&self, past: &[Oid]) -> Result<Option<Version>, git2::Error> {
-        let repository = self.lend()?;
-        history::newest_version(&repository, past)
-    }
-
-    /// The batch that makes the histories that end in `past` end in these objects. The histories may be `known` to show
-    /// everything up to a version.
-    pub(super) fn history_difference(
-        &self,
-        past: &[Oid],
-        known: Option<Version>,
-        at: Version,
-        wanted: BTreeMap<Key, Option<Vec<u8>>>,
-    ) -> Result<Batch, git2::Error> {
-        let repository = self.lend()?;
-        history::difference(&repository, past, known, at, wanted)
-    }
-
-    /// The keys of the objects that differed at a version, in the history with this end, from `wanted`; `None` where the
-    /// history does not say.
-    pub(super) fn changed_since(
-        &self,
-        end: Oid,
-        at: Version,
-        wanted: &BTreeMap<Key, Option<Vec<u8>>>,
-    ) -> Result<Option<BTreeSet<Key>>, git2::Error> {
-        let repository = self.lend()?;
-        history::changed_since(&repository, end, at, wanted)
+        Ok(self.commit_with_history(None, &[], past, batch)?.1.end)
     }
 
     /// Publishes the history with this end to readers, by this index if it exists already.
@@ -345,7 +304,7 @@ impl ControlRepository {
         }
         match index {
             Some(index) => history::set_index(&repository, &self.log, index),
-            None => history::index(&repository, &self.log, end, |objects| self.publish(&repository, objects)),
+            None => history::index(&repository, &self.log, end, |objects| publish(&repository, objects)),
         }
     }
 
@@ -378,6 +337,10 @@ impl ControlRepository {
         *self.newest.lock() = tip.map(|tip| (tip, tree));
         Ok(tip)
     }
+}
+
+fn publish(repository: &Repository, objects: &Objects) -> Result<(), git2::Error> {
+    if objects.is_empty() { Ok(()) } else { packs::publish(repository, objects) }
 }
 
 /// Gives a commit that we take off main a ref of its own.

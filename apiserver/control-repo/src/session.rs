@@ -15,7 +15,7 @@ use super::{
     GitError, GitStatus, RemoteError,
     blocked::Retry,
     commit_builder::{CommitBuilder, Person},
-    history::Batch,
+    history::{self, Batch},
     progress::{Point, Progress, Store},
     project::{self, Index},
     projector::Shared,
@@ -206,7 +206,7 @@ impl Session {
     /// history may have been on a lost machine.
     async fn lost_history(&self, past: Vec<Oid>) -> Result<Batch, GitError> {
         let ends = past.clone();
-        let Some(since) = self.git(move |git| git.newest_version(&ends)).await? else {
+        let Some(since) = self.git(move |git| history::newest_version(&*git.lend()?, &ends)).await? else {
             return self.missing_history(past).await;
         };
         if since >= self.version {
@@ -239,7 +239,7 @@ impl Session {
     async fn missing_history(&self, past: Vec<Oid>) -> Result<Batch, GitError> {
         let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.version);
         let known = self.history()?.map(|_| self.progress.at.version);
-        self.git(move |git| git.history_difference(&past, known, at, index.authored(layout.as_ref()))).await
+        self.git(move |git| history::difference(&*git.lend()?, &past, known, at, index.authored(layout.as_ref()))).await
     }
 
     /// Publishes the history to readers up to the record, by this index if it exists already.
@@ -324,7 +324,7 @@ impl Session {
     async fn changed(&self) -> Result<Option<BTreeSet<Key>>, GitError> {
         let Some(end) = self.history()? else { return Ok(None) };
         let (index, layout, at) = (self.index.clone(), Arc::clone(&self.shared.layout), self.progress.at.version);
-        self.git(move |git| git.changed_since(end, at, &index.authored(layout.as_ref()))).await
+        self.git(move |git| history::changed_since(&*git.lend()?, end, at, &index.authored(layout.as_ref()))).await
     }
 
     /// The error after another writer moved main.

@@ -38,20 +38,14 @@ pub fn subresources(services: &Services) -> Vec<Subresource> {
             kind,
             description: "Delivers dead letters again: those that the query parameter id names, or all.",
             produces: &[],
-            handler: Arc::new(Redelivery { services: services.clone() }),
+            handler: Arc::new(DeadLetters { services: services.clone() }),
         },
     ]
 }
 
-/// Shows the dead letters of a sink, oldest first, or deletes them.
+/// Shows the dead letters of a sink, oldest first, deletes them, or asks for them to be delivered again.
 #[derive(Debug)]
 struct DeadLetters {
-    services: Services,
-}
-
-/// Asks for dead letters to be delivered again.
-#[derive(Debug)]
-struct Redelivery {
     services: Services,
 }
 
@@ -94,14 +88,29 @@ impl DeadLetters {
         }
         answer(StatusCode::OK, &json!({ "deleted": deleted }))
     }
+
+    /// Asks for those that are [chosen] to be delivered again. The body is not read.
+    async fn redeliver(&self, records: &Records, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let mut asked = 0;
+        for (key, version, letter) in chosen(records, call).await? {
+            // One that changes meanwhile is being delivered.
+            let now = self.services.now();
+            if call.context.dry_run || records.ask(key, version, letter, now).await.map_err(unavailable)? {
+                asked += 1;
+            }
+        }
+        answer(StatusCode::ACCEPTED, &json!({ "redelivering": asked }))
+    }
 }
 
 #[async_trait]
 impl SubresourceHandler for DeadLetters {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let records = records(&self.services, &call.name).await?;
-        if call.method == Method::DELETE {
-            return self.delete(&records, &call).await;
+        match call.method {
+            Method::DELETE => return self.delete(&records, &call).await,
+            Method::POST => return self.redeliver(&records, &call).await,
+            _ => {}
         }
         let letters = records.dead().await.map_err(unavailable)?;
         let items: Vec<_> = letters
@@ -124,23 +133,6 @@ impl SubresourceHandler for DeadLetters {
             "dropped": records.dropped().await.map_err(unavailable)?,
         });
         answer(StatusCode::OK, &list)
-    }
-}
-
-#[async_trait]
-impl SubresourceHandler for Redelivery {
-    /// Of those that are [chosen]. The body is not read.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let services = &self.services;
-        let records = records(services, &call.name).await?;
-        let mut asked = 0;
-        for (key, version, letter) in chosen(&records, &call).await? {
-            // One that changes meanwhile is being delivered.
-            if call.context.dry_run || records.ask(key, version, letter, services.now()).await.map_err(unavailable)? {
-                asked += 1;
-            }
-        }
-        answer(StatusCode::ACCEPTED, &json!({ "redelivering": asked }))
     }
 }
 

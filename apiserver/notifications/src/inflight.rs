@@ -10,7 +10,6 @@ use stoa_machinery::{Key, Version};
 use tokio::time::Instant;
 
 use super::events::Happened;
-use crate::retry_policy::Doubt;
 
 /// How many events wait in memory; what comes after them stays in the log.
 pub(super) const SIZE: usize = 256;
@@ -34,7 +33,8 @@ pub(super) struct Pending {
     /// Since when it counts as waiting.
     pub(super) since: Timestamp,
     pub(super) attempts: u32,
-    pub(super) doubt: Doubt,
+    /// The first of its last attempts, all of which were answered with 400.
+    pub(super) doubted: Option<Instant>,
     due: Instant,
     is_tried: bool,
 }
@@ -102,7 +102,7 @@ impl InFlight {
             dead,
             since,
             attempts: 0,
-            doubt: Doubt::default(),
+            doubted: None,
             due: Instant::now(),
             is_tried: false,
         });

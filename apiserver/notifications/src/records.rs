@@ -166,20 +166,12 @@ impl Records {
         now: Timestamp,
     ) -> Result<bool, LogError> {
         letter.redeliver = Some(now);
-        match self.put(key, Expect::At(version), &letter).await {
-            Ok(()) => Ok(true),
-            Err(LogError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        if_unchanged(self.put(key, Expect::At(version), &letter).await)
     }
 
     /// Drops a dead letter for good, if it still is as it was read. Whoever delivers follows the log.
     pub(crate) async fn drop_dead(&self, key: Key, version: Version) -> Result<bool, LogError> {
-        match self.append(key, Expect::At(version), Change::Delete).await {
-            Ok(()) => Ok(true),
-            Err(LogError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        if_unchanged(self.append(key, Expect::At(version), Change::Delete).await)
     }
 
     /// How many dead letters were dropped for newer ones.
@@ -195,6 +187,15 @@ impl Records {
     async fn append(&self, key: Key, expect: Expect, change: Change) -> Result<(), LogError> {
         let origin = Origin { user: "system:stoa:notifications".to_owned(), ..Origin::default() };
         self.log.append(Write { key, expect, change, fence: self.fence.clone(), origin }).await.map(drop)
+    }
+}
+
+/// False where the record was written meanwhile.
+fn if_unchanged(written: Result<(), LogError>) -> Result<bool, LogError> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(LogError::Conflict { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -34,7 +34,7 @@ use super::{
 use crate::Services;
 use crate::{
     inflight::{InFlight, Pending},
-    retry_policy::{Doubt, Doubts, RetrySchedule},
+    retry_policy::RetrySchedule,
     sink_status::{Problem, SinkStatus, earlier, tell},
     start_cursor::cursor,
 };
@@ -150,7 +150,6 @@ struct Delivery<'a> {
     name: String,
     selection: Selection,
     patience: RetrySchedule,
-    doubts: Doubts,
     sender: Sender,
     records: Records,
     feed: Feed,
@@ -208,7 +207,6 @@ impl<'a> Delivery<'a> {
             name,
             selection: Selection::new(spec, services.lookup.clone()),
             patience: RetrySchedule::of(&spec.retry),
-            doubts: Doubts::default(),
             sender,
             records,
             feed,
@@ -294,19 +292,11 @@ impl<'a> Delivery<'a> {
         let Some(pending) = self.window.get_mut(number) else { return Ok(()) };
         // Without a key it was no try.
         pending.attempts += u32::from(problem.is_none());
-        let event_type = &pending.happened.event.event_type;
-        let is_hopeless = match outcome {
-            Outcome::Doubted { .. } => self.doubts.note(event_type, &mut pending.doubt, begun),
-            Outcome::Delivered => {
-                self.doubts.take(event_type, begun);
-                false
-            }
-            Outcome::Failed { .. } | Outcome::Refused { .. } => {
-                pending.doubt = Doubt::default();
-                false
-            }
+        pending.doubted = match outcome {
+            Outcome::Doubted { .. } => pending.doubted.or(Some(begun)),
+            Outcome::Delivered | Outcome::Failed { .. } | Outcome::Refused { .. } => None,
         };
-        let is_over = self.patience.is_over(pending, now) || is_hopeless;
+        let is_over = self.patience.is_over(pending, now);
         let wait = self.patience.wait(pending.attempts);
         // Its number may be another's by now.
         let id = pending.happened.event.id.clone();

@@ -5,8 +5,7 @@
 //! [`issue`](CertificateAuthority::issue) signs what a [`CertificateRequest`] asks for. All keys are ECDSA P-256
 //! and everything is PEM: certificates as `CERTIFICATE`, keys as PKCS#8 `PRIVATE KEY`.
 //!
-//! [`Kubeconfig`] renders the file that clients read, [`SigningKey`] makes the pair with which kube-apiserver signs
-//! service account tokens, and [`files`] writes private keys so that only their owner can read them.
+//! [`Kubeconfig`] renders the file that clients read, and [`files`] writes private keys so that only their owner can read them.
 //!
 //! This crate makes certificates; who believes them is decided where TLS ends.
 
@@ -14,11 +13,9 @@ mod authority;
 mod error;
 pub mod files;
 mod kubeconfig;
-mod signing_key;
 
 pub use authority::{
     CertificateAuthority, CertificateRequest, IssuedCertificate, Usage, Validity, certificate_validity,
 };
 pub use error::PkiError;
 pub use kubeconfig::Kubeconfig;
-pub use signing_key::SigningKey;

@@ -75,7 +75,7 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
         let log = open(directory.path());
         let head = log.head().await.unwrap();
         assert!(head >= *acknowledged.last_key_value().unwrap().0);
-        let oldest = log.stats().oldest;
+        let oldest = log.oldest();
         // All of every version is what the records up to it make of the oldest, and each has what was acknowledged.
         let scan = async |at| log.scan("/k/", Some(at)).await.unwrap().entries;
         let mut then: BTreeMap<Key, Entry> =

@@ -2,34 +2,21 @@
 //!
 //! A comment directly above a key or an item of a list belongs to it, as does one behind it: it moves and disappears with it.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::{collections::HashSet, ops::Range};
 
 use serde_json::{Map, Value};
 
 use super::{
-    flow,
     outline::{Entry, Kind, Node, outline},
     pairs,
     write::{Ordered, Style, block, block_item, line},
 };
 
-/// How collections in brackets and braces are changed.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Flow {
-    /// Where they stand, as all others.
-    InPlace,
-    /// As a whole, their comments not kept.
-    Whole,
-}
-
 /// The text after it was made to say `new` where it says `old`. `None` when that is more than this can do; whether it
 /// was done is for the caller to check.
-pub(super) fn edited(text: &str, old: &Value, new: &Value, flow: Flow) -> Option<String> {
+pub(super) fn edited(text: &str, old: &Value, new: &Value) -> Option<String> {
     let root = outline(text)?;
-    let mut editor = Editor { text, flow, edits: Vec::new() };
+    let mut editor = Editor { text, edits: Vec::new() };
     editor.value(&root, old, new)?;
     Some(apply(text, 0..text.len(), editor.edits))
 }
@@ -39,49 +26,11 @@ pub(super) fn rewritten(text: &str, old: &Value, new: &Value) -> Option<String> 
     serde_saphyr::to_string(&Ordered::like(new, &outline(text)?, old)).ok()
 }
 
-/// The text with every alias replaced by the value that it stands for.
-pub(super) fn without_aliases(text: &str, value: &Value) -> Option<String> {
-    /// What is anchored, and what it says, by its anchor.
-    type Anchors<'t> = HashMap<usize, (&'t Node, &'t Value)>;
-    fn expand<'t>(
-        node: &'t Node,
-        value: Option<&'t Value>,
-        anchors: &mut Anchors<'t>,
-        edits: &mut Vec<Edit>,
-    ) -> Option<()> {
-        if let Some(value) = value.filter(|_| node.anchor != 0) {
-            anchors.insert(node.anchor, (node, value));
-        }
-        match &node.kind {
-            Kind::Alias(anchor) => {
-                let (anchored, value) = anchors.get(anchor)?;
-                edits.push((node.start..node.end, Style::Plain.item(Ordered::like(value, anchored, value))?));
-            }
-            Kind::Scalar { .. } => {}
-            Kind::Sequence(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    expand(item, value.and_then(|value| value.get(index)), anchors, edits)?;
-                }
-            }
-            Kind::Mapping(entries) => {
-                for entry in entries {
-                    // What a merge key has is elsewhere.
-                    expand(&entry.value, value.and_then(|value| value.get(&entry.key)), anchors, edits)?;
-                }
-            }
-        }
-        Some(())
-    }
-    let mut edits = Vec::new();
-    expand(&outline(text)?, Some(value), &mut HashMap::new(), &mut edits)?;
-    (!edits.is_empty()).then(|| apply(text, 0..text.len(), edits))
-}
-
 /// A piece of the text and what stands there instead.
-pub(super) type Edit = (Range<usize>, String);
+type Edit = (Range<usize>, String);
 
 /// A piece of the text with the edits inside it made; they do not overlap.
-pub(super) fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
+fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut out = String::new();
     let mut at = piece.start;
@@ -96,7 +45,6 @@ pub(super) fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> St
 
 struct Editor<'t> {
     text: &'t str,
-    flow: Flow,
     edits: Vec<Edit>,
 }
 
@@ -107,16 +55,7 @@ impl Editor<'_> {
             return Some(());
         }
         if node.flow {
-            let in_place = match self.flow {
-                Flow::InPlace => flow::edits(self.text, node, old, new),
-                Flow::Whole => None,
-            };
-            let whole = || {
-                let style = Style::of(self.text.get(node.start..node.end)?);
-                Some(vec![(node.start..node.end, style.item(Ordered::like(new, node, old))?)])
-            };
-            self.edits.extend(in_place.or_else(whole)?);
-            return Some(());
+            return self.flow(Style::of(self.text.get(node.start..node.end)?), node, old, new);
         }
         match (&node.kind, old, new) {
             (Kind::Mapping(entries), Value::Object(old), Value::Object(new)) => self.mapping(entries, old, new),
@@ -131,6 +70,34 @@ impl Editor<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Edits a value in brackets or braces. A collection that gets or loses a key or an item is written anew, without its
+    /// comments.
+    fn flow(&mut self, style: Style, node: &Node, old: &Value, new: &Value) -> Option<()> {
+        match (&node.kind, old, new) {
+            _ if old == new => {}
+            (Kind::Mapping(entries), Value::Object(old), Value::Object(new))
+                if entries.len() == old.len()
+                    && old.len() == new.len()
+                    && entries
+                        .iter()
+                        .all(|it| old.contains_key(&it.key) && new.contains_key(&it.key) && !it.value.is_absent()) =>
+            {
+                for entry in entries {
+                    self.flow(style, &entry.value, old.get(&entry.key)?, new.get(&entry.key)?)?;
+                }
+            }
+            (Kind::Sequence(items), Value::Array(old), Value::Array(new))
+                if items.len() == old.len() && old.len() == new.len() =>
+            {
+                for ((item, old), new) in items.iter().zip(old).zip(new) {
+                    self.flow(style, item, old, new)?;
+                }
+            }
+            _ => self.edits.push((node.start..node.end, style.item(Ordered::like(new, node, old))?)),
+        }
+        Some(())
     }
 
     fn mapping(&mut self, entries: &[Entry], old: &Map<String, Value>, new: &Map<String, Value>) -> Option<()> {
@@ -270,7 +237,7 @@ impl Editor<'_> {
 
     /// The lines of an item after it was changed.
     fn item(&self, node: &Node, piece: &Range<usize>, old: &Value, new: &Value) -> Option<String> {
-        let mut editor = Editor { edits: Vec::new(), ..*self };
+        let mut editor = Editor { text: self.text, edits: Vec::new() };
         editor.value(node, old, new)?;
         let text = apply(self.text, piece.clone(), editor.edits);
         Some(joined(&text))
@@ -304,7 +271,7 @@ impl Editor<'_> {
 }
 
 /// The keys that are to be put beside those in the text. `None` when one would have to go that a merge key brings.
-pub(super) fn added<'v>(
+fn added<'v>(
     entries: &[Entry],
     old: &Map<String, Value>,
     new: &'v Map<String, Value>,
@@ -329,7 +296,7 @@ fn joined(item: &str) -> String {
     format!("{before}- {key}")
 }
 
-pub(super) fn line_start(text: &str, at: usize) -> usize {
+fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }
 

@@ -1,14 +1,12 @@
 //! Edits YAML files of people: changes values, and preserves comments, order and quotes.
 //!
-//! Start at [`updated`]. A changed value is edited in the text (`edit`, and `flow` within brackets and braces), at its position by
-//! `outline`; the result is read again. When the result differs from the wanted value, a second attempt writes aliases out, a third
-//! writes brackets and braces anew, and the last writes the whole file.
+//! Start at [`updated`]. A changed value is edited in the text (`edit`), at its position by `outline`; the result is read again.
+//! When the result differs from the wanted value, as where an anchored value changes, the whole file is written anew.
 //!
 //! All of these take one document. [`documents`] splits a file with several.
 
 mod documents;
 mod edit;
-mod flow;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod outline;
@@ -21,7 +19,6 @@ use std::{
     hash::Hash,
 };
 
-use edit::Flow;
 use serde_json::{Map, Value};
 
 /// The fields that tell the items of a list apart, in the order in which they are looked at.
@@ -77,9 +74,7 @@ fn edited(current: &[u8], before: &str, after: &str) -> Option<String> {
     }
     let text = std::str::from_utf8(current).ok()?;
     let says = |text: &String| parse(text.as_bytes()).as_ref() == Some(&new);
-    let attempt = |text: &str, flow| edit::edited(text, &old, &new, flow).filter(says);
-    let attempts = |flow| attempt(text, flow).or_else(|| attempt(&edit::without_aliases(text, &old)?, flow));
-    attempts(Flow::InPlace).or_else(|| attempts(Flow::Whole)).or_else(|| edit::rewritten(text, &old, &new).filter(says))
+    edit::edited(text, &old, &new).filter(says).or_else(|| edit::rewritten(text, &old, &new).filter(says))
 }
 
 /// A leaf that has another value, or none any more.

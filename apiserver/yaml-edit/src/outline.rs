@@ -8,8 +8,6 @@ pub(super) struct Node {
     pub kind: Kind,
     /// Whether it is in brackets or braces.
     pub flow: bool,
-    /// What aliases know it by, if it is not 0.
-    pub anchor: usize,
     pub start: usize,
     /// Behind its last character; comments that follow are not in it.
     pub end: usize,
@@ -35,8 +33,8 @@ pub(super) enum Kind {
     },
     Sequence(Vec<Node>),
     Mapping(Vec<Entry>),
-    /// What stands for the value with this anchor.
-    Alias(usize),
+    /// What stands for an anchored value.
+    Alias,
 }
 
 #[derive(Debug)]
@@ -89,24 +87,24 @@ fn value<'t>(
 ) -> Option<Node> {
     let start = span.start.byte_offset()?;
     match event {
-        Event::Alias(id) => {
+        Event::Alias(_) => {
             let end = trimmed(text, start, span.end.byte_offset()?)?;
-            Some(Node { kind: Kind::Alias(id), flow: false, anchor: 0, start, end })
+            Some(Node { kind: Kind::Alias, flow: false, start, end })
         }
-        Event::Scalar(_, style, anchor, _) => {
+        Event::Scalar(_, style, ..) => {
             let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
             // The parser finds a block where its text is; it begins with its mark.
             let start = if block { text.get(..start)?.rfind(['|', '>'])? } else { start };
             let end = trimmed(text, start, span.end.byte_offset()?)?;
-            Some(Node { kind: Kind::Scalar { block }, flow: false, anchor, start, end })
+            Some(Node { kind: Kind::Scalar { block }, flow: false, start, end })
         }
-        Event::SequenceStart(style, anchor, _) => {
+        Event::SequenceStart(style, ..) => {
             let (mut items, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
                     (Event::SequenceEnd, span) => {
                         let (flow, end) = closed(style, span, last)?;
-                        return Some(Node { kind: Kind::Sequence(items), flow, anchor, start, end });
+                        return Some(Node { kind: Kind::Sequence(items), flow, start, end });
                     }
                     (event, span) => {
                         let mut item = value(text, event, span, events)?;
@@ -119,13 +117,13 @@ fn value<'t>(
                 }
             }
         }
-        Event::MappingStart(style, anchor, _) => {
+        Event::MappingStart(style, ..) => {
             let (mut entries, mut last) = (Vec::new(), start);
             loop {
                 match events.next()? {
                     (Event::MappingEnd, span) => {
                         let (flow, end) = closed(style, span, last)?;
-                        return Some(Node { kind: Kind::Mapping(entries), flow, anchor, start, end });
+                        return Some(Node { kind: Kind::Mapping(entries), flow, start, end });
                     }
                     (Event::Scalar(key, ..), span) => {
                         let (start, key_end) = (span.start.byte_offset()?, span.end.byte_offset()?);
@@ -157,7 +155,7 @@ fn behind_dash(text: &str, at: usize) -> Option<usize> {
 }
 
 /// Behind the white space and the comments between two things that are in a text.
-pub(super) fn skip(text: &str, from: usize) -> usize {
+fn skip(text: &str, from: usize) -> usize {
     let mut rest = &text[from..];
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);

@@ -99,7 +99,7 @@ impl Style {
     }
 
     /// A key and its value on one line.
-    pub(super) fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
+    fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
         Some(format!("{}: {}", self.text(key)?, self.item(value)?))
     }
 

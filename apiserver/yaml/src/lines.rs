@@ -1,20 +1,40 @@
 //! Finds the line of a field in a YAML text, for messages about the field.
 
-use std::collections::HashMap;
-
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle};
+
+use crate::{Limits, compose::Composer, outline::Outline};
+
+/// The limits of a text whose lines are wanted. A deeper one has none.
+const LIMITS: Limits = Limits { depth: 128, values: usize::MAX, documents: 1, copied: 16 << 20 };
 
 /// The line, counted from 1, of a field such as `spec.workspaces[0]`, or of what it would be in.
 ///
 /// `None` when not even the field that it would be in is there, or the text is no YAML.
 pub fn line_of(text: &str, field: &str) -> Option<usize> {
-    let lines = lines(text, field);
-    let mut end = field.len();
-    loop {
-        if let Some(line) = lines.get(&end) {
-            return Some(*line);
+    let document = Composer::new(text, &LIMITS, true).document().ok()??;
+    let (_, line) = deepest(&document.outline, field)?;
+    usize::try_from(line).ok()
+}
+
+/// How much of the end of a field is not there, and the line of the rest.
+fn deepest(outline: &Outline, field: &str) -> Option<(usize, u32)> {
+    let inside = |rest: &str, line: u32, inner: &Outline| {
+        deepest(inner, rest.strip_prefix('.').unwrap_or(rest)).unwrap_or((rest.len(), line))
+    };
+    match outline {
+        Outline::Leaf => None,
+        Outline::Map(fields) => {
+            let found = fields.iter().filter_map(|(key, line, inner)| {
+                let rest = field.strip_prefix(key.as_str())?;
+                (rest.is_empty() || rest.starts_with(['.', '['])).then(|| inside(rest, *line, inner))
+            });
+            found.min_by_key(|(left, _)| *left)
         }
-        end = field[..end].rfind(['.', '['])?;
+        Outline::List(_) => {
+            let (position, rest) = field.strip_prefix('[')?.split_once(']')?;
+            let (line, inner) = outline.item(position.parse().ok()?)?;
+            Some(inside(rest, line, inner))
+        }
     }
 }
 
@@ -38,83 +58,6 @@ pub fn after_first_document(text: &str) -> Option<usize> {
         }
     }
     None
-}
-
-/// A collection that has begun and not ended. Its path is told by how much of the wanted one it is: paths of a file may
-/// be far longer than the file.
-enum Open {
-    /// The key whose value comes next; nothing when a key comes next.
-    Mapping {
-        path: Option<usize>,
-        key: Option<String>,
-    },
-    Sequence {
-        path: Option<usize>,
-        next: usize,
-    },
-}
-
-/// The lines of a field and of what it is in, by the length of their paths, as validation writes them. Of a text that
-/// breaks off, those before.
-fn lines(text: &str, field: &str) -> HashMap<usize, usize> {
-    let mut lines = HashMap::new();
-    let mut open: Vec<Open> = Vec::new();
-    for event in Parser::new_from_str(text) {
-        let Ok((event, span)) = event else { break };
-        let mut note = |path: Option<usize>| {
-            if let Some(path) = path {
-                lines.entry(path).or_insert(span.start.line());
-            }
-        };
-        let leaf = match &event {
-            Event::Scalar(text, ..) => Some(text.as_ref()),
-            Event::Alias(_) => Some("*"),
-            Event::SequenceStart(..) | Event::MappingStart(..) => None,
-            Event::SequenceEnd | Event::MappingEnd => {
-                open.pop();
-                continue;
-            }
-            _ => continue,
-        };
-        let path = match open.last_mut() {
-            None => Some(0),
-            Some(Open::Sequence { path, next }) => {
-                *next += 1;
-                path.and_then(|path| extended(field, path, &format!("[{}]", *next - 1)))
-            }
-            Some(Open::Mapping { path, key }) => match key.take() {
-                Some(key) => path.and_then(|path| joined(field, path, &key)),
-                None => {
-                    // A key that is a collection is nothing that any object has.
-                    let name = leaf.unwrap_or("?");
-                    note(path.and_then(|path| joined(field, path, name)));
-                    *key = Some(name.to_owned());
-                    if leaf.is_some() {
-                        continue;
-                    }
-                    None
-                }
-            },
-        };
-        match event {
-            Event::MappingStart(..) => open.push(Open::Mapping { path, key: None }),
-            Event::SequenceStart(..) => open.push(Open::Sequence { path, next: 0 }),
-            _ => {}
-        }
-        // The value of a key is where its key is.
-        note(path);
-    }
-    lines
-}
-
-/// How much of the field the path is that goes on with this text; nothing when it leads elsewhere.
-fn extended(field: &str, path: usize, text: &str) -> Option<usize> {
-    field[path..].starts_with(text).then_some(path + text.len())
-}
-
-fn joined(field: &str, path: usize, key: &str) -> Option<usize> {
-    let path = if path == 0 { 0 } else { extended(field, path, ".")? };
-    extended(field, path, key)
 }
 
 #[cfg(test)]
@@ -194,14 +137,14 @@ spec:
     }
 
     #[test]
-    fn fields_with_dots_and_collections_as_keys_are_told_apart() {
-        let file = "metadata:\n  annotations:\n    a.b: 1\n    a: 2\n? [x]\n: y\nspec: {ab: 1, a: {c: 1}}\n";
+    fn fields_with_dots_are_told_apart() {
+        let file = "metadata:\n  annotations:\n    a.b: 1\n    a: 2\nspec: {ab: 1, a: {c: 1}}\n";
         for (field, line) in [
             ("metadata.annotations.a.b", 3),
             ("metadata.annotations.a", 4),
-            ("spec.ab", 7),
-            ("spec.a.c", 7),
-            ("spec.abc", 7),
+            ("spec.ab", 5),
+            ("spec.a.c", 5),
+            ("spec.abc", 5),
         ] {
             assert_eq!(line_of(file, field), Some(line), "{field}");
         }

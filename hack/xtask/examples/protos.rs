@@ -1,57 +1,32 @@
-//! The code of our protos, in Rust: `cargo run -p xtask --example protos` writes it anew after a change of a proto.
+//! The code of the proto of runners, in Rust: `cargo run -p xtask --example protos` writes it anew after a change of the proto.
 //!
 //! It is committed, since its compiler takes longer to build than most crates. Compiled by `protox`, so that no `protoc` is needed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// A proto, and where its code is.
-struct Proto {
-    /// The folder of a crate, from the root of the repository.
-    folder: &'static str,
-    /// The file, in the crate's folder `proto`.
-    file: &'static str,
-    /// The folder for the code, in the crate's.
-    code: &'static str,
-    /// Whether we serve it.
-    served: bool,
+/// The file, in the crate's folder `proto`.
+const PROTO: &str = "stoa/runner/v1/runner.proto";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../function-runner/proto")
 }
 
-const PROTOS: [Proto; 2] = [
-    Proto { folder: "function-runner/proto", file: "stoa/runner/v1/runner.proto", code: "src/generated", served: true },
-    Proto { folder: "apiserver/storage", file: "etcd.proto", code: "src/etcd/generated", served: false },
-];
-
-impl Proto {
-    fn folder(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(self.folder)
-    }
-
-    fn code(&self) -> PathBuf {
-        self.folder().join(self.code)
-    }
-
-    /// Writes the code into a folder.
-    fn compile(&self, into: &Path) -> Result<()> {
-        let descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
-        let compiler = tonic_prost_build::configure().build_server(self.served).bytes(".").out_dir(into);
-        compiler.compile_fds(descriptors).with_context(|| format!("compiling {}", self.file))
-    }
+/// Writes the code into a folder.
+fn compile(into: &Path) -> Result<()> {
+    let descriptors = protox::compile([PROTO], [folder().join("proto")])?;
+    let compiler = tonic_prost_build::configure().bytes(".").out_dir(into);
+    compiler.compile_fds(descriptors).with_context(|| format!("compiling {PROTO}"))
 }
 
 fn main() -> Result<()> {
-    for proto in PROTOS {
-        fs::create_dir_all(proto.code())?;
-        proto.compile(&proto.code())?;
-    }
-    Ok(())
+    compile(&folder().join("src/generated"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, fs};
 
     use super::*;
 
@@ -64,10 +39,8 @@ mod tests {
 
     #[test]
     fn committed_code_is_that_of_the_protos() {
-        for proto in PROTOS {
-            let folder = tempfile::tempdir().unwrap();
-            proto.compile(folder.path()).unwrap();
-            assert!(files(folder.path()) == files(&proto.code()), "{}: run this example", proto.file);
-        }
+        let compiled = tempfile::tempdir().unwrap();
+        compile(compiled.path()).unwrap();
+        assert!(files(compiled.path()) == files(&folder().join("src/generated")), "{PROTO}: run this example");
     }
 }

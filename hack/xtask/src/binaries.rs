@@ -3,10 +3,9 @@
 //! Go's results are kept in the cache by name and version, for all clones of the repository.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -108,34 +107,22 @@ impl GoCommand {
     fn build(self, source: &Path, version: &str, binary: &Path) -> Result<()> {
         eprintln!("building {} {version} from Go modules, once; this takes minutes …", self.name);
         let started = Instant::now();
-        let total = self.package_count(source)?;
         // Never a half-written binary under the final name.
         let partial = binary.with_extension("partial");
-        let mut go = self.go(source, &["build", "-v", "-trimpath", "-buildvcs=false"]);
+        let mut go = self.go(source, &["build", "-trimpath", "-buildvcs=false"]);
         go.arg("-ldflags").arg(linker_flags(version)).arg("-o").arg(&partial).arg(self.package);
-        let mut child = go.stderr(Stdio::piped()).spawn().context("running go; Go 1.26 is needed to build it")?;
-        let lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
-        let said = show_progress(self.name, total, lines.map_while(Result::ok));
-        ensure!(child.wait()?.success(), "go build of {} failed:\n{}", self.name, said.join("\n"));
+        let built = go.stdout(std::io::stderr()).status().context("running go; Go 1.26 is needed to build it")?;
+        ensure!(built.success(), "go build of {} failed", self.name);
         fs::rename(&partial, binary).with_context(|| format!("renaming {}", partial.display()))?;
         eprintln!("built {} in {:.0?}", binary.display(), started.elapsed());
         Ok(())
-    }
-
-    /// How many packages go into it.
-    fn package_count(self, source: &Path) -> Result<usize> {
-        let mut go = self.go(source, &["list", "-deps"]);
-        let output = go.arg(self.package).stderr(Stdio::inherit()).output();
-        let output = output.context("running go; Go 1.26 is needed to build it")?;
-        ensure!(output.status.success(), "go list -deps of {} failed", self.name);
-        Ok(output.stdout.split(|byte| *byte == b'\n').count())
     }
 
     fn go(self, source: &Path, words: &[&str]) -> Command {
         let mut go = Command::new("go");
         let cgo = if self.tags.is_empty() { "0" } else { "1" };
         go.current_dir(source).env("CGO_ENABLED", cgo).args(words);
-        if !self.tags.is_empty() && matches!(words, ["build" | "list", ..]) {
+        if !self.tags.is_empty() && matches!(words, ["build", ..]) {
             go.args(["-tags", self.tags]);
         }
         if self.versions != "go.mod" {
@@ -143,28 +130,6 @@ impl GoCommand {
         }
         go
     }
-}
-
-/// Counts the packages that `go build -v` names, and returns what else it says.
-fn show_progress(name: &str, total: usize, lines: impl Iterator<Item = String>) -> Vec<String> {
-    let terminal = std::io::stderr().is_terminal();
-    let interval = if terminal { Duration::from_millis(200) } else { Duration::from_secs(15) };
-    let mut shown = Instant::now();
-    let mut count = 0;
-    let mut said = Vec::new();
-    for line in lines {
-        if line.contains([' ', '\t']) {
-            said.push(line);
-            continue;
-        }
-        count += 1;
-        if shown.elapsed() >= interval {
-            shown = Instant::now();
-            let end = if terminal { "\r" } else { "\n" };
-            eprint!("  {name}: {count} of at most {total} packages{end}");
-        }
-    }
-    said
 }
 
 /// The version `go.mod` requires of `module`.

@@ -79,9 +79,6 @@ pub(crate) struct Up {
     /// is kept in this log, on local files if none is named
     #[arg(long, value_enum, value_name = "LOG", num_args = 0..=1, require_equals = true, default_missing_value = "local")]
     wardle: Option<WardleLog>,
-    /// Let etcd acknowledge writes before they are on disk; counts when etcd starts
-    #[arg(long)]
-    unsafe_no_fsync: bool,
 }
 
 /// What to leave behind.
@@ -170,8 +167,6 @@ pub(crate) struct Options {
     pub(crate) stoa_args: Vec<String>,
     /// Start the two servers of `wardle.example.com` too, ours on this log.
     pub(crate) wardle: Option<WardleLog>,
-    /// Whether etcd may acknowledge writes before they are on disk.
-    pub(crate) unsafe_no_fsync: bool,
 }
 
 impl Up {
@@ -187,7 +182,6 @@ impl Up {
             replicas: self.replicas,
             stoa_args: self.stoa_arg.clone(),
             wardle: self.wardle,
-            unsafe_no_fsync: self.unsafe_no_fsync,
         }
     }
 }
@@ -234,7 +228,7 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     let cluster = Cluster { dir: paths::make_own_folder(dir)? };
     let _lock = cluster.lock()?;
     let mut state = State::load_or_new(&cluster.dir)?;
-    control_plane::up(&cluster, &mut state, options.unsafe_no_fsync)?;
+    control_plane::up(&cluster, &mut state)?;
     let built = options.built.as_deref();
     if let Some(profile) = options.stoa {
         let binaries = binaries::stoa(profile, built)?;
@@ -322,7 +316,7 @@ pub(crate) fn environment(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         lines.push(("WARDLE_SUBJECT_URL", format!("https://localhost:{}", wardle.subject_port)));
         let logs = wardle::audit_logs(&cluster.dir).map(|log| log.display().to_string());
         lines.extend(["WARDLE_REFERENCE_AUDIT_LOG", "WARDLE_SUBJECT_AUDIT_LOG"].into_iter().zip(logs));
-        lines.extend(wardle.log.map(|log| ("WARDLE_SUBJECT_LOG", log.name())));
+        lines.push(("WARDLE_SUBJECT_LOG", wardle.log.name()));
         lines.push(("WARDLE_CA", pki.join("wardle-ca.crt").display().to_string()));
         let [sample_apiserver, _] = wardle::daemons(&cluster.dir);
         lines.extend(sample_apiserver.pid().map(|pid| ("WARDLE_REFERENCE_PID", pid.to_string())));

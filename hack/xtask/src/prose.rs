@@ -29,7 +29,7 @@ const TITLE: usize = 72;
 /// The longest line of Markdown, in characters.
 const COLUMNS: usize = 100;
 /// Markdown with lines of any length: generated documents, and the changelog, whose entries are lines of a list.
-const ANY_WIDTH: [&str; 3] = ["CHANGELOG.md", "docs/conformance.md", "docs/coverage.md"];
+const ANY_WIDTH: [&str; 3] = ["CHANGELOG.md", "tests/conformance/RESULTS.md", "docs/coverage.md"];
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const ARCHITECTURE_LINES: usize = 350;
 const ARCHITECTURE_WORDS: usize = 4500;

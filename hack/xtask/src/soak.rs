@@ -3,7 +3,6 @@
 //! Elsewhere: how a test makes rounds is in `tests/e2e/src/repeat.rs`.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -19,7 +18,7 @@ pub(crate) struct Soak {
     /// How many rounds every test makes; if nothing else is said, as many as there are boundaries of a change
     #[arg(default_value_t = stoa_failpoint::of_clusters().len())]
     rounds: usize,
-    /// Only a file of tests such as `boundaries`, or tests with this in their names, or `model`
+    /// Only a file of tests such as `boundaries`, or `model`
     filter: Option<String>,
     /// The folder for the test bed, which the caller ends and removes
     #[arg(long)]
@@ -56,7 +55,7 @@ pub(crate) fn run(args: &Soak) -> Result<()> {
     }
     if args.filter.as_deref() != Some("model") {
         checks::prerequisites()?;
-        let chosen = chosen(args.filter.as_deref(), &list)?;
+        let chosen = chosen(args.filter.as_deref())?;
         let work = paths::make_folder(&args.work)?;
         let xtask = checks::keep_this_program(&work)?;
         let bed = work.join("cluster");
@@ -78,67 +77,10 @@ pub(crate) fn run(args: &Soak) -> Result<()> {
     Ok(())
 }
 
-/// The files of tests that a filter leaves, and what the names of the tests to take there have in them. `list` says which
-/// tests of a file have something in their names, as `cargo test` does.
-fn chosen<'f>(
-    filter: Option<&'f str>,
-    list: &dyn Fn(&str, &str) -> Result<String>,
-) -> Result<Vec<(&'static str, &'f str)>> {
-    let Some(filter) = filter else { return Ok(PROCESSES.to_vec()) };
-    if let Some(file) = PROCESSES.iter().find(|(test, _)| *test == filter) {
-        return Ok(vec![*file]);
-    }
-    let mut left = Vec::new();
-    for (test, _) in PROCESSES {
-        if list(test, filter)?.lines().any(|line| line.ends_with(": test")) {
-            left.push((test, filter));
-        }
-    }
-    ensure!(!left.is_empty(), "no test of faults has {filter:?} in its name");
-    Ok(left)
-}
-
-fn list(test: &str, filter: &str) -> Result<String> {
-    let flag = format!("--test={test}");
-    let words = [&TEST[1..], &[&flag, "--", "--list", filter]].concat();
-    let listed =
-        Command::new(TEST[0]).current_dir(paths::repository()).args(words).stderr(Stdio::inherit()).output()?;
-    ensure!(listed.status.success(), "the tests of {test} cannot be listed");
-    Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is listed where there are some tests.
-    fn listed(test: &str, filter: &str) -> Result<String> {
-        let names: &[&str] = match test {
-            "crash" => &["server_is_killed", "disk_is_full"],
-            "behaviour" => &["faults::disk_is_full", "plans::plan_is_shown"],
-            _ => &[],
-        };
-        let left = names.iter().filter(|name| name.contains(filter));
-        Ok(left.map(|name| format!("{name}: test\n")).chain(["\n0 benchmarks\n".to_owned()]).collect())
-    }
-
-    #[test]
-    fn filter_is_a_file_of_tests_or_in_the_names_of_some() {
-        let check = |filter: Option<&str>, expected: &[(&str, &str)]| {
-            assert_eq!(chosen(filter, &listed).unwrap(), expected, "{filter:?}");
-        };
-        check(None, &PROCESSES);
-        check(Some("runners"), &[("runners", "")]);
-        check(Some("behaviour"), &[("behaviour", "faults::")]);
-        check(Some("killed"), &[("crash", "killed")]);
-        check(Some("disk"), &[("crash", "disk"), ("behaviour", "disk")]);
-    }
-
-    #[test]
-    fn filter_that_leaves_no_test_or_cannot_be_asked_about_is_an_error() {
-        let error = chosen(Some("earthquake"), &listed).unwrap_err().to_string();
-        assert!(error.contains("earthquake"), "{error}");
-        let error = chosen(Some("disk"), &|_, _| bail!("it does not compile")).unwrap_err().to_string();
-        assert_eq!(error, "it does not compile");
-    }
+/// The files of tests that a filter leaves, and the names of the tests to run there.
+fn chosen(filter: Option<&str>) -> Result<Vec<(&'static str, &'static str)>> {
+    let is_chosen = |(test, _): &(&str, &str)| filter.is_none_or(|filter| filter == *test);
+    let chosen: Vec<_> = PROCESSES.into_iter().filter(is_chosen).collect();
+    ensure!(!chosen.is_empty(), "{:?} is no file of fault tests", filter.unwrap_or_default());
+    Ok(chosen)
 }

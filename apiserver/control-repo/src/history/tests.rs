@@ -206,7 +206,8 @@ fn what_changed_since_is_told_where_it_is_known() {
     let [a, b, c] = steps.each_ref().map(|step| step.key.clone());
     let begin = control.append_history(&[], &batch(7, &steps)).unwrap();
     let wanted = BTreeMap::from([(a.clone(), Some(b"1".to_vec())), (b.clone(), Some(b"2".to_vec()))]);
-    let changed = |end, at| control.changed_since(end, Version(at), &wanted).unwrap();
+    let repository = open(directory.path()).unwrap();
+    let changed = |end, at| changed_since(&repository, end, Version(at), &wanted).unwrap();
     // Another and gone.
     assert_eq!(changed(begin, 9), Some(BTreeSet::from([b, c])));
     assert_eq!(changed(begin, 6), None, "it begins later");

@@ -74,29 +74,6 @@ async fn an_event_that_is_taken_for_a_bad_one_while_a_clock_is_wrong_is_tried_ag
 }
 
 #[tokio::test]
-async fn an_event_that_is_not_taken_while_others_are_holds_up_its_stack_no_longer() {
-    let bed = Bed::started().await;
-    let receiver = Receiver::start(|event| {
-        let is_bad = event["type"] == "dev.stoa.run.started";
-        Reply::Code(if is_bad { 400 } else { 200 })
-    })
-    .await;
-    bed.sink("chat", &receiver, json!({})).await;
-    bed.begin("web-1").await;
-    assert_eq!(told(&receiver.next().await), "run.started runs/web-1");
-    // What is taken since tells that no clock is wrong.
-    bed.lose("lost").await;
-    bed.end("web-1", RunPhase::Failed).await;
-    while told(&receiver.next().await) != "run.failed runs/web-1" {}
-    // The next of its type has one try.
-    bed.begin("web-2").await;
-    bed.end("web-2", RunPhase::Failed).await;
-    assert_eq!(told(&receiver.next().await), "run.started runs/web-2");
-    assert_eq!(told(&receiver.next().await), "run.failed runs/web-2");
-    bed.until("chat", |sink| sink.status.as_ref().is_some_and(|status| status.dead_letters == 2)).await;
-}
-
-#[tokio::test]
 async fn events_of_a_stack_keep_their_order_and_hold_up_no_others() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|event| {

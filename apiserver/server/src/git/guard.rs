@@ -58,10 +58,7 @@ impl InvalidFileGuard {
 fn detail(path: &str, invalid: &InvalidFile) -> String {
     let commit = invalid.commit.get(..8).unwrap_or(&invalid.commit);
     let file = format!("its file {path} in the control repository");
-    let reason = match invalid.reason.as_str() {
-        InvalidFile::CUT => "too many files are refused for the reason to be kept",
-        reason => reason,
-    };
+    let reason = &invalid.reason;
     if invalid.waits {
         format!("{file} waits since commit {commit}, and is applied as soon as that is possible: {reason}")
     } else {
@@ -113,23 +110,5 @@ impl AdmissionPlugin for InvalidFileGuard {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_that_there_was_no_room_for_is_told_as_that() {
-        for (reason, told) in [
-            ("line 3: unknown field", "line 3: unknown field"),
-            (InvalidFile::CUT, "too many files are refused for the reason to be kept"),
-        ] {
-            let (reason, commit) = (reason.to_owned(), "0123456789".repeat(4));
-            let invalid = InvalidFile { reason, commit, good: None, waits: false };
-            let detail = detail("platform/workspaces/dev.yaml", &invalid);
-            assert!(detail.contains(&format!("since commit 01234567: {told}; push")), "{detail}");
-        }
     }
 }

@@ -71,17 +71,7 @@ pub enum Refusal {
 impl DocumentError {
     /// The error with all of its causes, in one line.
     pub fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let said = error.to_string();
-            // Some libraries repeat their cause in their own words.
-            if !text.ends_with(&said) {
-                text = format!("{text}: {said}");
-            }
-            cause = error.source();
-        }
-        text
+        stoa_machinery::outbound::causes(self)
     }
 }
 

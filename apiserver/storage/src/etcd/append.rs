@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     EtcdLog, Shared,
-    client::{Patience, failure, kv, unavailable},
+    client::{Patience, failure, unavailable},
     keys::Note,
     metrics::Operation,
     proto::{Compare, DeleteRangeRequest, Headed as _, PutRequest, RangeRequest, TxnRequest, TxnResponse},
@@ -51,7 +51,7 @@ fn operation(write: &Write) -> Operation<'_> {
 pub(super) async fn open_guard(shared: &Shared) -> Result<(), LogError> {
     let key = shared.keys.guard.clone();
     let operation = Operation { name: "guard", key: "" };
-    let found = shared.range(operation, RangeRequest::only_key(key.clone())).await?.map_err(unavailable)?;
+    let found = shared.client.read(operation, &RangeRequest::only_key(key.clone())).await?.map_err(unavailable)?;
     if let Some(guard) = found.kvs.first() {
         shared.guard.store(guard.mod_revision, Relaxed);
         return Ok(());
@@ -62,11 +62,7 @@ pub(super) async fn open_guard(shared: &Shared) -> Result<(), LogError> {
         failure: vec![RangeRequest::only_key(key).into()],
     };
     // Made twice it is the same, so it may be tried again.
-    let made = shared.client.read(operation, |channel| {
-        let make = make.clone();
-        async move { kv(channel).txn(make).await }
-    });
-    let made = made.await?.map_err(unavailable)?;
+    let made = shared.client.read(operation, &make).await?.map_err(unavailable)?;
     shared.guard.store(guard_of(&made), Relaxed);
     Ok(())
 }
@@ -89,9 +85,7 @@ impl EtcdLog {
             let guard = shared.guard.load(Relaxed);
             let since = shared.client.seen();
             let request = shared.transaction(&write, &id, guard);
-            let answer =
-                shared.client.attempt(operation(&write), |channel| async move { kv(channel).txn(request).await });
-            match answer.await {
+            match shared.client.attempt(operation(&write), request).await {
                 Ok(response) if response.succeeded => return Ok(version(response.revision())),
                 Ok(response) => match shared.refusal(&write, guard, &response) {
                     // Somebody had to find out what became of a write of theirs.
@@ -146,7 +140,7 @@ impl Shared {
         }
         let change = match &write.change {
             Change::Put(value) => put(key, value.clone()).into(),
-            Change::Delete => DeleteRangeRequest { key, range_end: Bytes::new() }.into(),
+            Change::Delete => DeleteRangeRequest { key }.into(),
         };
         let note = Note::new(write, id, self.clock.now_ms());
         TxnRequest { compare, success: vec![change, put(keys.head.clone(), note.encode()).into()], failure }
@@ -205,8 +199,7 @@ impl Shared {
         };
         let operation = Operation { name: "guard", key: "" };
         loop {
-            let close = close.clone();
-            match self.client.attempt(operation, |channel| async move { kv(channel).txn(close).await }).await {
+            match self.client.attempt(operation, close.clone()).await {
                 Ok(response) => {
                     self.guard.store(guard_of(&response), Relaxed);
                     return Ok(response.found(1).map_or(0, |found| found.mod_revision));

@@ -12,17 +12,14 @@ use stoa_machinery::log::LogError;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
-    Code, Request, Response, Status, Streaming,
+    Code, Request, Status, Streaming,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
 use super::{
     EtcdTls,
     metrics::{Metrics, Operation},
-    proto::{
-        Headed, WatchCreateRequest, WatchRequest, WatchResponse, kv_client::KvClient, lease_client::LeaseClient,
-        maintenance_client::MaintenanceClient, watch_client::WatchClient, watch_request::RequestUnion,
-    },
+    proto::{self, Call, Headed as _, WatchCreateRequest, WatchRequest, WatchResponse},
 };
 
 /// The timeout of one call, after which the next member is asked.
@@ -190,23 +187,15 @@ impl Client {
     }
 
     /// Makes a call once. A member that does not answer is not asked the next time.
-    pub(super) async fn attempt<T: Headed, F>(
-        &self,
-        operation: Operation<'_>,
-        call: impl FnOnce(Channel) -> F,
-    ) -> Result<T, Status>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
+    pub(super) async fn attempt<Q: Call>(&self, operation: Operation<'_>, request: Q) -> Result<Q::Response, Status> {
         let (member, channel) = self.pick();
         let started = Instant::now();
-        let answer = tokio::time::timeout(ATTEMPT, call(channel)).await.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout(ATTEMPT, request.call(channel)).await.unwrap_or_else(|_| {
             Err(Status::deadline_exceeded(format!("{} did not answer within {ATTEMPT:?}", self.servers[member])))
         });
         self.metrics.observe(operation, started.elapsed(), answer.is_err());
         match answer {
             Ok(response) => {
-                let response = response.into_inner();
                 self.observe(response.revision());
                 Ok(response)
             }
@@ -222,17 +211,14 @@ impl Client {
     /// Makes a call that changes nothing, again and again until there is an answer.
     ///
     /// The outer error is that there was none in time; the inner one is the server's.
-    pub(super) async fn read<T: Headed, F>(
+    pub(super) async fn read<Q: Call>(
         &self,
         operation: Operation<'_>,
-        call: impl Fn(Channel) -> F,
-    ) -> Result<Result<T, Status>, LogError>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
+        request: &Q,
+    ) -> Result<Result<Q::Response, Status>, LogError> {
         let mut patience = self.patience();
         loop {
-            match self.attempt(operation, &call).await {
+            match self.attempt(operation, request.clone()).await {
                 Ok(response) => return Ok(Ok(response)),
                 Err(status) if failure(&status) == Verdict::Refuse => return Ok(Err(status)),
                 Err(status) => {
@@ -251,15 +237,14 @@ impl Client {
     ) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>), Status> {
         let (member, channel) = self.pick();
         let (sender, receiver) = mpsc::channel(4);
-        let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) };
+        let create = WatchRequest { create: Some(request), progress: None };
         sender.try_send(create).expect("a new channel has room");
         let mut request = Request::new(ReceiverStream::new(receiver));
         // A member that has lost its leader ends the watch, instead of keeping still.
         request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
-        let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-        let answer = tokio::time::timeout(ATTEMPT, client.watch(request)).await;
+        let answer = tokio::time::timeout(ATTEMPT, proto::watch(channel, request)).await;
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the watch was not begun in time"))) {
-            Ok(response) => Ok((sender, response.into_inner())),
+            Ok(response) => Ok((sender, response)),
             Err(status) => {
                 self.leave(member, &status);
                 Err(status)
@@ -271,18 +256,6 @@ impl Client {
     pub(super) fn leave_current(&self, why: &Status) {
         self.leave(self.pick().0, why);
     }
-}
-
-pub(super) fn kv(channel: Channel) -> KvClient<Channel> {
-    KvClient::new(channel).max_decoding_message_size(usize::MAX)
-}
-
-pub(super) fn lease(channel: Channel) -> LeaseClient<Channel> {
-    LeaseClient::new(channel)
-}
-
-pub(super) fn maintenance(channel: Channel) -> MaintenanceClient<Channel> {
-    MaintenanceClient::new(channel)
 }
 
 #[cfg(test)]

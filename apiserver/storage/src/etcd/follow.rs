@@ -16,10 +16,7 @@ use super::{
     append::version,
     client::unavailable,
     keys::Note,
-    proto::{
-        Event, Headed as _, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, event::EventType,
-        watch_request::RequestUnion,
-    },
+    proto::{Event, Headed as _, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse},
 };
 
 /// The time of silence after which a watch is asked for its progress, and after as long again it is restarted.
@@ -129,7 +126,7 @@ impl Follower {
             if std::mem::replace(&mut watch.asked, true) {
                 return Err(Broken::Off(Status::deadline_exceeded("the watch is silent")));
             }
-            let request = WatchRequest { request_union: Some(RequestUnion::ProgressRequest(WatchProgressRequest {})) };
+            let request = WatchRequest { create: None, progress: Some(WatchProgressRequest {}) };
             return match watch.requests.try_send(request) {
                 Ok(()) => Ok(false),
                 Err(_) => Err(Broken::Off(Status::unavailable("the watch takes no requests"))),
@@ -189,20 +186,20 @@ fn create(key: Bytes, range_end: Bytes, start_revision: i64) -> WatchCreateReque
 fn records(shared: &Shared, events: Vec<Event>) -> Result<Vec<Record>, LogError> {
     let keys = &shared.keys;
     let mut records = Vec::new();
-    let mut events = events.into_iter().filter_map(|event| Some((event.r#type(), event.kv?))).peekable();
+    let mut events = events.into_iter().filter_map(|event| Some((event.is_delete(), event.kv?))).peekable();
     while let Some((_, first)) = events.peek() {
         let at = first.mod_revision;
         let mut note = None;
         let mut changed = None;
-        while let Some((kind, kv)) = events.next_if(|(_, kv)| kv.mod_revision == at) {
+        while let Some((is_delete, kv)) = events.next_if(|(_, kv)| kv.mod_revision == at) {
             if kv.key == keys.head {
                 let decoded = Note::decode(&kv.value);
                 note = Some(decoded.map_err(|e| LogError::Corrupt(format!("the note of version {at}: {e}")))?);
             } else if let Some(key) = keys.key_of(&kv.key) {
-                let change = match kind {
+                let change = match is_delete {
+                    true => Change::Delete,
                     // Copied, so that one value does not keep the whole response in memory.
-                    EventType::Put => Change::Put(Bytes::copy_from_slice(&kv.value)),
-                    EventType::Delete => Change::Delete,
+                    false => Change::Put(Bytes::copy_from_slice(&kv.value)),
                 };
                 changed = Some((key, change));
             }

@@ -5,19 +5,18 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stoa_machinery::log::{Lease, LogError, Version};
-use tonic::{Code, Response, Status};
+use tonic::Code;
 
 use super::{
     Shared,
     append::revision,
-    client::{self, kv, unavailable},
+    client::unavailable,
     metrics::Operation,
     proto::{
         Compare, DeleteRangeRequest, Headed as _, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
-        LeaseKeepAliveResponse, LeaseRevokeRequest, PutRequest, RangeRequest, TxnRequest, TxnResponse,
+        LeaseRevokeRequest, PutRequest, RangeRequest, TxnRequest, TxnResponse,
     },
 };
 
@@ -77,14 +76,10 @@ impl Shared {
 
     pub(super) async fn renew(&self, lease: &Lease) -> Result<(), LogError> {
         let range = RangeRequest::key(self.keys.lease(&lease.name));
-        let held = self.client.read(operation("renew"), |channel| {
-            let range = range.clone();
-            async move { kv(channel).range(range).await }
-        });
-        let held = held.await?.map_err(unavailable)?;
+        let held = self.client.read(operation("renew"), &range).await?.map_err(unavailable)?;
         let held = held.kvs.first().filter(|kv| kv.mod_revision == revision(Version(lease.token)));
         let id = held.ok_or_else(|| fenced(lease))?.lease;
-        let kept = self.client.read(operation("keepAlive"), |channel| keep_alive(channel, id)).await?;
+        let kept = self.client.read(operation("keepAlive"), &LeaseKeepAliveRequest { id }).await?;
         match kept {
             Ok(kept) if kept.ttl > 0 => Ok(()),
             Ok(_) => Err(fenced(lease)),
@@ -97,10 +92,7 @@ impl Shared {
         let key = self.keys.lease(&lease.name);
         let give_up = TxnRequest {
             compare: vec![Compare::changed_at(key.clone(), revision(Version(lease.token)))],
-            success: vec![
-                RangeRequest::only_key(key.clone()).into(),
-                DeleteRangeRequest { key, range_end: Bytes::new() }.into(),
-            ],
+            success: vec![RangeRequest::only_key(key.clone()).into(), DeleteRangeRequest { key }.into()],
             failure: Vec::new(),
         };
         let given_up = self.transact("release", &give_up).await?;
@@ -114,39 +106,23 @@ impl Shared {
 
     /// Carries out a transaction that may be carried out twice.
     async fn transact(&self, name: &'static str, request: &TxnRequest) -> Result<TxnResponse, LogError> {
-        let answer = self.client.read(operation(name), |channel| {
-            let request = request.clone();
-            async move { kv(channel).txn(request).await }
-        });
-        answer.await?.map_err(unavailable)
+        self.client.read(operation(name), request).await?.map_err(unavailable)
     }
 
     async fn grant(&self, ttl: Duration) -> Result<i64, LogError> {
         // Whole seconds, and never less than was asked for.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
-        let request = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX).max(1), id: 0 };
+        let request = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX).max(1) };
         // One whose answer is lost hangs on nothing and expires.
-        let grant = |channel| async move { client::lease(channel).lease_grant(request).await };
-        let granted = self.client.read(operation("grant"), grant);
-        Ok(granted.await?.map_err(unavailable)?.id)
+        Ok(self.client.read(operation("grant"), &request).await?.map_err(unavailable)?.id)
     }
 
     /// Ends a lease of etcd's that nothing important hangs on; if that fails, it expires.
     async fn revoke(&self, id: i64) {
-        let request = LeaseRevokeRequest { id };
-        let revoke = |channel| async move { client::lease(channel).lease_revoke(request).await };
-        if let Err(status) = self.client.attempt(operation("revoke"), revoke).await
+        if let Err(status) = self.client.attempt(operation("revoke"), LeaseRevokeRequest { id }).await
             && status.code() != Code::NotFound
         {
             tracing::debug!(%status, "a lease of etcd's is left to expire");
         }
     }
-}
-
-/// Renews once.
-async fn keep_alive(channel: tonic::transport::Channel, id: i64) -> Result<Response<LeaseKeepAliveResponse>, Status> {
-    let once = tokio_stream::iter([LeaseKeepAliveRequest { id }]);
-    let mut responses = client::lease(channel).lease_keep_alive(once).await?.into_inner();
-    let response = responses.message().await?;
-    response.map(Response::new).ok_or_else(|| Status::unavailable("the lease was not renewed"))
 }

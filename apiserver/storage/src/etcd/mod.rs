@@ -34,14 +34,16 @@ use tonic::Code;
 
 use self::{
     append::version,
-    client::{Client, is_compacted, kv, maintenance, unavailable},
+    client::{Client, is_compacted, unavailable},
     head::SharedHead,
     keys::Keys,
     metrics::{Metrics, Operation},
-    proto::{CompactionRequest, Headed as _, KeyValue, RangeRequest, RangeResponse, StatusRequest, StatusResponse},
+    proto::{CompactionRequest, Headed as _, KeyValue, RangeRequest, StatusRequest, StatusResponse},
 };
 use crate::clock::{Clock, SystemClock};
 
+/// The read of the head.
+const HEAD: Operation<'static> = Operation { name: "head", key: "" };
 /// The number of values in one read.
 const PAGE: i64 = 1000;
 /// The number of values in one read with a limit of bytes: a few values may have megabytes.
@@ -152,9 +154,8 @@ impl EtcdLog {
     /// [`LogError::Unavailable`] when it does not answer now, or says that something is wrong.
     pub async fn probe(&self) -> Result<(), LogError> {
         let client = &self.shared.client;
-        let key = self.shared.keys.head.clone();
         let operation = Operation { name: "probe", key: "" };
-        let range = |channel| async move { kv(channel).range(RangeRequest::only_key(key)).await };
+        let range = RangeRequest::only_key(self.shared.keys.head.clone());
         client.attempt(operation, range).await.map_err(unavailable)?;
         let status = self.status(operation).await?;
         let cluster = status.header.map(|header| header.cluster_id).unwrap_or_default();
@@ -180,8 +181,7 @@ impl EtcdLog {
     }
 
     async fn status(&self, operation: Operation<'_>) -> Result<StatusResponse, LogError> {
-        let status = |channel| async move { maintenance(channel).status(StatusRequest {}).await };
-        self.shared.client.attempt(operation, status).await.map_err(unavailable)
+        self.shared.client.attempt(operation, StatusRequest {}).await.map_err(unavailable)
     }
 }
 
@@ -208,27 +208,15 @@ impl Shared {
     /// The version of the last record, and the revision at which that was so.
     async fn read_head(&self) -> Result<(Version, i64), LogError> {
         let range = RangeRequest::only_key(self.keys.head.clone());
-        let head = self.range(Operation { name: "head", key: "" }, range).await?.map_err(unavailable)?;
+        let head = self.client.read(HEAD, &range).await?.map_err(unavailable)?;
         Ok((head.kvs.first().map_or(Version(0), |kv| version(kv.mod_revision)), head.revision()))
-    }
-
-    async fn range(
-        &self,
-        operation: Operation<'_>,
-        range: RangeRequest,
-    ) -> Result<Result<RangeResponse, tonic::Status>, LogError> {
-        let call = |channel| {
-            let range = range.clone();
-            async move { kv(channel).range(range).await }
-        };
-        self.client.read(operation, call).await
     }
 
     /// The revision before the last `records` records. Every write puts the head, so etcd counts them; others use some
     /// revisions, and so do the guard and leases. Where fewer records exist, it is a compacted revision.
     async fn revision_before_last(&self, records: u64) -> Result<i64, LogError> {
         let range = RangeRequest::only_key(self.keys.head.clone());
-        let head = self.range(Operation { name: "head", key: "" }, range).await?.map_err(unavailable)?;
+        let head = self.client.read(HEAD, &range).await?.map_err(unavailable)?;
         let Some(head) = head.kvs.into_iter().next() else { return Ok(0) };
         let wanted = i64::try_from(records).unwrap_or(i64::MAX);
         if wanted == 0 {
@@ -253,7 +241,7 @@ impl Shared {
     /// The number of records at a revision; `None` when it was compacted.
     async fn records_at(&self, revision: i64) -> Result<Option<i64>, LogError> {
         let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
-        match self.range(Operation { name: "head", key: "" }, range).await? {
+        match self.client.read(HEAD, &range).await? {
             Ok(found) => Ok(Some(found.kvs.first().map_or(0, |head| head.version))),
             Err(status) if is_compacted(&status) => Ok(None),
             Err(status) => Err(unavailable(status)),
@@ -263,7 +251,7 @@ impl Shared {
     /// Whether the history at a revision was compacted.
     async fn is_compacted_at(&self, revision: i64) -> Result<bool, LogError> {
         let range = RangeRequest { revision, ..RangeRequest::only_key(self.keys.head.clone()) };
-        match self.range(Operation { name: "head", key: "" }, range).await? {
+        match self.client.read(HEAD, &range).await? {
             Ok(_) => Ok(false),
             // A future revision is not compacted.
             Err(status) if status.code() == Code::OutOfRange => Ok(is_compacted(&status)),
@@ -279,7 +267,7 @@ impl Shared {
         let limit = if most.is_some() { SMALL_PAGE } else { PAGE };
         loop {
             let range = RangeRequest { key, range_end: range_end.clone(), limit, revision, ..RangeRequest::default() };
-            let page = match self.range(Operation { name: "list", key: prefix }, range).await? {
+            let page = match self.client.read(Operation { name: "list", key: prefix }, &range).await? {
                 Ok(page) => page,
                 Err(status) if is_compacted(&status) => return Ok(Scanned::Gone),
                 Err(status) => return Err(unavailable(status)),
@@ -348,7 +336,7 @@ impl Log for EtcdLog {
 
     async fn read(&self, key: &Key) -> Result<Option<Entry>, LogError> {
         let range = RangeRequest::key(self.shared.keys.data(key));
-        let found = self.shared.range(Operation { name: "get", key: key.as_str() }, range).await?;
+        let found = self.shared.client.read(Operation { name: "get", key: key.as_str() }, &range).await?;
         Ok(found.map_err(unavailable)?.kvs.first().and_then(|kv| self.shared.entry(kv)))
     }
 
@@ -370,9 +358,8 @@ impl Log for EtcdLog {
         if revision == 0 {
             return Ok(());
         }
-        let request = CompactionRequest { revision, physical: false };
-        let compact = |channel| async move { kv(channel).compact(request).await };
-        match self.shared.client.read(Operation { name: "compact", key: "" }, compact).await? {
+        let compact = CompactionRequest { revision };
+        match self.shared.client.read(Operation { name: "compact", key: "" }, &compact).await? {
             Ok(_) => Ok(()),
             // Somebody else has, already.
             Err(status) if is_compacted(&status) => Ok(()),

@@ -21,10 +21,7 @@ use std::{
     collections::VecDeque,
     fmt,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicBool},
     thread::JoinHandle,
     time::Duration,
 };
@@ -68,40 +65,6 @@ impl Default for LocalOptions {
     }
 }
 
-/// The counters of a [`LocalLog`] since it was opened, and its sizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LocalStats {
-    /// Records made durable.
-    pub records: u64,
-    /// Batches made durable; each is one sync.
-    pub batches: u64,
-    /// Bytes appended.
-    pub bytes: u64,
-    /// Time spent in syncs.
-    pub sync_time: Duration,
-    /// Keys that have a value.
-    pub keys: u64,
-    /// Records inside the history window.
-    pub history: u64,
-    /// The oldest version that can be read.
-    pub oldest: Version,
-    /// Segment files.
-    pub segments: u64,
-    /// Bytes of an unfinished write that were cut off when it was opened.
-    pub cut: u64,
-    /// Whether it refuses writes because a sync failed.
-    pub failed: bool,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    records: AtomicU64,
-    batches: AtomicU64,
-    bytes: AtomicU64,
-    sync_nanos: AtomicU64,
-    failed: AtomicBool,
-}
-
 /// The published state: durable records alone.
 #[derive(Debug)]
 struct Published {
@@ -124,8 +87,8 @@ struct Shared {
     segments: Mutex<Vec<Segment>>,
     /// Locked while a snapshot is written and replaced files are removed.
     compaction: Mutex<()>,
-    counters: Counters,
-    cut: u64,
+    /// Whether it rejects writes because a sync failed.
+    failed: AtomicBool,
     /// Excludes other processes until the last user of the files is dropped.
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -193,8 +156,7 @@ impl LocalLog {
             tip: watch::Sender::new(Tip { head, closed: false }),
             segments: Mutex::new(recovered.segments),
             compaction: Mutex::new(()),
-            counters: Counters::default(),
-            cut: recovered.cut,
+            failed: AtomicBool::new(false),
             _lock: lock,
         });
         let (requests, receiver) = mpsc::channel(QUEUE);
@@ -202,22 +164,9 @@ impl LocalLog {
         Ok((Self { shared, requests: Some(requests), writer: None }, writer, receiver))
     }
 
-    /// The counters and sizes.
-    pub fn stats(&self) -> LocalStats {
-        let counters = &self.shared.counters;
-        let published = self.shared.published.read();
-        LocalStats {
-            records: counters.records.load(Relaxed),
-            batches: counters.batches.load(Relaxed),
-            bytes: counters.bytes.load(Relaxed),
-            sync_time: Duration::from_nanos(counters.sync_nanos.load(Relaxed)),
-            keys: published.state.values.len() as u64,
-            history: published.history.len() as u64,
-            oldest: published.history.oldest,
-            segments: self.shared.segments.lock().len() as u64,
-            cut: self.shared.cut,
-            failed: counters.failed.load(Relaxed),
-        }
+    /// The oldest version that can be read.
+    pub fn oldest(&self) -> Version {
+        self.shared.published.read().history.oldest
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, LogError> {

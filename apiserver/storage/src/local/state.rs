@@ -193,10 +193,6 @@ impl History {
         Self { oldest, ..Self::default() }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.past.len()
-    }
-
     pub(super) fn push(&mut self, Step { record, replaced, checkpoint }: Step) {
         let Record { version, key, change, origin, time_ms } = record;
         if let Some(values) = checkpoint {

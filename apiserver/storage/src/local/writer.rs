@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use stoa_machinery::log::{Change, Lease, LogError, Record, Version, Write};
@@ -142,7 +142,7 @@ impl Writer {
 
     /// Writes one batch: this request and those that wait behind it.
     pub(super) fn batch(&mut self, request: Request, requests: &mut mpsc::Receiver<Request>) {
-        if self.shared.counters.failed.load(Relaxed) {
+        if self.shared.failed.load(Relaxed) {
             return refuse(request);
         }
         let state = self.shared.published.read().state.clone();
@@ -187,18 +187,12 @@ impl Writer {
             }
             return Err(Arc::new(error));
         }
-        let started = Instant::now();
         if let Err(error) = self.file.sync() {
             // The kernel may have dropped the pages and would call the next sync a success, so
             // only reading the file again shows what is in it.
             self.fail(&error);
             return Err(Arc::new(error));
         }
-        let counters = &self.shared.counters;
-        counters.sync_nanos.fetch_add(started.elapsed().as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
-        counters.batches.fetch_add(1, Relaxed);
-        counters.records.fetch_add(steps.len() as u64, Relaxed);
-        counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.length += bytes.len() as u64;
         state.batch += 1;
         let head = state.head;
@@ -214,7 +208,7 @@ impl Writer {
 
     /// Starts the next segment when this one is long enough.
     fn roll(&mut self) {
-        if self.length < self.shared.options.segment_bytes || self.shared.counters.failed.load(Relaxed) {
+        if self.length < self.shared.options.segment_bytes || self.shared.failed.load(Relaxed) {
             return;
         }
         let mut state = self.shared.published.read().state.clone();
@@ -238,7 +232,7 @@ impl Writer {
 
     fn fail(&self, error: &std::io::Error) {
         tracing::error!(%error, "the log takes no more writes until it is opened again");
-        self.shared.counters.failed.store(true, Relaxed);
+        self.shared.failed.store(true, Relaxed);
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn daemons(dir: &Path) -> [Daemon; 3] {
 }
 
 /// Starts the control plane unless all of it runs, and waits until its controllers work.
-pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) -> Result<()> {
+pub(super) fn up(cluster: &Cluster, state: &mut State) -> Result<()> {
     let started = Instant::now();
     let [etcd, apiserver, controller_manager] = daemons(&cluster.dir);
     if [&etcd, &apiserver, &controller_manager].iter().all(|daemon| daemon.pid().is_some()) {
@@ -45,7 +45,6 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, unsafe_no_fsync: bool) ->
         daemon.end(Signal::Terminate, Duration::from_secs(10))?;
     }
     state.renew_ports()?;
-    state.unsafe_no_fsync = unsafe_no_fsync;
     state.save(&cluster.dir)?;
     write_configuration(cluster, state)?;
 
@@ -119,9 +118,6 @@ fn etcd_command(cluster: &Cluster, state: &State, binary: &Path) -> Command {
         path_flag(&mut command, &format!("{prefix}trusted-ca-file"), &pki.join("etcd-ca.crt"));
         command.arg(format!("--{prefix}client-cert-auth=true"));
     }
-    if state.unsafe_no_fsync {
-        command.arg("--unsafe-no-fsync");
-    }
     command
 }
 
@@ -154,7 +150,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, binary: &Path) -> Command
         ("requestheader-client-ca-file", "front-proxy-ca.crt"),
         ("proxy-client-cert-file", "front-proxy-client.crt"),
         ("proxy-client-key-file", "front-proxy-client.key"),
-        ("service-account-key-file", "service-accounts.pub"),
+        ("service-account-key-file", "service-accounts.crt"),
         ("service-account-signing-key-file", "service-accounts.key"),
     ] {
         path_flag(&mut command, flag, &pki.join(file));

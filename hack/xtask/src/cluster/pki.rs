@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use jiff::{SignedDuration, Timestamp};
-use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, SigningKey, Usage, Validity, files};
+use stoa_pki::{CertificateAuthority, CertificateRequest, Kubeconfig, Usage, Validity, files};
 
 use super::stoa::{NAMESPACE, SERVICE};
 use super::wardle;
@@ -38,12 +38,8 @@ pub(super) fn control_plane(pki: &Path) -> Result<()> {
     let front_proxy = Authority::open(pki, "front-proxy-ca")?;
     front_proxy.issue("front-proxy-client", CertificateRequest::client("front-proxy-client"))?;
 
-    if !pki.join("service-accounts.pub").exists() {
-        let key = SigningKey::generate()?;
-        files::write_private(&pki.join("service-accounts.key"), key.private_pem().as_bytes())?;
-        files::write_public(&pki.join("service-accounts.pub"), key.public_pem().as_bytes())?;
-    }
-    Ok(())
+    // The pair that signs the tokens of service accounts: only its key counts.
+    cluster.issue("service-accounts", CertificateRequest::client("service-accounts"))
 }
 
 /// Makes what Stoa needs to serve, to call its runner and to call the cluster.

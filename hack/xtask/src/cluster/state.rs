@@ -16,12 +16,9 @@ pub(crate) struct State {
     pub(super) etcd_peer_port: u16,
     pub(super) apiserver_port: u16,
     pub(super) controller_manager_port: u16,
-    /// Whether etcd was last started without fsync.
-    pub(super) unsafe_no_fsync: bool,
     /// Set by the first `up --stoa`.
     pub(super) stoa: Option<StoaState>,
     /// Set by the first `up --wardle`.
-    #[serde(default)]
     pub(super) wardle: Option<WardleState>,
 }
 
@@ -30,25 +27,20 @@ pub(crate) struct State {
 pub(crate) struct WardleState {
     pub(super) reference_port: u16,
     pub(super) subject_port: u16,
-    /// Where the example keeps its objects. None in the folder of a test bed that is older than the choice.
-    #[serde(default)]
-    pub(super) log: Option<WardleLog>,
+    /// Where the example keeps its objects.
+    pub(super) log: WardleLog,
 }
 
 /// How Stoa was last started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StoaState {
-    /// Of every replica; the first one's is registered. None in the folder of a test bed that is older than replicas.
-    #[serde(default)]
+    /// Of every replica; the first one's is registered.
     pub(super) ports: Vec<u16>,
     /// Where each of them takes webhooks.
-    #[serde(default)]
     pub(super) webhook_ports: Vec<u16>,
     /// Whether the log is on the test bed's etcd, as it is with replicas.
-    #[serde(default)]
     pub(super) on_etcd: bool,
     /// What each of them is told besides.
-    #[serde(default)]
     pub(super) arguments: Vec<String>,
     pub(super) runner_port: u16,
     pub(super) apiserver: PathBuf,
@@ -98,7 +90,6 @@ impl State {
             etcd_peer_port: 0,
             apiserver_port: 0,
             controller_manager_port: 0,
-            unsafe_no_fsync: false,
             stoa: None,
             wardle: None,
         };

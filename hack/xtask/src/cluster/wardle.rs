@@ -91,7 +91,7 @@ pub(super) fn up(cluster: &Cluster, state: &mut State, example: &Path, log: Ward
         _ => ports::free(&taken)?,
     };
     taken.push(reference_port);
-    let wardle = WardleState { reference_port, subject_port: ports::free(&taken)?, log: Some(log) };
+    let wardle = WardleState { reference_port, subject_port: ports::free(&taken)?, log };
     state.wardle = Some(wardle.clone());
     state.save(&cluster.dir)?;
 

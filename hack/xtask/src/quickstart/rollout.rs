@@ -1,7 +1,6 @@
 //! Runs: creating one, following it to its end, and reading its log.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,24 +42,17 @@ spec:
 /// When it does not succeed; the message is that of its condition.
 pub(super) fn follow(kubectl: &Kubectl, name: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    let terminal = std::io::stderr().is_terminal();
     let mut shown = String::new();
     loop {
         let text = kubectl.run(&["get", "run", name, "--namespace=shop", "--output=json"])?;
         let run: Value = serde_json::from_str(&text).context("kubectl printed no JSON")?;
         let line = describe(&run["status"]);
         if line != shown {
-            // One line that changes, where that is possible.
-            eprint!("{}  {line}{}", if terminal { "\r\x1b[K" } else { "" }, if terminal { "" } else { "\n" });
+            eprintln!("  {line}");
             shown = line;
         }
         match run["status"]["phase"].as_str() {
-            Some("Succeeded") => {
-                if terminal {
-                    eprintln!();
-                }
-                return Ok(());
-            }
+            Some("Succeeded") => return Ok(()),
             Some(phase @ ("Failed" | "Canceled")) => bail!("run {name} {phase}: {}", reason(&run["status"])),
             _ if Instant::now() >= deadline => bail!("run {name} has not ended after {PATIENCE:?}"),
             _ => thread::sleep(POLL),

@@ -35,7 +35,9 @@ impl Sample {
             // Made aside and renamed, so that an interrupted call leaves no half of it.
             let partial = sample.folder.join("source.partial");
             remove_folder(&partial)?;
-            copy_folder(&paths::repository().join("hack/quickstart.d/source"), &partial)?;
+            let template = paths::repository().join("hack/quickstart.d/source");
+            let copied = Command::new("cp").arg("-R").arg(template).arg(&partial).status().context("running cp")?;
+            ensure!(copied.success(), "copying to {} failed", partial.display());
             git(&partial, &["init", "--quiet", "--initial-branch=main"])?;
             // Whoever edits the sample commits as themselves, if git knows them.
             if !knows_author(&partial) {
@@ -159,20 +161,6 @@ fn remove_folder(folder: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("writing {}", target.display()))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -29,10 +29,10 @@ async fn a_snapshot_that_does_not_fit_leaves_the_room_to_appends() {
             assert_eq!(disk.operations() == operations, is_told);
             log.append(put("/x", Expect::Any, n.to_string())).await.unwrap();
         }
-        assert_eq!(log.stats().oldest, Version(0));
+        assert_eq!(log.oldest(), Version(0));
         disk.set_size(None);
         log.compact(Version(20)).await.unwrap();
-        assert_eq!(log.stats().oldest, Version(20));
+        assert_eq!(log.oldest(), Version(20));
         drop(log);
         let log = LocalLog::open_on(Arc::new(disk), LocalOptions::default()).unwrap();
         assert_eq!(log.head().await.unwrap(), Version(25));
