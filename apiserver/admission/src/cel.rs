@@ -38,7 +38,6 @@ const OUT_OF_BUDGET: &str =
 const TOO_DEEP: &str = "the evaluation is nested too deeply";
 const UNEXPECTED: &str = "unexpected internal error evaluating expression";
 
-/// Reads an expression.
 pub(super) fn program(source: &str) -> Program {
     Program::compile(source, &TELLING)
 }
@@ -48,12 +47,10 @@ pub(super) fn mutation(source: &str) -> Program {
     Program::compile(source, &MUTATING)
 }
 
-/// Reads a variable's expression.
 pub(super) fn variable(name: &str, source: &str) -> Variable {
     Variable::compile(name, source, &TELLING)
 }
 
-/// What expressions see.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
     object: Json,
@@ -66,7 +63,6 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// What expressions see of a write.
     pub(super) fn new(
         attributes: &Attributes<'_>,
         object: Option<&Object>,
@@ -116,10 +112,7 @@ impl stoa_cel::Inputs for Inputs {
 }
 
 /// Evaluates a batch, and asks the authorizer what it has to know, of which each question is paid from the budget.
-///
-/// # Errors
-///
-/// When the budget is spent, or when it goes too deep; the text is for the client.
+/// Fails when the budget is spent, or when it goes too deep; the text is for the client.
 pub(super) async fn evaluate(
     batch: &Batch,
     inputs: &Arc<Inputs>,
@@ -147,7 +140,6 @@ pub(super) async fn evaluate(
     }
 }
 
-/// The user that a service account is.
 fn user_of(account: &ServiceAccount) -> UserInfo {
     let ServiceAccount { namespace, name } = account;
     UserInfo {
@@ -165,17 +157,12 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// Reads the conditions; `ignores_failures` is the failure policy.
     pub(super) fn compile(conditions: &[MatchCondition], ignores_failures: bool) -> Self {
         let programs = conditions.iter().map(|condition| Some(program(&condition.expression))).collect();
         Self { batch: Batch { variables: Arc::default(), programs: Arc::new(programs) }, ignores_failures }
     }
 
     /// Whether all hold. They see no namespace, as upstream's `matchconditions` shows them none.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong where the failure policy counts that.
     pub(super) async fn hold(
         &self,
         of: ConditionsOf<'_>,

@@ -190,10 +190,7 @@ fn is_unknown(error: &watcher::Error) -> bool {
 #[async_trait]
 pub trait Namespaces: fmt::Debug + Send + Sync + 'static {
     /// The namespace of that name.
-    ///
-    /// # Errors
-    ///
-    /// 404 when there is none; 503 when that could not be found out.
+    /// Fails with 404 when there is none; 503 when that could not be found out.
     async fn namespace(&self, name: &str) -> Result<Arc<Namespace>, ApiError>;
 }
 
@@ -208,10 +205,6 @@ impl Namespaces for ClusterNamespaces {
 ///
 /// Nothing when it is missing and a component of the server itself writes: such a write has to finish what a namespace
 /// left behind, and nobody selects its labels.
-///
-/// # Errors
-///
-/// As [`Namespaces::namespace`].
 pub(super) async fn namespace_of(
     attributes: &Attributes<'_>,
     name: &str,
@@ -228,10 +221,6 @@ pub(super) async fn namespace_of(
 #[async_trait]
 pub trait ServiceResolver: fmt::Debug + Send + Sync + 'static {
     /// The host, a name or an address, at which a Service answers; the port stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none, in the words of upstream's resolver.
     async fn resolve(&self, namespace: &str, name: &str) -> Result<String, String>;
 }
 

@@ -48,11 +48,7 @@ impl ClusterNamespaces {
         Arc::new(Self { client, store })
     }
 
-    /// The namespace of that name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When that could not be found out.
+    /// The namespace of that name, if there is one. Fails when that could not be found out.
     pub async fn get(&self, namespace: &str) -> Result<Option<Arc<Namespace>>, ApiError> {
         // Names that none can have are not asked for, since as a part of a path they may lead elsewhere.
         let complaints = content::path_segment(namespace);

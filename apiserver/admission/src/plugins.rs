@@ -30,10 +30,7 @@ pub struct UnknownPlugin {
     name: String,
 }
 
-/// All plugins but those that are disabled, reading the cluster behind `client` until `end`.
-///
-/// # Errors
-///
+/// All plugins but those that are disabled, reading the cluster behind `client` until `end`. Fails with
 /// [`UnknownPlugin`] when a name in `enabled` or `disabled` is none of [`PLUGINS`].
 pub fn of_cluster(
     client: &Client,

@@ -7,15 +7,10 @@ use serde_json::Value;
 use stoa_meta::{object::Object, selector::LabelSelector};
 
 /// The selector that a structured one means; none selects everything.
-///
-/// # Errors
-///
-/// As [`LabelSelector::structured`].
 pub(super) fn parse(selector: Option<&v1::LabelSelector>) -> Result<LabelSelector, String> {
     selector.map_or_else(|| Ok(LabelSelector::default()), LabelSelector::structured)
 }
 
-/// Whether an object has the labels that are selected.
 pub(super) fn matches_object(selector: &LabelSelector, object: &Object) -> bool {
     let labels = object.metadata().and_then(|metadata| metadata.get("labels"));
     selector.matches(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
@@ -26,7 +21,6 @@ pub(super) fn matches_either(selector: &LabelSelector, object: Option<&Object>, 
     selector.is_empty() || [object, old].into_iter().flatten().any(|object| matches_object(selector, object))
 }
 
-/// Whether labels are selected.
 pub(super) fn matches_labels(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.matches(|key| labels.get(key).map(String::as_str))
 }

@@ -118,13 +118,11 @@ impl Check {
         }
     }
 
-    /// How long its texts are together, in bytes.
     pub(super) fn size(&self) -> usize {
         let account = self.service_account.as_ref();
         self.question.size() + account.map_or(0, |account| account.namespace.len() + account.name.len())
     }
 
-    /// `authorizer.requestResource`.
     pub(super) fn request_resource(&self) -> Self {
         Self { stage: Stage::Resource, question: self.request.clone(), ..self.clone() }
     }

@@ -7,7 +7,6 @@ use std::{fmt, mem};
 
 use super::{LARGEST_STRING, Limits, eval::Error};
 
-/// The steps that are left.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// To all expressions.
@@ -29,7 +28,6 @@ impl Budget {
         Self { all: limits.budget, each: 0, here: limits.here }
     }
 
-    /// How many steps are left to all expressions.
     pub(super) fn left(&self) -> u64 {
         self.all
     }
@@ -39,11 +37,6 @@ impl Budget {
         mem::replace(&mut self.each, each)
     }
 
-    /// Takes so many steps.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`]; [`Error::OverLimit`].
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
         let steps = steps as u64;
         self.here = self.here.checked_sub(steps).ok_or(Error::OutOfBudget)?;
@@ -51,10 +44,6 @@ impl Budget {
     }
 
     /// Takes so many steps for what is not done on this thread.
-    ///
-    /// # Errors
-    ///
-    /// As for [`spend`](Self::spend).
     pub(super) fn charge(&mut self, steps: u64) -> Result<(), Error> {
         // What takes an expression over its limit is spent: the others have that much less.
         self.all = self.all.checked_sub(steps).ok_or(Error::OutOfBudget)?;
@@ -69,10 +58,6 @@ pub(super) fn rounds(count: usize) -> usize {
 }
 
 /// Refuses a text of so many bytes if that is more than an expression may make.
-///
-/// # Errors
-///
-/// [`Error::Message`].
 pub(super) fn fits(bytes: usize) -> Result<(), Error> {
     if bytes > LARGEST_STRING { Err(Error::new("the string is too long")) } else { Ok(()) }
 }
@@ -89,34 +74,18 @@ impl<'b> Writer<'b> {
         Self { budget, text: String::new() }
     }
 
-    /// Takes the step of coming to another value.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn step(&mut self) -> Result<(), Error> {
         self.budget.spend(1)
     }
 
-    /// Takes so many steps.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
         self.budget.spend(steps)
     }
 
-    /// Does something that is paid from the same budget.
     pub(super) fn budgeted<T>(&mut self, work: impl FnOnce(&mut Budget) -> T) -> T {
         work(self.budget)
     }
 
-    /// Adds a piece.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`]; [`Error::Message`] when the text becomes too long.
     pub(super) fn push(&mut self, piece: &str) -> Result<(), Error> {
         self.budget.spend(piece.len() / 10)?;
         fits(self.text.len() + piece.len())?;
@@ -124,11 +93,6 @@ impl<'b> Writer<'b> {
         Ok(())
     }
 
-    /// Adds something short as it shows itself.
-    ///
-    /// # Errors
-    ///
-    /// As for [`push`](Self::push).
     pub(super) fn show(&mut self, shown: impl fmt::Display) -> Result<(), Error> {
         self.push(&shown.to_string())
     }

@@ -96,10 +96,8 @@ fn bound_by(call: &CallExpr) -> (usize, &'static str) {
     }
 }
 
-/// The expression is too deep.
 struct TooDeep;
 
-/// The names that may be used at a place.
 struct Names<'e> {
     declared: &'e Declarations,
     bound: Vec<&'e str>,

@@ -27,12 +27,10 @@ const LONGEST_ERROR: usize = 4 << 10;
 /// What is said of an expression that took more steps than one may.
 pub(super) const OVER_LIMIT: &str = "operation cancelled: actual cost limit exceeded";
 
-/// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Error {
     /// What is wrong, in cel-go's words.
     Message(String),
-    /// The budget is spent.
     OutOfBudget,
     /// The expression took more steps than one may. To those that refer to it, it is wrong as others are.
     OverLimit,
@@ -124,7 +122,6 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// What is left of the budget.
     pub(super) fn budget(&mut self) -> &mut Budget {
         &mut self.budget
     }
@@ -137,7 +134,6 @@ impl<'a> Evaluation<'a> {
         outcome
     }
 
-    /// The value of an expression, or a part of one.
     pub(super) fn value(&mut self, expr: &'a Expr) -> Outcome<'a> {
         self.budget.spend(1)?;
         self.reach(1)?;

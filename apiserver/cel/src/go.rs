@@ -9,7 +9,6 @@ pub use self::pattern::pattern;
 pub(crate) use self::pattern::{Translated, translate};
 
 pub(crate) mod address;
-pub(crate) mod float;
 mod pattern;
 pub mod text;
 pub mod time;
@@ -36,10 +35,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError<'_>> {
 }
 
 /// The same in nanoseconds, negative ones too.
-///
-/// # Errors
-///
-/// As for [`parse_duration`].
 pub(crate) fn nanoseconds(text: &str) -> Result<i64, DurationError<'_>> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -23,7 +23,6 @@ pub(super) struct Held<T> {
 }
 
 impl<T> Held<T> {
-    /// So many values.
     pub(super) fn new(count: usize, values: T) -> Self {
         HELD.set(HELD.get() + count);
         Self { values, count }
@@ -45,10 +44,6 @@ impl<T> Drop for Held<T> {
 }
 
 /// Refuses so many values besides those that there are.
-///
-/// # Errors
-///
-/// [`Error::Message`].
 pub(super) fn room(more: usize) -> Result<(), Error> {
     let all = HELD.get().saturating_add(more);
     if all > MOST_VALUES { Err(Error::new("there are too many values in lists and maps")) } else { Ok(()) }

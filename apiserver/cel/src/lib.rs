@@ -6,8 +6,10 @@
 //! evaluated.
 //!
 //! The library is that of `environment.MustBaseEnvSet` in `k8s.io/apiserver/pkg/cel` at Kubernetes 1.36, with `cel.bind`,
-//! but for messages of Protobuf (`google.protobuf.Int64Value{…}`). Timestamps end on the 30th of December 9999, quantities have 38 digits, no map has a key that is no whole number, boolean or text,
-//! and what is wrong with a regular expression is told in the words of the crate `regex`.
+//! but for messages of Protobuf (`google.protobuf.Int64Value{…}`). Timestamps end on the 30th of December 9999,
+//! quantities have 38 digits, no map has a key that is no whole number, boolean or text, and `double()` takes no
+//! hexadecimal numbers and no underscores. Errors of regular expressions are those of the crate `regex`; URLs, addresses
+//! and versions have one error text each.
 //!
 //! What variables there are is up to whoever evaluates ([`Declarations`], [`Inputs`]). A policy of admission has those of
 //! `k8s.io/apiserver/pkg/admission/plugin/cel`, a health policy an object and its fields.

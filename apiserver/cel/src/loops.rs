@@ -18,7 +18,6 @@ use super::{
     value::{Key, List, Value},
 };
 
-/// Whether a call is such a loop.
 pub(super) fn is_one(call: &CallExpr) -> bool {
     call.target.is_some()
         && matches!(
@@ -132,7 +131,6 @@ pub(super) fn collecting(loops: &ComprehensionExpr) -> Option<Collecting<'_>> {
     (is_collected && is_whole).then_some(Collecting { name: &loops.iter_var, filter, item: &item.expr })
 }
 
-/// Evaluates such a loop.
 pub(super) fn collect<'a>(
     evaluation: &mut Evaluation<'a>,
     collecting: Collecting<'a>,

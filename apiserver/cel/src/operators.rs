@@ -143,10 +143,6 @@ fn at<'a>(list: &List<'a>, index: &Value<'a>) -> Outcome<'a> {
 }
 
 /// An index of a list; nothing for one that no list has.
-///
-/// # Errors
-///
-/// [`Error::Message`] for what is no index.
 pub(super) fn position(index: &Value<'_>) -> Result<Option<usize>, Error> {
     match index {
         Value::Int(index) => Ok(usize::try_from(*index).ok()),

@@ -31,10 +31,6 @@ pub enum Evaluated {
 
 impl Evaluated {
     /// What a value comes to. Going through it costs steps, as evaluating does.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`]; [`Error::Message`] when a patch has what JSON has no form of.
     pub(super) fn of(value: Value<'_>, budget: &mut Budget) -> Result<Self, Error> {
         let mut steps = Steps::new(budget);
         match value {

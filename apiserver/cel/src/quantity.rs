@@ -19,7 +19,6 @@ pub(super) struct Quantity {
 pub(super) enum Unreadable {
     /// It does not look like one.
     Format,
-    /// There is no such suffix.
     Suffix,
     /// The number is longer than numbers here.
     Numeric,
@@ -59,18 +58,12 @@ const TOO_MANY: u128 = 10_u128.pow(38);
 /// What a suffix stands for.
 #[derive(Clone, Copy)]
 enum Factor {
-    /// A power of ten.
     Ten(i32),
-    /// A power of two.
     Two(u32),
 }
 
 impl Quantity {
     /// Reads `100m`, `1.5Gi`, `2e3`, ….
-    ///
-    /// # Errors
-    ///
-    /// [`Unreadable`].
     pub(super) fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.is_empty() {
             return Err(Unreadable::Format);
@@ -92,12 +85,10 @@ impl Quantity {
         Ok(Self { mantissa: if negative { -magnitude.mantissa } else { magnitude.mantissa }, ..magnitude })
     }
 
-    /// A whole number.
     pub(super) fn from_int(value: i64) -> Self {
         Self { mantissa: i128::from(value), exponent: 0, is_long: false }
     }
 
-    /// -1, 0 or 1.
     pub(super) fn sign(self) -> i64 {
         self.mantissa.signum() as i64
     }
@@ -111,7 +102,6 @@ impl Quantity {
         self.mantissa.checked_mul(10_i128.checked_pow(power)?)?.try_into().ok()
     }
 
-    /// The nearest floating-point number.
     pub(super) fn as_float(self) -> f64 {
         match self.exponent {
             0 => self.mantissa as f64,
@@ -120,7 +110,6 @@ impl Quantity {
         }
     }
 
-    /// Both with one exponent.
     fn aligned(self, other: Self) -> Option<(i128, i128, i32)> {
         let exponent = self.exponent.min(other.exponent);
         let at = |quantity: Self| {
@@ -130,11 +119,6 @@ impl Quantity {
         Some((at(self)?, at(other)?, exponent))
     }
 
-    /// The sum.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLarge`].
     pub(super) fn add(self, other: Self) -> Result<Self, TooLarge> {
         if !self.is_long && !other.is_long {
             match (self.mantissa, other.mantissa) {
@@ -149,16 +133,10 @@ impl Quantity {
         Ok(Self { mantissa, exponent, is_long: self.is_long || other.is_long || !fits })
     }
 
-    /// The difference.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLarge`].
     pub(super) fn sub(self, other: Self) -> Result<Self, TooLarge> {
         self.add(Self { mantissa: other.mantissa.checked_neg().ok_or(TooLarge)?, ..other })
     }
 
-    /// Which of the two is greater.
     pub(super) fn compare(self, other: Self) -> Ordering {
         let (a, b) = (self.reduced(), other.reduced());
         if a.sign() != b.sign() || a.mantissa == 0 {
@@ -192,11 +170,6 @@ fn has_room(mantissa: i128) -> bool {
     mantissa.unsigned_abs() < TOO_MANY
 }
 
-/// Reads a suffix.
-///
-/// # Errors
-///
-/// [`Unreadable::Format`] where other characters are in it, else [`Unreadable::Suffix`].
 fn factor(suffix: &str) -> Result<Factor, Unreadable> {
     let end = suffix.find(|c: char| !"eEinumkKMGTP".contains(c)).unwrap_or(suffix.len());
     let exponent = suffix[end..].strip_prefix(['+', '-']).unwrap_or(&suffix[end..]);

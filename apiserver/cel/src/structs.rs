@@ -37,7 +37,6 @@ pub(super) fn is_type(name: &str) -> bool {
     name == JSON_PATCH || name == OBJECT || name.strip_prefix(OBJECT).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Makes a value.
 pub(super) fn construct<'a>(type_name: &'a str, entries: BTreeMap<Key, Value<'a>>) -> Outcome<'a> {
     let mut fields = BTreeMap::new();
     for (key, value) in entries {
@@ -58,16 +57,10 @@ pub(super) fn construct<'a>(type_name: &'a str, entries: BTreeMap<Key, Value<'a>
 }
 
 impl<'a> Struct<'a> {
-    /// The field of that name, if it is set.
     pub(super) fn field(&self, name: &str) -> Option<Value<'a>> {
         self.fields.get(name).cloned()
     }
 
-    /// Whether two values have the same type and content.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Error> {
         Ok(self.type_name == other.type_name
             && self.fields.len() == other.fields.len()
@@ -77,11 +70,6 @@ impl<'a> Struct<'a> {
             })?)
     }
 
-    /// Writes it as people see it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Writer::push`].
     pub(super) fn show(&self, out: &mut Writer<'_>) -> Result<(), Error> {
         out.push(self.type_name)?;
         out.push("{")?;
@@ -140,29 +128,15 @@ impl<'b> Steps<'b> {
         Self { budget, room: LARGEST_OUTCOME, depth: 0 }
     }
 
-    /// Takes so many steps.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), Error> {
         self.budget.spend(steps)
     }
 
-    /// A value as people see it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`display`].
     pub(super) fn display(&mut self, value: &Value<'_>) -> Result<String, Error> {
         display(value, self.budget)
     }
 
     /// Makes a value that stands in another one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Message`] when it is nested too deeply; those of `make`.
     pub(super) fn nested<T>(&mut self, make: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth == DEEPEST_OUTCOME {
             return Err(Error::new("the value is nested too deeply"));
@@ -174,10 +148,6 @@ impl<'b> Steps<'b> {
     }
 
     /// Takes the step of making a value with a text of so many bytes.
-    ///
-    /// # Errors
-    ///
-    /// As for [`spend`](Self::spend); [`Error::Message`] when too much was made.
     pub(super) fn make(&mut self, bytes: usize) -> Result<(), Error> {
         self.spend(1 + bytes / 10)?;
         let size = size_of::<serde_json::Value>() + bytes;

@@ -13,12 +13,10 @@ pub(super) struct OffsetTime {
 }
 
 impl OffsetTime {
-    /// A point in time that is written in UTC.
     pub(super) fn utc(at: Timestamp) -> Self {
         Self { at, offset: Offset::UTC }
     }
 
-    /// Date and time of day at its offset.
     pub(super) fn local(self) -> DateTime {
         self.offset.to_datetime(self.at)
     }

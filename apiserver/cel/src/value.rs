@@ -19,7 +19,6 @@ use super::{
     timestamp::OffsetTime,
 };
 
-/// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'a> {
     Null,
@@ -66,7 +65,6 @@ pub(super) enum Map<'a> {
     Made(Arc<Held<BTreeMap<Key, Value<'a>>>>),
 }
 
-/// What a map may have as keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Bool(bool),
@@ -105,7 +103,6 @@ impl<'a> Value<'a> {
         Self::Map(Map::Made(Arc::new(Held::new(entries.len(), entries))))
     }
 
-    /// The name of its type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -154,10 +151,6 @@ impl<'a> Value<'a> {
 
     /// Whether two values are equal; values of different kinds are not, numbers compare by what they mean. What they
     /// hold is paid for, a step for each value in them; that they are compared at all is the caller's to pay.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Error> {
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -236,7 +229,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value as a key of a map, if it can be one.
     pub(super) fn key(&self) -> Option<Key> {
         match self {
             Self::Bool(value) => Some(Key::Bool(*value)),
@@ -250,10 +242,6 @@ impl<'a> Value<'a> {
 }
 
 /// Whether something holds for all items, as far as they have to be looked at.
-///
-/// # Errors
-///
-/// Those of `holds`.
 pub(super) fn all<T>(
     items: impl IntoIterator<Item = T>,
     mut holds: impl FnMut(T) -> Result<bool, Error>,
@@ -317,7 +305,6 @@ impl Key {
         }
     }
 
-    /// The text of a key that is one.
     pub(super) fn text(self) -> Option<String> {
         match self {
             Self::String(text) => Some(text),
@@ -358,10 +345,6 @@ impl<'a> List<'a> {
     }
 
     /// Where the first value is that equals this one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn position(&self, value: &Value<'a>, budget: &mut Budget) -> Result<Option<usize>, Error> {
         for (index, item) in self.iter().enumerate() {
             if item.equals(value, budget)? {
@@ -372,10 +355,6 @@ impl<'a> List<'a> {
     }
 
     /// Whether a value is in it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`].
     pub(super) fn contains(&self, value: &Value<'a>, budget: &mut Budget) -> Result<bool, Error> {
         Ok(self.position(value, budget)?.is_some())
     }

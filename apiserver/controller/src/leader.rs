@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use prometheus::{IntGaugeVec, Opts};
 use stoa_machinery::{
     log::{Fence, Log, LogError},
-    metrics::{Families, alpha},
+    metrics::Families,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -96,10 +96,8 @@ impl Candidate {
     /// When the metric is there already.
     pub fn replica(log: Arc<dyn Log>, identity: String, families: &Families) -> prometheus::Result<Self> {
         // As `k8s.io/component-base/metrics/prometheus/clientgo/leaderelection` has it.
-        let help = alpha(
-            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
-             'name' is the string used to identify the lease. Please make sure to group by name.",
-        );
+        let help = "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
+                    indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
         // A reset leaves it: it is told once for a term, and who leads is to be seen throughout.
         let metric =
             families.register(IntGaugeVec::new(Opts::new("leader_election_master_status", help), &["name"])?)?;

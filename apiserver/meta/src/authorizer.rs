@@ -23,6 +23,11 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// A permission or a refusal without a reason.
+    pub fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allow(String::new()) } else { Self::Deny(String::new()) }
+    }
+
     /// Whether it is a permission.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
@@ -32,11 +37,7 @@ impl Decision {
 /// Decides what a user may do.
 #[async_trait]
 pub trait Authorizer: fmt::Debug + Send + Sync + 'static {
-    /// Decides one request.
-    ///
-    /// # Errors
-    ///
-    /// When no decision could be made, such as an unreachable delegate: 500 `InternalError`.
+    /// Decides one request. Fails when no decision could be made, such as an unreachable delegate: 500 `InternalError`.
     async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError>;
 }
 
@@ -53,11 +54,7 @@ impl Authorizer for AllowAll {
 
 /// Asks `authorizer`, and turns a refusal into the 403 that Go servers give:
 /// `stacks.config.stoa.dev "web" is forbidden: User "ann" cannot create resource "stacks/apply" in
-/// API group "config.stoa.dev" in the namespace "shop"`.
-///
-/// # Errors
-///
-/// 403 `Forbidden`, or the authorizer's own failure.
+/// API group "config.stoa.dev" in the namespace "shop"`. Fails with 403 `Forbidden`, or the authorizer's own failure.
 pub async fn require(
     authorizer: &Arc<dyn Authorizer>,
     user: &UserInfo,

@@ -17,16 +17,17 @@ use serde_json::Value;
 
 pub use crate::{
     json_path::{InvalidPath, JsonPath},
-    protobuf::objects::FromProtobuf,
+    protobuf::FromProtobuf,
 };
-use crate::{object::Object, protobuf::objects, request::RequestContext, status::ApiError};
+use crate::{object::Object, protobuf, request::RequestContext, status::ApiError};
 
 /// Whether objects live in namespaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// They do not.
     Cluster,
     /// They do.
+    #[default]
     Namespaced,
 }
 
@@ -234,7 +235,7 @@ pub struct ScalePaths {
 }
 
 /// One resource as it is served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ResourceDefinition {
     /// The API group; empty for core.
     pub group: String,
@@ -313,20 +314,11 @@ impl ResourceDefinition {
             kind: K::kind(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
             singular: K::kind(&()).to_lowercase(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
             scope: if namespaced { Scope::Namespaced } else { Scope::Cluster },
             schema: Arc::new(generator.into_root_schema_for::<K>().to_value()),
             columns: vec![Column::age()],
-            row_order: None,
-            selectable_fields: Vec::new(),
-            has_status: false,
-            scale: None,
-            parts: Vec::new(),
-            subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
-            ephemeral: None,
-            protobuf: None,
+            ..Self::default()
         }
     }
 
@@ -363,7 +355,6 @@ impl ResourceDefinition {
             scope: if spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster },
             schema: Arc::new(with_patch_strategies(serde_json::to_value(schema).expect("a schema serializes"))),
             columns,
-            row_order: None,
             selectable_fields: fields.collect(),
             has_status: version.subresources.as_ref().is_some_and(|s| s.status.is_some()),
             scale: version.subresources.as_ref().and_then(|s| s.scale.as_ref()).map(|scale| ScalePaths {
@@ -371,11 +362,8 @@ impl ResourceDefinition {
                 status_replicas: keys(&scale.status_replicas_path),
                 label_selector: scale.label_selector_path.as_deref().map(keys),
             }),
-            parts: Vec::new(),
-            subresources: Vec::new(),
             verbs: ALL_VERBS.to_vec(),
-            ephemeral: None,
-            protobuf: None,
+            ..Self::default()
         }
     }
 
@@ -439,7 +427,7 @@ impl ResourceDefinition {
     /// Takes objects in protobuf, too, as typed Go clients such as kubectl send those of Kubernetes' own kinds.
     #[must_use]
     pub fn reads_protobuf<K: FromProtobuf>(mut self) -> Self {
-        self.protobuf = Some(objects::to_json::<K>);
+        self.protobuf = Some(protobuf::to_json::<K>);
         self
     }
 
@@ -455,7 +443,6 @@ impl ResourceDefinition {
     }
 }
 
-/// A column as a custom resource declares it.
 fn column(declared: &CustomResourceColumnDefinition) -> Column {
     let path = JsonPath::parse(&declared.json_path).unwrap_or_else(|error| panic!("column {}: {error}", declared.name));
     let description = declared.description.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| {
@@ -472,7 +459,6 @@ fn column(declared: &CustomResourceColumnDefinition) -> Column {
     }
 }
 
-/// A field as a custom resource declares it, by a path such as `.spec.port`.
 fn selectable_field(path: &str) -> SelectableField {
     let parsed = JsonPath::parse(path).unwrap_or_else(|error| panic!("selectable field: {error}"));
     let keys = parsed.keys().unwrap_or_else(|| panic!("selectable field: {path:?} has more than keys"));
@@ -485,7 +471,6 @@ fn kept(text: &str) -> &'static str {
     Box::leak(Box::from(text))
 }
 
-/// The keys of a path such as `.spec.replicas`.
 fn keys(path: &str) -> Vec<String> {
     path.trim_start_matches('.').split('.').map(str::to_owned).collect()
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::json;
 
 use crate::{
-    definition::{ALL_VERBS, ResourceDefinition, Scope, SelectableField},
+    definition::{ALL_VERBS, ResourceDefinition, SelectableField},
     managed_fields,
     object::Object,
     patch, schema, selector,
@@ -78,9 +78,6 @@ pub static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
         kind: "Widget".to_owned(),
         plural: "widgets".to_owned(),
         singular: "widget".to_owned(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        scope: Scope::Namespaced,
         schema: Arc::new(json!({
             "type": "object",
             "properties": {
@@ -89,16 +86,10 @@ pub static WIDGET: LazyLock<Arc<ResourceDefinition>> = LazyLock::new(|| {
                 "status": { "type": "object", "properties": { "phase": { "type": "string" } } },
             },
         })),
-        columns: Vec::new(),
-        row_order: None,
         selectable_fields: vec![SelectableField { name: "spec.mode", path: &["spec", "mode"] }],
         has_status: true,
-        scale: None,
-        parts: Vec::new(),
-        subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
-        ephemeral: None,
-        protobuf: None,
+        ..ResourceDefinition::default()
     })
 });
 

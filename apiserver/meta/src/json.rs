@@ -8,11 +8,8 @@ use serde_json::{
     ser::{CompactFormatter, Formatter},
 };
 
-/// Encodes a value, safe to be put into HTML, as Go's encoder does unless it is told not to.
-///
-/// # Errors
-///
-/// When the value does not serialize, such as a map whose keys are no text.
+/// Encodes a value, safe to be put into HTML, as Go's encoder does unless it is told not to. Fails when the value does
+/// not serialize, such as a map whose keys are no text.
 pub fn to_vec<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Vec<u8>> {
     let mut json = Vec::with_capacity(128);
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut json, AsGo))?;

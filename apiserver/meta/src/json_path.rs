@@ -11,11 +11,8 @@ pub struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// The value of a key of a map.
     Key(String),
-    /// An item of a list; from its end when negative.
     Index(i64),
-    /// Any item of a list.
     Any,
     /// Any item of a list that has this value at these keys.
     Where(Vec<String>, Value),

@@ -15,11 +15,7 @@ use crate::json::settle_numbers;
 pub struct Object(pub Map<String, Value>);
 
 impl Object {
-    /// The object of a typed value.
-    ///
-    /// # Errors
-    ///
-    /// When the value does not serialize to a JSON object.
+    /// The object of a typed value. Fails when the value does not serialize to a JSON object.
     pub fn from_typed<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         match serde_json::to_value(value)? {
             Value::Object(mut map) => {
@@ -30,11 +26,7 @@ impl Object {
         }
     }
 
-    /// The typed value of this object.
-    ///
-    /// # Errors
-    ///
-    /// When the object does not have the type's shape.
+    /// The typed value of this object. Fails when the object does not have the type's shape.
     pub fn to_typed<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         T::deserialize(&self.0)
     }

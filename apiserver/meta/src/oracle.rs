@@ -16,7 +16,7 @@ use proptest::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::definition::{ALL_VERBS, ResourceDefinition, Scope};
+use crate::definition::{ALL_VERBS, ResourceDefinition};
 
 /// Names the program.
 const PROGRAM: &str = "STOA_TEST_ORACLE";
@@ -42,7 +42,6 @@ impl Oracle {
         Some(Self { child, questions, answers })
     }
 
-    /// Asks one question.
     pub(crate) fn ask(&mut self, question: &Value) -> Value {
         // At once: each token of a value that writes itself would be a call of the kernel.
         self.questions.write_all(format!("{question}\n").as_bytes()).expect("the oracle listens");
@@ -82,12 +81,10 @@ pub(crate) fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
 }
 
-/// An object that nothing was written to.
 pub(crate) fn empty() -> Value {
     json!({ "apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {}, "spec": {}, "status": {} })
 }
 
-/// A kind whose spec and status have this type.
 pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
     Arc::new(ResourceDefinition {
         group: "test.dev".to_owned(),
@@ -95,23 +92,13 @@ pub(crate) fn definition(spec: &Type) -> Arc<ResourceDefinition> {
         kind: "Thing".to_owned(),
         plural: "things".to_owned(),
         singular: "thing".to_owned(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        scope: Scope::Namespaced,
         schema: Arc::new(json!({
             "type": "object",
             "properties": { "spec": spec.schema(), "status": spec.schema(), "metadata": { "type": "object" } },
         })),
-        columns: Vec::new(),
-        row_order: None,
-        selectable_fields: Vec::new(),
         has_status: true,
-        scale: None,
-        parts: Vec::new(),
-        subresources: Vec::new(),
         verbs: ALL_VERBS.to_vec(),
-        ephemeral: None,
-        protobuf: None,
+        ..ResourceDefinition::default()
     })
 }
 
@@ -273,7 +260,6 @@ fn fields(inner: BoxedStrategy<Type>) -> impl Strategy<Value = Vec<(&'static str
     vec(inner, 1..3).prop_map(|types| ["u", "v"].into_iter().zip(types).collect())
 }
 
-/// Some metadata that people write.
 pub(crate) fn metadata() -> BoxedStrategy<Value> {
     let owners = vec(select(&["1", "2"][..]), 0..2).prop_map(|uids| {
         let owner = |uid| json!({ "apiVersion": "v1", "kind": "K", "name": "n", "uid": uid });

@@ -43,11 +43,8 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// The type that a request says its body has; nothing for a configuration, which is applied.
-    ///
-    /// # Errors
-    ///
-    /// 415 `UnsupportedMediaType`.
+    /// The type that a request says its body has; nothing for a configuration, which is applied. Fails with 415
+    /// `UnsupportedMediaType`.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         match content_type.split(';').next().unwrap_or("").trim() {
@@ -82,11 +79,8 @@ enum Change {
 }
 
 impl Patch {
-    /// Reads a patch.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` when it is malformed, 413 `RequestEntityTooLarge` for too many operations.
+    /// Reads a patch. Fails with 400 `BadRequest` when it is malformed, 413 `RequestEntityTooLarge` for too many
+    /// operations.
     pub fn parse(kind: PatchType, body: &[u8], validation: FieldValidation) -> Result<Self, ApiError> {
         // It is the strict reading of a JSON patch that says so, which comes before the other.
         let prefix = match (kind, validation) {
@@ -183,12 +177,8 @@ impl Patch {
         has_none(patched) && !has_none(object)
     }
 
-    /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error, which shows
-    /// what the patch `made`.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid` when unknown and duplicate fields are errors.
+    /// What strict validation says: warnings about the patch and about unknown fields that came of it, or an error,
+    /// which shows what the patch `made`. Fails with 422 `Invalid` when unknown and duplicate fields are errors.
     pub fn check_strictly(
         &self,
         made: impl FnOnce() -> Result<Object, ApiError>,

@@ -73,9 +73,7 @@ pub fn name_comes_first(columns: &[Column]) -> bool {
 }
 
 enum Shown {
-    /// The same at any time.
     Always(Value),
-    /// The time since then.
     Age(Timestamp),
 }
 
@@ -107,7 +105,6 @@ fn age_of(timestamp: Option<&str>) -> Shown {
     }
 }
 
-/// The time since a timestamp.
 fn age(timestamp: &str) -> Shown {
     timestamp.parse().map_or_else(|_| Shown::Always("<invalid>".into()), Shown::Age)
 }

@@ -154,12 +154,10 @@ pub(crate) const MAX_TOLD_BYTES: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub struct FieldErrors {
     errors: Vec<FieldError>,
-    /// How many bytes they have.
     told: usize,
 }
 
 impl FieldErrors {
-    /// Whether no more are taken.
     pub(crate) fn is_full(&self) -> bool {
         self.told > MAX_TOLD_BYTES
     }

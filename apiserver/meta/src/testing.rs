@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, schemars::JsonSchema};
 use kube::CustomResource;
 use proptest::prelude::*;
-use prost::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::protobuf::objects::MAGIC;
+use crate::protobuf::MAGIC;
 
 /// A thing to decode.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -90,16 +89,16 @@ pub fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A body as a Go client sends it.
-pub fn protobuf_body(version: &str, kind: &str, message: &impl Message) -> Vec<u8> {
-    let unknown = crate::protobuf::messages::apimachinery::pkg::runtime::Unknown {
-        type_meta: Some(crate::protobuf::messages::apimachinery::pkg::runtime::TypeMeta {
-            api_version: Some(version.to_owned()),
-            kind: Some(kind.to_owned()),
-        }),
-        raw: Some(message.encode_to_vec()),
-        content_encoding: Some(String::new()),
-        content_type: Some(String::new()),
-    };
-    [MAGIC, &unknown.encode_to_vec()].concat()
+/// A field of a message in protobuf: bytes, a text or another message.
+pub fn protobuf_field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut field = Vec::new();
+    prost::encoding::bytes::encode(number, &bytes.to_vec(), &mut field);
+    field
+}
+
+/// A body as a Go client sends it, with the fields of a message.
+pub fn protobuf_body(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+    let kind = [protobuf_field(1, version.as_bytes()), protobuf_field(2, kind.as_bytes())].concat();
+    let empty = [protobuf_field(3, b""), protobuf_field(4, b"")].concat();
+    [MAGIC, &protobuf_field(1, &kind), &protobuf_field(2, message), &empty].concat()
 }

@@ -1,7 +1,7 @@
 //! The registry of metrics of one server, with stability levels in help texts.
 //!
 //! Start at [`Families`]. What has one of upstream's names has upstream's help text too, which begins with how stable
-//! upstream says that the family is: [`stable`], [`beta`] and [`alpha`] put that in front.
+//! upstream says that the family is: `[STABLE]`, `[BETA]` and `[ALPHA]`.
 //!
 //! Follows `k8s.io/component-base/metrics`. What is counted is elsewhere, beside what counts it.
 
@@ -19,22 +19,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-/// The help text of a family whose name and labels stay.
-pub fn stable(text: &str) -> String {
-    format!("[STABLE] {text}")
-}
-
-/// The help text of a family that changes with notice alone.
-pub fn beta(text: &str) -> String {
-    format!("[BETA] {text}")
-}
-
-/// The help text of a family that may change at any time.
-pub fn alpha(text: &str) -> String {
-    format!("[ALPHA] {text}")
-}
-
-/// All families of metrics of one server. Clones are one.
+/// All families of metrics of one server. Clones are one. A family whose name another one has is an error.
 #[derive(Clone, Default)]
 pub struct Families(Arc<Inner>);
 
@@ -59,11 +44,7 @@ impl fmt::Debug for Families {
 
 impl Families {
     /// Counters by their labels, which a reset forgets.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
-    pub fn counters(&self, name: &str, help: String, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+    pub fn counters(&self, name: &str, help: impl Into<String>, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
         let made = self.register(IntCounterVec::new(Opts::new(name, help), labels)?)?;
         let family = made.clone();
         self.on_reset(move || family.reset());
@@ -71,11 +52,7 @@ impl Families {
     }
 
     /// One counter, which a reset sets to nothing.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
-    pub fn counter(&self, name: &str, help: String) -> prometheus::Result<IntCounter> {
+    pub fn counter(&self, name: &str, help: impl Into<String>) -> prometheus::Result<IntCounter> {
         let made = self.register(IntCounter::new(name, help)?)?;
         let counter = made.clone();
         self.on_reset(move || counter.reset());
@@ -83,11 +60,7 @@ impl Families {
     }
 
     /// Gauges by their labels, which a reset forgets.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
-    pub fn gauges(&self, name: &str, help: String, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+    pub fn gauges(&self, name: &str, help: impl Into<String>, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
         let made = self.register(IntGaugeVec::new(Opts::new(name, help), labels)?)?;
         let family = made.clone();
         self.on_reset(move || family.reset());
@@ -95,14 +68,10 @@ impl Families {
     }
 
     /// Histograms by their labels, which a reset forgets.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
     pub fn histograms(
         &self,
         name: &str,
-        help: String,
+        help: impl Into<String>,
         buckets: &[f64],
         labels: &[&str],
     ) -> prometheus::Result<HistogramVec> {
@@ -114,19 +83,11 @@ impl Families {
     }
 
     /// One histogram. A reset leaves it, as upstream's leaves those without labels.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
-    pub fn histogram(&self, name: &str, help: String, buckets: &[f64]) -> prometheus::Result<Histogram> {
+    pub fn histogram(&self, name: &str, help: impl Into<String>, buckets: &[f64]) -> prometheus::Result<Histogram> {
         self.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
     }
 
     /// Registers what a reset leaves.
-    ///
-    /// # Errors
-    ///
-    /// When a family of the name is there already.
     pub fn register<M: Collector + Clone + 'static>(&self, metric: M) -> prometheus::Result<M> {
         self.0.registry.register(Box::new(metric.clone()))?;
         #[cfg(any(test, feature = "testing"))]
@@ -181,11 +142,11 @@ mod tests {
     #[test]
     fn a_reset_forgets_what_upstreams_would_and_no_more() {
         let families = Families::default();
-        let counters = families.counters("a_total", stable("A."), &["x"]).unwrap();
-        let counter = families.counter("b_total", alpha("B.")).unwrap();
-        let gauges = families.gauges("c", beta("C."), &["x"]).unwrap();
-        let durations = families.histograms("d_seconds", alpha(""), &[1.0], &["x"]).unwrap();
-        let duration = families.histogram("e_seconds", alpha("E."), &[1.0]).unwrap();
+        let counters = families.counters("a_total", "[STABLE] A.", &["x"]).unwrap();
+        let counter = families.counter("b_total", "[ALPHA] B.").unwrap();
+        let gauges = families.gauges("c", "[BETA] C.", &["x"]).unwrap();
+        let durations = families.histograms("d_seconds", "[ALPHA] ", &[1.0], &["x"]).unwrap();
+        let duration = families.histogram("e_seconds", "[ALPHA] E.", &[1.0]).unwrap();
         let fill = || {
             counters.with_label_values(&["1"]).inc();
             counter.inc();
@@ -210,13 +171,13 @@ mod tests {
         for help in ["a_total [STABLE] A.", "b_total [ALPHA] B.", "c [BETA] C.", "d_seconds [ALPHA] "] {
             assert!(text.contains(&format!("# HELP {help}\n")), "{help}\n{text}");
         }
-        families.counter("a_total", alpha("again")).expect_err("the name is taken");
+        families.counter("a_total", "[ALPHA] again").expect_err("the name is taken");
     }
 
     #[test]
     fn what_is_told_is_as_it_is_when_it_is_read() {
         let families = Families::default();
-        let gauges = families.gauges("now", alpha("Now."), &["x"]).unwrap();
+        let gauges = families.gauges("now", "[ALPHA] Now.", &["x"]).unwrap();
         let now = Arc::new(AtomicU64::new(0));
         let read = now.clone();
         families.on_reading(move || gauges.with_label_values(&["1"]).set(read.load(Ordering::Relaxed).cast_signed()));

@@ -6,7 +6,6 @@ use serde::Serialize;
 use sha2::{Digest, Sha512};
 use stoa_meta::json;
 
-/// An encoded document.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub(crate) body: Bytes,
@@ -15,7 +14,6 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Encodes a value.
     pub(crate) fn new(value: &impl Serialize) -> Self {
         let json = json::to_vec(value).expect("a document has text keys only, so it serializes");
         let hash = hexadecimal(&Sha512::digest(&json));
@@ -40,7 +38,6 @@ impl Document {
         if has_already { not_modified(whole) } else { whole }
     }
 
-    /// 200 with the document.
     pub(crate) fn whole(&self, headers: &[(HeaderName, &str)]) -> Response<Bytes> {
         let mut response = Response::new(self.body.clone());
         set(&mut response, header::ETAG, &self.tag());
@@ -56,7 +53,6 @@ impl Document {
     }
 }
 
-/// 304 instead of a document.
 pub(crate) fn not_modified(mut whole: Response<Bytes>) -> Response<Bytes> {
     *whole.status_mut() = StatusCode::NOT_MODIFIED;
     // What is not sent has no type.
@@ -66,7 +62,6 @@ pub(crate) fn not_modified(mut whole: Response<Bytes>) -> Response<Bytes> {
     whole.map(|_| Bytes::new())
 }
 
-/// A response with a body of plain text, or with none.
 pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));
     *response.status_mut() = status;

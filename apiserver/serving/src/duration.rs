@@ -5,11 +5,6 @@ use std::time::Duration;
 use stoa_cel::go::{self, DurationError};
 use stoa_meta::status::quote;
 
-/// Reads a duration; a negative one is zero.
-///
-/// # Errors
-///
-/// The sentence of Go's `time.ParseDuration`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     go::parse_duration(text).map_err(|error| {
         let problem = match error {
@@ -21,7 +16,6 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A duration as Go writes it, such as `1m2.5s`.
 pub(crate) fn text(duration: Duration) -> String {
     let minutes = duration.as_secs() / 60;
     let rest = duration - Duration::from_secs(minutes * 60);

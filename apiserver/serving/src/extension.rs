@@ -52,10 +52,6 @@ impl ExtensionServer {
     /// Reads the files that the flags name, and gets in touch with the cluster: whom it trusts is known from now on, and
     /// what it asks about writes is followed.
     ///
-    /// # Errors
-    ///
-    /// [`OptionsError`].
-    ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime.
@@ -114,10 +110,6 @@ impl ExtensionServer {
     }
 
     /// Serves these resources until `stop`, ends in order as [`Server::run`] does, and then ends the registry.
-    ///
-    /// # Errors
-    ///
-    /// [`ServeError`].
     pub async fn run(self, registry: &Registry, stop: CancellationToken) -> Result<(), ServeError> {
         stoa_log::begin(&**registry.log()).await?;
         let server = self.builder(registry).bind().await?;

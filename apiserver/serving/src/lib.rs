@@ -23,7 +23,6 @@ mod metrics_tests;
 pub mod openapi;
 pub mod options;
 pub mod profile;
-mod protobuf;
 pub mod serve;
 
 // Tests of the encodings of `/metrics` name it by `crate`.

@@ -92,7 +92,6 @@ impl Definition {
     }
 }
 
-/// Reads the variables of a policy.
 pub(super) fn variables(written: Option<&[Variable]>) -> Arc<Vec<cel::Variable>> {
     let read = |variable: &Variable| cel::variable(&variable.name, &variable.expression);
     Arc::new(written.unwrap_or_default().iter().map(read).collect())
@@ -100,7 +99,6 @@ pub(super) fn variables(written: Option<&[Variable]>) -> Arc<Vec<cel::Variable>>
 
 /// A policy of either kind, read.
 pub(super) trait Defined: Send + Sync + 'static {
-    /// What it is about.
     fn definition(&self) -> &Definition;
 }
 
@@ -162,10 +160,7 @@ impl<P: Defined> Policies<P> {
     }
 
     /// The policies and bindings.
-    ///
-    /// # Errors
-    ///
-    /// 403 when they have not been read yet, after a while.
+    /// Fails with 403 when they have not been read yet, after a while.
     pub(super) async fn current(
         &self,
         attributes: &Attributes<'_>,
@@ -223,10 +218,6 @@ impl<P: Defined> Policies<P> {
     }
 
     /// The namespace of a write, for expressions to see, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// As [`namespace_of`].
     pub(super) async fn namespace(&self, attributes: &Attributes<'_>) -> Result<Option<Arc<Namespace>>, ApiError> {
         if attributes.namespace.is_empty() || rules::is_namespaces(attributes) {
             return Ok(None);

@@ -38,7 +38,6 @@ struct Validation {
     reason: Option<String>,
 }
 
-/// What a policy has against a write.
 #[derive(Debug)]
 pub(super) struct Violation {
     /// Which of its validations, from 0.
@@ -56,14 +55,12 @@ pub(super) enum Annotation {
     Failed(String),
 }
 
-/// What a policy says of a write.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     pub(super) violations: Vec<Violation>,
     pub(super) annotations: Vec<(String, Annotation)>,
     /// What went wrong and lets the write pass, as the failure policy says.
     pub(super) ignored: Vec<String>,
-    /// How long it took.
     pub(super) took: Duration,
 }
 

@@ -60,10 +60,7 @@ impl Constraints {
     }
 
     /// Whether the write is one that they are about.
-    ///
-    /// # Errors
-    ///
-    /// When that cannot be told, for a selector that is none or a namespace that is missing.
+    /// Fails when that cannot be told, for a selector that is none or a namespace that is missing.
     pub(super) async fn select(
         &self,
         attributes: &Attributes<'_>,

@@ -113,7 +113,6 @@ impl MutatingPolicies {
     }
 }
 
-/// What an invocation did.
 #[derive(Default)]
 struct Applied {
     /// Whether any of its mutations was applied.

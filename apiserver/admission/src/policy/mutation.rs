@@ -81,11 +81,6 @@ impl MutatingPolicy {
         }
     }
 
-    /// Whether its match conditions hold.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong where the failure policy counts that.
     pub(super) async fn matches(
         &self,
         attributes: &Attributes<'_>,
@@ -112,7 +107,6 @@ impl Mutation {
         Some(Self { expression, patch_type })
     }
 
-    /// The object as the mutation leaves it.
     pub(super) async fn apply(
         &self,
         attributes: &Attributes<'_>,

@@ -30,24 +30,12 @@ const READY_WITHIN: Duration = Duration::from_secs(5);
 #[async_trait]
 pub trait Params: fmt::Debug + Send + Sync + 'static {
     /// Whether the objects of a kind live in namespaces. They need not have been read for that.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be told, as when there is no such kind.
     async fn is_namespaced(&self, kind: &ParamKind) -> Result<bool, String>;
 
     /// The object of that name; the namespace is empty for kinds that have none.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be told.
     async fn find(&self, kind: &ParamKind, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, String>;
 
     /// The objects with those labels.
-    ///
-    /// # Errors
-    ///
-    /// Why that cannot be told.
     async fn select(
         &self,
         kind: &ParamKind,

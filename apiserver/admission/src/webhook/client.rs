@@ -28,7 +28,6 @@ const MOST_RETRIES: usize = 10;
 /// How many idle connections to one webhook are kept.
 const MOST_IDLE: usize = 16;
 
-/// Calls one webhook.
 pub(super) struct HookClient {
     /// Where it is, or why it cannot be called.
     target: Result<Endpoint, String>,
@@ -61,10 +60,6 @@ impl HookClient {
     /// Posts JSON and returns the JSON that comes back in that time. The webhook is told how long it has, which is less
     /// where all of it `ends` before; one that asks for it is asked again. Redirects are not followed: the object would go
     /// to whom nobody configured.
-    ///
-    /// # Errors
-    ///
-    /// Why there is no answer, beginning with what was tried.
     pub(super) async fn post(
         &self,
         body: Vec<u8>,

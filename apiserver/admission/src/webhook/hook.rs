@@ -38,9 +38,7 @@ const DEFAULT_TIMEOUT: i32 = 10;
 /// A webhook, ready to be called.
 #[derive(Debug)]
 pub struct Hook {
-    /// The name of its configuration.
     pub(super) configuration: String,
-    /// Its own name.
     pub(super) name: String,
     /// The same for as long as it stays where it is in its configuration.
     pub(super) uid: String,
@@ -67,7 +65,6 @@ pub(super) enum HookType {
 }
 
 impl HookType {
-    /// What metrics call it.
     pub(super) fn step(self) -> &'static str {
         match self {
             Self::Mutating => "admit",
@@ -75,7 +72,6 @@ impl HookType {
         }
     }
 
-    /// The part of the chain that it belongs to.
     fn part(self) -> Step {
         match self {
             Self::Mutating => Step::Admit,
@@ -83,7 +79,6 @@ impl HookType {
         }
     }
 
-    /// What annotations call it.
     fn annotation(self) -> &'static str {
         match self {
             Self::Mutating => "mutation",
@@ -241,10 +236,6 @@ impl Hook {
     }
 
     /// Whether it is to be asked: its selectors, rules and conditions.
-    ///
-    /// # Errors
-    ///
-    /// The answer to the client when that could not be told.
     pub(super) async fn should_call(
         &self,
         attributes: &Attributes<'_>,
@@ -323,10 +314,6 @@ impl Hook {
     /// Counts a call that ended like this, and does what the failure policy says about one that failed.
     ///
     /// Nothing when it failed and the write goes on.
-    ///
-    /// # Errors
-    ///
-    /// The answer to the client when the write does not go on.
     pub(super) fn settle<T>(
         &self,
         attributes: &Attributes<'_>,

@@ -14,7 +14,6 @@ use stoa_meta::{
 };
 use stoa_registry::admission::Attributes;
 
-/// The group and the kind of reviews.
 const GROUP: &str = "admission.k8s.io";
 const KIND: &str = "AdmissionReview";
 
@@ -97,7 +96,6 @@ fn user_info(user: &UserInfo) -> Value {
     Value::Object(info)
 }
 
-/// The review to send.
 pub(super) fn encode(
     version: ReviewVersion,
     uid: &str,
@@ -113,7 +111,6 @@ pub(super) fn encode(
     serde_json::to_vec(&review).expect("a JSON value serializes")
 }
 
-/// The `response` of a review.
 #[derive(Debug, Default)]
 struct Response {
     uid: String,
@@ -126,7 +123,6 @@ struct Response {
     warnings: Vec<String>,
 }
 
-/// What a webhook answered.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) allowed: bool,
@@ -137,11 +133,6 @@ pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads an answer.
-///
-/// # Errors
-///
-/// Why it is none, as upstream says it.
 pub(super) fn decode(version: ReviewVersion, uid: &str, mutates: bool, body: &[u8]) -> Result<Answer, String> {
     let failed = |problem: String| format!("failed to call webhook: {problem}");
     let invalid = |problem: &str| format!("received invalid webhook response: {problem}");

@@ -11,7 +11,7 @@ use super::{
     super::{
         budget::{Budget, Writer},
         eval::{Error, Outcome},
-        go::{float, nanoseconds, text::shortest, time},
+        go::{nanoseconds, text::shortest, time},
         held,
         timestamp::OffsetTime,
         value::{List, Map, Value},
@@ -159,9 +159,18 @@ fn double<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::Double(value) => *value,
-        Value::String(text) => float::parse(text).ok_or_else(|| unreadable("double"))?,
+        Value::String(text) => parse_double(text).ok_or_else(|| unreadable("double"))?,
         other => return Err(no_overload("double", other)),
     }))
+}
+
+/// Reads a number as Go does, but neither in hexadecimal nor with underscores. Go refuses a NaN with a sign, and numbers
+/// that 64 bits cannot express.
+fn parse_double(text: &str) -> Option<f64> {
+    let number: f64 = text.parse().ok()?;
+    let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
+    let is_refused = if number.is_nan() { text.starts_with(['+', '-']) } else { number.is_infinite() && has_digits };
+    (!is_refused).then_some(number)
 }
 
 fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {
@@ -195,7 +204,6 @@ fn string<'a>(value: &Value<'a>, budget: &mut Budget) -> Outcome<'a> {
     }
 }
 
-/// The first time that there is.
 fn first() -> Timestamp {
     date(1, 1, 1).to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |first| first.timestamp())
 }
@@ -208,19 +216,10 @@ fn late() -> Error {
 const LAST: i64 = 253_402_300_799;
 
 /// A time that is not before the first one.
-///
-/// # Errors
-///
-/// [`Error::Message`].
 pub(in super::super) fn in_time<'a>(time: OffsetTime) -> Outcome<'a> {
     if time.at < first() { Err(late()) } else { Ok(Value::Timestamp(time)) }
 }
 
-/// Reads a time.
-///
-/// # Errors
-///
-/// [`Error::Message`].
 pub(in super::super) fn timestamp<'a>(text: &str) -> Outcome<'a> {
     let (utc, offset) = time::with_offset(text).map_err(|_| unreadable("google.protobuf.Timestamp"))?;
     let at = Offset::UTC.to_timestamp(utc.min(time::LAST)).map_err(|_| late())?;
@@ -228,20 +227,12 @@ pub(in super::super) fn timestamp<'a>(text: &str) -> Outcome<'a> {
 }
 
 /// Reads a duration of so many nanoseconds as 64 bits count.
-///
-/// # Errors
-///
-/// [`Error::Message`].
 pub(in super::super) fn duration<'a>(text: &str) -> Outcome<'a> {
     let nanoseconds = nanoseconds(text).map_err(|_| unreadable("google.protobuf.Duration"))?;
     Ok(Value::Duration(SignedDuration::from_nanos(nanoseconds)))
 }
 
 /// A value as `string()` and `format()` show it.
-///
-/// # Errors
-///
-/// As for [`show`].
 pub(in super::super) fn display(value: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
     let mut out = Writer::new(budget);
     show(value, &mut out)?;
@@ -249,10 +240,6 @@ pub(in super::super) fn display(value: &Value<'_>, budget: &mut Budget) -> Resul
 }
 
 /// Writes a value as `string()` and `format()` show it, for a step.
-///
-/// # Errors
-///
-/// As for [`Writer::push`].
 pub(in super::super) fn show(value: &Value<'_>, out: &mut Writer<'_>) -> Result<(), Error> {
     out.step()?;
     match value {

@@ -52,7 +52,7 @@ pub(super) fn call<'a>(call: &Invocation<'_, 'a>, budget: &mut Budget) -> Option
     }
 }
 
-fn named(name: &str) -> Option<&'static Format> {
+pub(super) fn named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 

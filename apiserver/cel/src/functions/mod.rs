@@ -27,7 +27,6 @@ use super::{
     value::Value,
 };
 
-/// A call of a function.
 #[derive(Debug)]
 pub(super) struct Invocation<'c, 'a> {
     /// The name before the dot when that is no value, such as `sets`.
@@ -38,7 +37,6 @@ pub(super) struct Invocation<'c, 'a> {
     pub(super) args: &'c [Value<'a>],
 }
 
-/// Calls a function.
 pub(super) fn call<'a>(invocation: &Invocation<'_, 'a>, budget: &mut Budget, patterns: &mut Patterns) -> Outcome<'a> {
     convert::call(invocation, budget)
         .or_else(|| strings::call(invocation, budget, patterns))

@@ -28,10 +28,6 @@ pub(in super::super) struct Patterns(HashMap<String, Result<Regex, Error>>);
 
 impl Patterns {
     /// A pattern that a text is about to be searched for, with what the search costs paid as upstream counts it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBudget`]; [`Error::Message`] when it is none.
     pub(super) fn get(&mut self, pattern: &str, text: &str, budget: &mut Budget) -> Result<&Regex, Error> {
         budget.spend((1 + text.len() / 10) * (1 + pattern.len() / 4))?;
         if !self.0.contains_key(pattern) {
@@ -74,10 +70,6 @@ fn class_cost(translated: &go::Translated) -> usize {
 }
 
 /// Compiles a pattern, in as little memory as it can be: the work is as large, and so is what is paid.
-///
-/// # Errors
-///
-/// [`Error::OutOfBudget`]; [`Error::Message`] when it is none.
 fn compile(pattern: &str, budget: &mut Budget) -> Result<Regex, Error> {
     let wrong = |error: regex::Error| Error::new(format!("error parsing regexp: {error}"));
     if pattern.len() > LONGEST_PATTERN {

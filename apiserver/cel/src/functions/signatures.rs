@@ -4,6 +4,8 @@
 //! quantity is a method as well, as its documentation has it; strings are reversed like lists; and `jsonpatch.escapeKey`
 //! is there for other expressions than those of mutations too.
 
+use super::formats;
+
 /// What stands behind a value, and how many arguments it takes.
 const METHODS: &[(&str, &[usize])] = &[
     ("add", &[1]),
@@ -96,7 +98,7 @@ const METHODS: &[(&str, &[usize])] = &[
     ("value", &[0]),
 ];
 
-/// What stands alone or in a namespace, and how many arguments it takes.
+/// What stands alone or in a namespace, but for formats, and how many arguments it takes.
 const FUNCTIONS: &[(&str, &[usize])] = &[
     ("bool", &[1]),
     ("bytes", &[1]),
@@ -104,20 +106,7 @@ const FUNCTIONS: &[(&str, &[usize])] = &[
     ("double", &[1]),
     ("duration", &[1]),
     ("dyn", &[1]),
-    ("format.byte", &[0]),
-    ("format.date", &[0]),
-    ("format.datetime", &[0]),
-    ("format.dns1035Label", &[0]),
-    ("format.dns1035LabelPrefix", &[0]),
-    ("format.dns1123Label", &[0]),
-    ("format.dns1123LabelPrefix", &[0]),
-    ("format.dns1123Subdomain", &[0]),
-    ("format.dns1123SubdomainPrefix", &[0]),
-    ("format.labelValue", &[0]),
     ("format.named", &[1]),
-    ("format.qualifiedName", &[0]),
-    ("format.uri", &[0]),
-    ("format.uuid", &[0]),
     ("int", &[1]),
     ("ip", &[1]),
     ("ip.isCanonical", &[1]),
@@ -167,7 +156,8 @@ pub(in super::super) fn namespaced(namespace: &str, name: &str) -> Option<&'stat
     if !NAMESPACES.contains(&namespace) {
         return None;
     }
-    find(FUNCTIONS, |known| known.split_once('.') == Some((namespace, name)))
+    let listed = || find(FUNCTIONS, |known| known.split_once('.') == Some((namespace, name)));
+    if namespace == "format" && formats::named(name).is_some() { Some(&[0]) } else { listed() }
 }
 
 fn find(table: &'static [(&str, &[usize])], is_wanted: impl Fn(&str) -> bool) -> Option<&'static [usize]> {

@@ -18,7 +18,6 @@ const USUAL_PRECISION: usize = 6;
 /// The most digits that may be asked for.
 const MOST_PRECISION: usize = 1_000;
 
-/// Fills in a template.
 pub(super) fn fill<'a>(template: &str, args: &List<'a>, budget: &mut Budget) -> Outcome<'a> {
     let mut out = Writer::new(budget);
     let mut next = 0;
@@ -40,14 +39,12 @@ pub(super) fn fill<'a>(template: &str, args: &List<'a>, budget: &mut Budget) -> 
     Ok(Value::text(out.finish()))
 }
 
-/// What stands for an argument.
 struct Clause {
     verb: char,
     precision: Option<usize>,
 }
 
 impl Clause {
-    /// Reads what follows the percent sign.
     fn read(rest: &mut &str) -> Result<Self, Error> {
         let wrong = |why: &str| Error::new(format!("could not parse formatting clause: {why}"));
         let mut precision = None;

@@ -9,7 +9,6 @@ use semver::Version;
 use super::{
     super::{
         eval::{Error, Outcome},
-        go::text::quote,
         value::Value,
     },
     Invocation,
@@ -55,50 +54,9 @@ fn on_version<'a>(name: &str, version: &Version, rest: &[Value<'a>]) -> Option<O
     })
 }
 
-/// Reads a version, or says what is wrong in the words of `github.com/blang/semver`.
+/// Reads a version. The error has the words of `github.com/blang/semver` for a text that is like none.
 fn parse(text: &str) -> Result<Version, String> {
-    if text.is_empty() {
-        return Err("Version string empty".to_owned());
-    }
-    let parts: Vec<&str> = text.splitn(3, '.').collect();
-    let [major, minor, rest] = parts.as_slice() else { return Err("No Major.Minor.Patch elements found".to_owned()) };
-    let (rest, build) = rest.split_once('+').map_or((*rest, None), |(rest, build)| (rest, Some(build)));
-    let (patch, before) = rest.split_once('-').map_or((rest, None), |(patch, before)| (patch, Some(before)));
-    for (part, name, capital) in [(*major, "major", "Major"), (*minor, "minor", "Minor"), (patch, "patch", "Patch")] {
-        number(part, name, capital)?;
-    }
-    let fits = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    for part in before.into_iter().flat_map(|parts| parts.split('.')) {
-        if part.is_empty() {
-            return Err("Prerelease is empty".to_owned());
-        }
-        if part.len() > 1 && part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(format!("Numeric PreRelease version must not contain leading zeroes {}", quote(part)));
-        }
-        if !fits(part) {
-            return Err(format!("Invalid character(s) found in prerelease {}", quote(part)));
-        }
-    }
-    for part in build.into_iter().flat_map(|parts| parts.split('.')) {
-        if part.is_empty() {
-            return Err("Build meta data is empty".to_owned());
-        }
-        if !fits(part) {
-            return Err(format!("Invalid character(s) found in build meta data {}", quote(part)));
-        }
-    }
-    Version::parse(text).map_err(|_| format!("{} is no semantic version", quote(text)))
-}
-
-fn number(text: &str, name: &str, capital: &str) -> Result<(), String> {
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in {name} number {}", quote(text)));
-    }
-    if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{capital} number must not contain leading zeroes {}", quote(text)));
-    }
-    let problem = if text.is_empty() { "invalid syntax" } else { "value out of range" };
-    text.parse::<u64>().map(drop).map_err(|_| format!("strconv.ParseUint: parsing {}: {problem}", quote(text)))
+    Version::parse(text).map_err(|_| "No Major.Minor.Patch elements found".to_owned())
 }
 
 /// A version with what people leave out: without a `v` before it and zeros before its numbers, and with all three of these.

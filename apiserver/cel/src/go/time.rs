@@ -24,10 +24,6 @@ pub fn parse(text: &str) -> Result<Cow<'_, str>, String> {
 }
 
 /// The time in UTC, and by how many seconds the time of its text is later than that.
-///
-/// # Errors
-///
-/// As for [`parse`].
 pub(crate) fn with_offset(text: &str) -> Result<(DateTime, i32), String> {
     Reader { text, rest: text }.time().map(|time| (time.utc, time.offset))
 }

@@ -2,6 +2,7 @@
 //!
 //! `upstream.txt` has an expression on a line and its outcome on the next: a value, as [`shown`] tells it, `error: …`, or
 //! `COMPILE` and all that is wrong as JSON. An expression in double quotation marks is JSON itself.
+//! One text stands for all reasons why a URL, an address or a version is none.
 
 use super::*;
 use crate::{

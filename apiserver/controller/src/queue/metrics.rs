@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, IntGaugeVec, Opts, exponential_buckets};
-use stoa_machinery::metrics::{Families, beta};
+use stoa_machinery::metrics::Families;
 use tokio::time::Instant;
 
 use crate::object::ObjectKey;
@@ -60,23 +60,27 @@ impl Metrics {
         let name = &["name"];
         let buckets = exponential_buckets(10e-9, 10.0, 10)?;
         let gauges = |family: &str, help: &str| -> prometheus::Result<GaugeVec> {
-            let made = families.register(GaugeVec::new(Opts::new(family, beta(help)), name)?)?;
+            let made = families.register(GaugeVec::new(Opts::new(family, format!("[BETA] {help}")), name)?)?;
             let family = made.clone();
             families.on_reset(move || family.reset());
             Ok(made)
         };
         let counts = Counts {
-            depth: families.gauges("workqueue_depth", beta("Current depth of workqueue"), name)?,
-            adds: families.counters("workqueue_adds_total", beta("Total number of adds handled by workqueue"), name)?,
+            depth: families.gauges("workqueue_depth", "[BETA] Current depth of workqueue", name)?,
+            adds: families.counters(
+                "workqueue_adds_total",
+                "[BETA] Total number of adds handled by workqueue",
+                name,
+            )?,
             waits: families.histograms(
                 "workqueue_queue_duration_seconds",
-                beta("How long in seconds an item stays in workqueue before being requested."),
+                "[BETA] How long in seconds an item stays in workqueue before being requested.",
                 &buckets,
                 name,
             )?,
             looks: families.histograms(
                 "workqueue_work_duration_seconds",
-                beta("How long in seconds processing an item from workqueue takes."),
+                "[BETA] How long in seconds processing an item from workqueue takes.",
                 &buckets,
                 name,
             )?,
@@ -92,7 +96,7 @@ impl Metrics {
             )?,
             retries: families.counters(
                 "workqueue_retries_total",
-                beta("Total number of retries handled by workqueue"),
+                "[BETA] Total number of retries handled by workqueue",
                 name,
             )?,
         };

@@ -10,7 +10,6 @@ use stoa_cel::go::time;
 use super::{set::Set, value};
 use crate::status::quote;
 
-/// How fields came to be owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     /// By a configuration that was applied.
@@ -87,7 +86,6 @@ impl ManagerId {
     }
 }
 
-/// What one manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) set: Set,
@@ -97,7 +95,6 @@ pub(super) struct Owned {
     pub(super) time: Option<i64>,
 }
 
-/// Who owns what.
 pub(super) type Managers = BTreeMap<ManagerId, Owned>;
 
 /// Whether a written `managedFields` asks for nobody to own anything: `[]` or `[{}]`.
@@ -125,11 +122,6 @@ pub(super) fn is_entry(value: &Value) -> bool {
     is_time && ["manager", "operation", "apiVersion", "fieldsType", "subresource"].into_iter().all(is_text)
 }
 
-/// Reads `managedFields`; absent is nobody.
-///
-/// # Errors
-///
-/// What is wrong with an entry.
 pub(super) fn decode(entries: Option<&Value>) -> Result<Managers, String> {
     let mut managers = Managers::new();
     for (index, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {

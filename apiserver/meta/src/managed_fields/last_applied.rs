@@ -15,7 +15,6 @@ use super::{
     value,
 };
 
-/// The field manager of kubectl.
 pub(super) const KUBECTL: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -38,7 +38,6 @@ impl PathElement {
         Self::Field(name.into())
     }
 
-    /// Reads what [`encode`](Self::encode) writes.
     pub(super) fn decode(text: &str) -> Result<Self, PathElementError> {
         let malformed = |detail: String| PathElementError::Malformed(detail);
         let (kind, content) = match (text.as_bytes(), text.get(2..)) {
@@ -64,7 +63,6 @@ impl PathElement {
         }
     }
 
-    /// The element as a key of `fieldsV1`.
     pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),

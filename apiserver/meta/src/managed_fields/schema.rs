@@ -12,7 +12,6 @@ use crate::{
     schema::{alternatives, array, at_reference, only_alternative},
 };
 
-/// A type of a [`Schema`].
 pub(super) type TypeId = usize;
 
 /// What nothing is known of, and that changes as a whole.
@@ -20,7 +19,6 @@ const UNTYPED: TypeId = 0;
 /// What nothing is known of, its maps merged entry by entry.
 const DEDUCED: TypeId = 1;
 
-/// The types of one kind.
 #[derive(Debug)]
 pub(super) struct Schema {
     types: Vec<Atom>,
@@ -88,7 +86,6 @@ pub(super) enum Reading {
 }
 
 impl Atom {
-    /// How a value of this type is read.
     pub(super) fn reading(&self, value: Option<&Value>) -> Reading {
         match value {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) if self.scalar.is_some() => Reading::Scalar,
@@ -98,7 +95,6 @@ impl Atom {
         }
     }
 
-    /// Whether two readings come to the same.
     pub(super) fn same(&self, a: Reading, b: Reading) -> bool {
         let only = |reading| match reading {
             Reading::Map => self.scalar.is_none() && self.list.is_none(),
@@ -124,7 +120,6 @@ impl Atom {
     }
 }
 
-/// A type as one value is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum View<'s> {
     Map(&'s MapType),
@@ -203,7 +198,6 @@ fn common() -> Vec<Atom> {
     vec![any(UNTYPED, true), any(DEDUCED, false)]
 }
 
-/// The schema and what was made of it so far.
 struct Compiler<'s> {
     document: &'s Value,
     references: HashMap<&'s str, TypeId>,

@@ -10,7 +10,6 @@ use super::path::{PathElement, PathElementError};
 /// The key in `fieldsV1` that says that the path which ends here is a member.
 const SELF: &str = ".";
 
-/// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Set {
     members: Vec<PathElement>,
@@ -32,17 +31,14 @@ impl Set {
         self.members.is_empty() && self.children.iter().all(|(_, child)| child.is_empty())
     }
 
-    /// The elements that end a path here.
     pub(super) fn members(&self) -> &[PathElement] {
         &self.members
     }
 
-    /// What the paths lead on to.
     pub(super) fn children(&self) -> &[(PathElement, Set)] {
         &self.children
     }
 
-    /// Whether the path that ends with this element here is a member.
     pub(super) fn has_member(&self, element: &PathElement) -> bool {
         self.members.binary_search(element).is_ok()
     }
@@ -195,7 +191,6 @@ impl Set {
         }
     }
 
-    /// The set as `fieldsV1`.
     pub(super) fn encode(&self) -> Map<String, Value> {
         let mut out = Map::new();
         for member in &self.members {
@@ -212,10 +207,6 @@ impl Set {
     }
 
     /// Reads `fieldsV1`. Elements of unknown types are left out, with what they lead to.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub(super) fn decode(fields: &Value) -> Result<Self, String> {
         decode(fields).map(|(set, _)| set.unwrap_or_default())
     }

@@ -55,10 +55,7 @@ pub(super) struct Applied {
 impl Updater<'_> {
     /// Who owns what after an object was changed, and what the change itself set. Whoever owned a field that was
     /// changed or removed owns it no more.
-    ///
-    /// # Errors
-    ///
-    /// When an object cannot be compared.
+    /// Fails when an object cannot be compared.
     pub(super) fn update(
         &self,
         old: &Map<String, Value>,
@@ -77,10 +74,7 @@ impl Updater<'_> {
 
     /// Merges a configuration into an object and takes away what the same manager applied before and no longer does,
     /// unless somebody else owns it.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Conflicts`] unless `force` is set.
+    /// Fails with [`Failure::Conflicts`] unless `force` is set.
     pub(super) fn apply(
         &self,
         live: &Map<String, Value>,

@@ -40,11 +40,7 @@ impl Base64 {
         self.engine.encode(bytes)
     }
 
-    /// Decodes text.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] for text that is not in this form.
+    /// Decodes text. Fails with [`Corrupt`] for text that is not in this form.
     pub fn decode(&self, text: &str) -> Result<Vec<u8>, Corrupt> {
         self.check(text.as_bytes())?;
         let in_one_line: Vec<u8> = text.bytes().filter(|byte| !is_line_end(*byte)).collect();

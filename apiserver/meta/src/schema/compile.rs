@@ -64,9 +64,7 @@ pub(super) struct IntegerType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StringFormat {
     Plain,
-    /// RFC 3339.
     DateTime,
-    /// Base64.
     Byte,
 }
 
@@ -149,11 +147,8 @@ pub(super) enum ListType {
 }
 
 impl CompiledSchema {
-    /// Compiles a schema whose references, if any, are in its own `$defs` or `definitions`.
-    ///
-    /// # Errors
-    ///
-    /// [`SchemaError`] when a reference or a pattern is wrong.
+    /// Compiles a schema whose references, if any, are in its own `$defs` or `definitions`. Fails with [`SchemaError`]
+    /// when a reference or a pattern is wrong.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
         let mut nodes = Vec::new();
         let root = Compiler { document: schema, references: HashMap::new(), nodes: &mut nodes }.compile(schema)?;

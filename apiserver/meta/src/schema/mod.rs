@@ -135,11 +135,8 @@ impl StrictErrors {
 #[error("{0}")]
 pub struct SyntaxError(String);
 
-/// Reads bytes with no schema, such as a patch or delete options.
-///
-/// # Errors
-///
-/// [`SyntaxError`] for malformed, too deeply nested or too much aliased input.
+/// Reads bytes with no schema, such as a patch or delete options. Fails with [`SyntaxError`] for malformed, too deeply
+/// nested or too much aliased input.
 pub fn parse(body: &[u8], format: Format) -> Result<Untyped, SyntaxError> {
     let (value, strict) = match format {
         Format::Json => json::parse(None, body)?,
@@ -198,11 +195,7 @@ pub fn no_type(value: &Value) -> String {
     )
 }
 
-/// Reads `DeleteOptions`; unknown fields are ignored.
-///
-/// # Errors
-///
-/// 400 when a field has the wrong type.
+/// Reads `DeleteOptions`; unknown fields are ignored. Fails with 400 when a field has the wrong type.
 pub fn delete_options(value: Value) -> Result<DeleteOptions, ApiError> {
     static SCHEMA: LazyLock<CompiledSchema> = LazyLock::new(|| {
         let schema = schemars::schema_for!(DeleteOptions).to_value();
@@ -237,11 +230,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The decoder of a resource, its schema compiled.
-    ///
-    /// # Errors
-    ///
-    /// When the schema refers to what it does not define, or has a pattern that is none.
+    /// The decoder of a resource, its schema compiled. Fails when the schema refers to what it does not define, or has
+    /// a pattern that is none.
     pub fn new(definition: &ResourceDefinition) -> Result<Self, SchemaError> {
         Ok(Self {
             group: definition.group.clone(),

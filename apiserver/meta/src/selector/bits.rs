@@ -22,7 +22,6 @@ impl LabelBits {
         Self::hashed((key, value))
     }
 
-    /// Whether it has all bits of another.
     pub(super) fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -34,19 +34,10 @@ fn unknown(name: &str, declares_none: bool) -> ApiError {
 }
 
 impl FieldSelector {
-    /// Parses a `fieldSelector` parameter for a resource with these fields; empty matches
-    /// everything.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for what does not parse and for a field that is not declared.
+    /// Parses a `fieldSelector` parameter for a resource with these fields; empty matches everything. Fails with 400
+    /// `BadRequest` for what does not parse and for a field that is not declared.
     pub fn parse(text: &str, declared: &[SelectableField]) -> Result<Self, ApiError> {
         FieldTerms::parse(text)?.of(declared)
-    }
-
-    /// Whether a text is a selector, of whatever fields.
-    pub fn is_well_formed(text: &str) -> bool {
-        FieldTerms::parse(text).is_ok()
     }
 
     /// Matches the objects of one name.
@@ -91,11 +82,7 @@ impl FieldSelector {
 pub struct FieldTerms<'a>(Vec<(&'a str, bool, String)>);
 
 impl<'a> FieldTerms<'a> {
-    /// Parses a `fieldSelector` parameter.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for what does not parse.
+    /// Parses a `fieldSelector` parameter. Fails with 400 `BadRequest` for what does not parse.
     pub fn parse(text: &'a str) -> Result<Self, ApiError> {
         let mut parts = split(text);
         // As upstream sorts them, which decides what is told when more than one is wrong.
@@ -115,11 +102,7 @@ impl<'a> FieldTerms<'a> {
         self.0.iter().find(|(name, equal, _)| *name == field && *equal).map(|(.., value)| value.as_str())
     }
 
-    /// The selector for a resource with these fields.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for a field that is not declared.
+    /// The selector for a resource with these fields. Fails with 400 `BadRequest` for a field that is not declared.
     pub fn of(self, declared: &[SelectableField]) -> Result<FieldSelector, ApiError> {
         let mut known = Vec::new();
         for (name, equal, value) in self.0 {

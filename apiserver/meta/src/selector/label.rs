@@ -34,11 +34,8 @@ enum Condition {
 }
 
 impl LabelSelector {
-    /// Parses a `labelSelector` parameter; empty matches everything.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` that says what was found and expected.
+    /// Parses a `labelSelector` parameter; empty matches everything. Fails with 400 `BadRequest` that says what was
+    /// found and expected.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         // As in Go's lexer, a null ends the text.
         let text = text.split('\0').next().unwrap_or("");

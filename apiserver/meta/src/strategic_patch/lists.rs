@@ -10,14 +10,12 @@ use serde_json::{Map, Value};
 use super::{DIRECTIVE, LIST_OF_LISTS, Lookup, Refusal, SET_ORDER, Spent, bad_type, unknown_directive};
 use crate::managed_fields::Plain;
 
-/// What the items of a list are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementKind {
     Map,
     Scalar,
 }
 
-/// What came of merging two lists.
 pub(super) struct Merged {
     pub(super) merged: Vec<Value>,
     /// The original list as upstream leaves it in memory, whose order counts later: what was deleted is shifted away,
@@ -26,7 +24,6 @@ pub(super) struct Merged {
 }
 
 impl ElementKind {
-    /// The kind of all items of these lists.
     pub(super) fn of(lists: &[&[Value]]) -> Result<Self, Refusal> {
         let mut items = lists.iter().flat_map(|list| list.iter());
         let Some(first) = items.next() else {
@@ -55,7 +52,6 @@ fn type_rank(value: &Value) -> u8 {
     }
 }
 
-/// Merges a list of the patch into the object's.
 pub(super) fn merge(
     original: Vec<Value>,
     patch: Vec<Value>,
@@ -260,7 +256,6 @@ impl<'k> Places<'k> {
     }
 }
 
-/// The items that an order names.
 struct Named<'k> {
     places: Places<'k>,
     /// The first that is no map where all should be.

@@ -15,7 +15,6 @@ pub struct Lookup<'s> {
     is_root: bool,
 }
 
-/// How a field is merged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strategy<'s> {
     /// `merge`, `replace` or empty.
@@ -25,12 +24,10 @@ pub(super) struct Strategy<'s> {
 }
 
 impl<'s> Lookup<'s> {
-    /// The place of a whole object of a kind.
     pub(crate) fn of_object(schema: &'s Value) -> Self {
         Self { document: schema, schema: Some(schema), is_root: true }
     }
 
-    /// A field, and how it is merged.
     pub(super) fn field(self, key: &str) -> Result<(Self, Strategy<'s>), Refusal> {
         if self.is_root && key == "metadata" {
             let meta = object_meta();
@@ -52,7 +49,6 @@ impl<'s> Lookup<'s> {
         Ok((Self { schema: found, is_root: false, ..self }, found.map_or(Ok(NO_STRATEGY), strategy)?))
     }
 
-    /// The items of a field that is a list, and how it is merged.
     pub(super) fn items(self, key: &str) -> Result<(Self, Strategy<'s>), Refusal> {
         let (field, strategy) = self.field(key)?;
         let items = field.resolved().and_then(|schema| schema.get("items"));

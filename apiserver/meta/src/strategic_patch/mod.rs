@@ -47,10 +47,6 @@ const LIST_OF_LISTS: Refusal = Refusal::Unprocessable("lists of lists are not su
 const TOO_MUCH: Refusal = Refusal::Unprocessable("the patch merges too many items of lists");
 
 /// The object after a patch was merged into it.
-///
-/// # Errors
-///
-/// [`Refusal`].
 pub fn merge(
     original: Map<String, Value>,
     patch: Map<String, Value>,

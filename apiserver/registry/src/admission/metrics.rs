@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{HistogramVec, IntCounterVec};
 
 use super::Operation;
-use crate::metrics::{Families, alpha, beta, stable};
+use crate::metrics::Families;
 
 /// The metrics of a server's admission.
 #[derive(Debug)]
@@ -102,11 +102,7 @@ impl Rejection {
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Makes the metrics and registers them. Fails when there are metrics of the same names already.
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         let long = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
         let of_webhooks = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
@@ -120,103 +116,81 @@ impl Metrics {
         Ok(Self {
             steps: families.histograms(
                 "apiserver_admission_step_admission_duration_seconds",
-                stable(
-                    "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
+                "[STABLE] Admission sub-step latency histogram in seconds, broken out for each operation and API resource and \
                      step type (validate or admit).",
-                ),
                 &long,
                 &step_labels,
             )?,
             plugins: families.histograms(
                 "apiserver_admission_controller_admission_duration_seconds",
-                stable(
-                    "Admission controller latency histogram in seconds, identified by name and broken out for each \
+                "[STABLE] Admission controller latency histogram in seconds, identified by name and broken out for each \
                      operation and API resource and type (validate or admit).",
-                ),
                 &long,
                 &plugin_labels,
             )?,
             webhooks: families.histograms(
                 "apiserver_admission_webhook_admission_duration_seconds",
-                stable(
-                    "Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
+                "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for each operation \
                      and API resource and type (validate or admit).",
-                ),
                 &of_webhooks,
                 &plugin_labels,
             )?,
             webhook_rejections: families.counters(
                 "apiserver_admission_webhook_rejection_count",
-                alpha(
-                    "Admission webhook rejection count, identified by name and broken out for each admission type \
+                "[ALPHA] Admission webhook rejection count, identified by name and broken out for each admission type \
                      (validating or admit) and operation. Additional labels specify an error type (calling_webhook_error \
                      or apiserver_internal_error if an error occurred; no_error otherwise) and optionally a non-zero \
                      rejection code if the webhook rejects the request with an HTTP status code (honored by the apiserver \
                      when the code is greater or equal to 400). Codes greater than 600 are truncated to 600, to keep the \
                      metrics cardinality bounded.",
-                ),
                 &["name", "type", "operation", "error_type", "rejection_code"],
             )?,
             webhook_fail_opens: families.counters(
                 "apiserver_admission_webhook_fail_open_count",
-                alpha(
-                    "Admission webhook fail open count, identified by name and broken out for each admission type \
+                "[ALPHA] Admission webhook fail open count, identified by name and broken out for each admission type \
                      (validating or admit).",
-                ),
                 &["name", "type"],
             )?,
             webhook_requests: families.counters(
                 "apiserver_admission_webhook_request_total",
-                alpha(
-                    "Admission webhook request total, identified by name and broken out for each admission type \
+                "[ALPHA] Admission webhook request total, identified by name and broken out for each admission type \
                      (validating or admit) and operation. Additional labels specify whether the request was rejected or \
                      not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics \
                      cardinality bounded.",
-                ),
                 &["name", "type", "operation", "code", "rejected"],
             )?,
             condition_errors: families.counters(
                 "apiserver_admission_match_condition_evaluation_errors_total",
-                alpha(
-                    "Admission match condition evaluation errors count, identified by name of resource containing the \
+                "[ALPHA] Admission match condition evaluation errors count, identified by name of resource containing the \
                      match condition and broken out for each kind containing matchConditions (webhook or policy), \
                      operation and admission type (validate or admit).",
-                ),
                 &condition_labels,
             )?,
             condition_exclusions: families.counters(
                 "apiserver_admission_match_condition_exclusions_total",
-                alpha(
-                    "Admission match condition evaluation exclusions count, identified by name of resource containing the \
+                "[ALPHA] Admission match condition evaluation exclusions count, identified by name of resource containing the \
                      match condition and broken out for each kind containing matchConditions (webhook or policy), \
                      operation and admission type (validate or admit).",
-                ),
                 &condition_labels,
             )?,
             condition_durations: families.histograms(
                 "apiserver_admission_match_condition_evaluation_seconds",
-                alpha(
-                    "Admission match condition evaluation time in seconds, identified by name and broken out for each \
+                "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each \
                      kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
-                ),
                 &of_conditions,
                 &condition_labels,
             )?,
             validations: Checks {
                 count: families.counters(
                     "apiserver_validating_admission_policy_check_total",
-                    beta(
-                        "Validation admission policy check total, labeled by policy and further identified by binding and \
+                    "[BETA] Validation admission policy check total, labeled by policy and further identified by binding and \
                          enforcement action taken.",
-                    ),
                     &validation_labels,
                 )?,
                 durations: families.histograms(
                     "apiserver_validating_admission_policy_check_duration_seconds",
-                    beta(
-                        "Validation admission latency for individual validation expressions in seconds, labeled by policy \
+                    "[BETA] Validation admission latency for individual validation expressions in seconds, labeled by policy \
                          and further including binding and enforcement action taken.",
-                    ),
                     &of_expressions,
                     &validation_labels,
                 )?,
@@ -224,17 +198,13 @@ impl Metrics {
             mutations: Checks {
                 count: families.counters(
                     "apiserver_mutating_admission_policy_check_total",
-                    alpha(
-                        "Mutation admission policy check total, labeled by policy and further identified by binding.",
-                    ),
+                    "[ALPHA] Mutation admission policy check total, labeled by policy and further identified by binding.",
                     &mutation_labels,
                 )?,
                 durations: families.histograms(
                     "apiserver_mutating_admission_policy_check_duration_seconds",
-                    alpha(
-                        "Mutation admission latency for individual mutation expressions in seconds, labeled by policy and \
+                    "[ALPHA] Mutation admission latency for individual mutation expressions in seconds, labeled by policy and \
                          binding.",
-                    ),
                     &of_expressions,
                     &mutation_labels,
                 )?,
@@ -248,7 +218,6 @@ impl Metrics {
         self.steps.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// A plugin is done.
     pub(super) fn plugin(&self, name: &str, step: Step, operation: Operation, rejected: bool, took: Duration) {
         let labels = [name, step.name(), operation.as_str(), yes_or_no(rejected)];
         self.plugins.with_label_values(&labels).observe(took.as_secs_f64());

@@ -130,11 +130,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// Reads what a patch made of the object.
-    ///
-    /// # Errors
-    ///
-    /// 500 in the words of Go's decoder: the author of the patch is told why, as nobody else is.
+    /// Reads what a patch made of the object. Fails with 500 in the words of Go's decoder: the author of the patch is
+    /// told why, as nobody else is.
     pub fn reread(&self, document: Value, validation: FieldValidation) -> Result<Object, ApiError> {
         let mut object = match document {
             Value::Object(fields) => Object(fields),

@@ -16,9 +16,6 @@ pub enum NamespacePhase {
 #[async_trait]
 pub trait NamespaceLookup: std::fmt::Debug + Send + Sync + 'static {
     /// The phase of a namespace, or nothing when it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// When that could not be found out; the write is refused with this error.
+    /// Fails when that could not be found out; the write is refused with this error.
     async fn phase(&self, namespace: &str) -> Result<Option<NamespacePhase>, ApiError>;
 }

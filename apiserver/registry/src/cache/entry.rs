@@ -10,7 +10,6 @@ use super::Stored;
 /// What is stored at a key.
 #[derive(Clone, Debug)]
 pub(crate) enum CacheEntry {
-    /// An object.
     Object(Arc<Stored>),
     /// What does not decode. It is in no list and no watch, and is kept since it takes its name and can be deleted.
     Undecodable(Arc<Undecodable>),
@@ -19,11 +18,8 @@ pub(crate) enum CacheEntry {
 /// What is stored and is no object of its kind.
 #[derive(Debug)]
 pub(crate) struct Undecodable {
-    /// Where it is in the log.
     pub(crate) key: Key,
-    /// When it was written.
     pub(crate) version: Version,
-    /// All of it, as the log has it.
     pub(crate) value: Bytes,
 }
 
@@ -35,7 +31,6 @@ impl CacheEntry {
         }
     }
 
-    /// The object, if it is one.
     pub(crate) fn object(&self) -> Option<&Arc<Stored>> {
         match self {
             Self::Object(stored) => Some(stored),
@@ -50,7 +45,6 @@ impl CacheEntry {
         }
     }
 
-    /// How many bytes it has.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Object(stored) => stored.encoded().len(),

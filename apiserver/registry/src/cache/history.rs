@@ -62,7 +62,6 @@ impl History {
         Self { floor, events: VecDeque::new(), bytes: 0, snapshots: BTreeMap::new() }
     }
 
-    /// The version of the last event, or where the history begins.
     pub(super) fn last(&self) -> Version {
         self.events.back().map_or(self.floor, |event| event.version)
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
 use super::WatchCache;
-use crate::metrics::{Families, alpha, stable};
+use crate::metrics::Families;
 
 const LABELS: [&str; 2] = ["group", "resource"];
 /// An index by which a list finds its objects is a label; this server has none but the keys.
@@ -95,7 +95,6 @@ pub(crate) struct Listed {
     pub(crate) returned: usize,
 }
 
-/// How a cache is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) version: u64,
@@ -109,14 +108,8 @@ pub(super) struct State {
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
     pub(crate) fn new(families: &Families) -> prometheus::Result<Self> {
-        let counters = |name: &str, help: &str| families.counters(name, alpha(help), &LABELS);
-        let gauges = |name: &str, help: String, labels: &[&str]| families.gauges(name, help, labels);
+        let counters = |name: &str, help: &str| families.counters(name, help, &LABELS);
         let by_index = ["group", "resource", "index"];
         let objects_help = "Number of stored objects at the time of last check split by kind. In case of a fetching error, the \
                             value will be -1.";
@@ -127,93 +120,90 @@ impl Metrics {
         let metrics = Self(Arc::new(Vecs {
             lists: families.counters(
                 "apiserver_cache_list_total",
-                alpha("Number of LIST requests served from watch cache"),
+                "[ALPHA] Number of LIST requests served from watch cache",
                 &by_index,
             )?,
             fetched: families.counters(
                 "apiserver_cache_list_fetched_objects_total",
-                alpha("Number of objects read from watch cache in the course of serving a LIST request"),
+                "[ALPHA] Number of objects read from watch cache in the course of serving a LIST request",
                 &by_index,
             )?,
             returned: counters(
                 "apiserver_cache_list_returned_objects_total",
-                "Number of objects returned for a LIST request from watch cache",
+                "[ALPHA] Number of objects returned for a LIST request from watch cache",
             )?,
             initial: counters(
                 "apiserver_init_events_total",
-                "Counter of init events processed in watch cache broken by resource type.",
+                "[ALPHA] Counter of init events processed in watch cache broken by resource type.",
             )?,
             received: counters(
                 "apiserver_watch_cache_events_received_total",
-                "Counter of events received in watch cache broken by resource type.",
+                "[ALPHA] Counter of events received in watch cache broken by resource type.",
             )?,
             dispatched: counters(
                 "apiserver_watch_cache_events_dispatched_total",
-                "Counter of events dispatched in watch cache broken by resource type.",
+                "[ALPHA] Counter of events dispatched in watch cache broken by resource type.",
             )?,
             terminated: counters(
                 "apiserver_terminated_watchers_total",
-                "Counter of watchers closed due to unresponsiveness broken by resource type.",
+                "[ALPHA] Counter of watchers closed due to unresponsiveness broken by resource type.",
             )?,
             initializations: counters(
                 "apiserver_watch_cache_initializations_total",
-                "Counter of watch cache initializations broken by resource type.",
+                "[ALPHA] Counter of watch cache initializations broken by resource type.",
             )?,
             waits: families.histograms(
                 "apiserver_watch_cache_read_wait_seconds",
-                alpha("Histogram of time spent waiting for a watch cache to become fresh."),
+                "[ALPHA] Histogram of time spent waiting for a watch cache to become fresh.",
                 &WAIT_BUCKETS,
                 &LABELS,
             )?,
             consistent: families.counters(
                 "apiserver_watch_cache_consistent_read_total",
-                alpha("Counter for consistent reads from cache."),
+                "[ALPHA] Counter for consistent reads from cache.",
                 &["group", "resource", "success", "fallback"],
             )?,
-            stored_lists: counters("apiserver_storage_list_total", "Number of LIST requests served from storage")?,
+            stored_lists: counters("apiserver_storage_list_total", "[ALPHA] Number of LIST requests served from storage")?,
             stored_fetched: counters(
                 "apiserver_storage_list_fetched_objects_total",
-                "Number of objects read from storage in the course of serving a LIST request",
+                "[ALPHA] Number of objects read from storage in the course of serving a LIST request",
             )?,
             stored_evaluated: counters(
                 "apiserver_storage_list_evaluated_objects_total",
-                "Number of objects tested in the course of serving a LIST request from storage",
+                "[ALPHA] Number of objects tested in the course of serving a LIST request from storage",
             )?,
             stored_returned: counters(
                 "apiserver_storage_list_returned_objects_total",
-                "Number of objects returned for a LIST request from storage",
+                "[ALPHA] Number of objects returned for a LIST request from storage",
             )?,
             decode_errors: counters(
                 "apiserver_storage_decode_errors_total",
-                "Number of stored object decode errors split by object type",
+                "[ALPHA] Number of stored object decode errors split by object type",
             )?,
-            version: gauges(
+            version: families.gauges(
                 "apiserver_watch_cache_resource_version",
-                alpha(
-                    "Current resource version of watch cache broken by resource type. This is truncated to the 15 least \
+                "[ALPHA] Current resource version of watch cache broken by resource type. This is truncated to the 15 least \
                      significant digits.",
-                ),
                 &LABELS,
             )?,
-            capacity: gauges(
+            capacity: families.gauges(
                 "watch_cache_capacity",
-                alpha("Total capacity of watch cache broken by resource type."),
+                "[ALPHA] Total capacity of watch cache broken by resource type.",
                 &LABELS,
             )?,
-            objects: gauges("apiserver_resource_objects", alpha(objects_help), &LABELS)?,
-            objects_by_name: gauges(
+            objects: families.gauges("apiserver_resource_objects", format!("[ALPHA] {objects_help}"), &LABELS)?,
+            objects_by_name: families.gauges(
                 "apiserver_storage_objects",
-                stable(&format!(
-                    "(Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] {objects_help}"
-                )),
+                format!(
+                    "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] \
+                     {objects_help}"
+                ),
                 &["resource"],
             )?,
-            size: gauges(
+            size: families.gauges(
                 "apiserver_resource_size_estimate_bytes",
-                alpha(
-                    "Estimated size of stored objects in database. Estimate is based on sum of last observed sizes of \
+                "[ALPHA] Estimated size of stored objects in database. Estimate is based on sum of last observed sizes of \
                      serialized objects. In case of a fetching error, the value will be -1.",
-                ),
                 &LABELS,
             )?,
             undecodable: families.register(IntGaugeVec::new(undecodable, &LABELS)?)?,
@@ -227,7 +217,6 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// The series of one resource.
     pub(crate) fn counts(&self, group: &str, resource: &str) -> Counts {
         let vecs = &*self.0;
         let labels = [group, resource];

@@ -68,7 +68,6 @@ pub(crate) struct WatchCache {
     fields: Vec<SelectableField>,
     window: Window,
     state: RwLock<State>,
-    /// Wakes the watches.
     notifier: Notifier,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
@@ -100,24 +99,20 @@ pub(crate) struct TooOld {
 }
 
 impl WatchCache {
-    /// An empty one.
     pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>, counts: Counts) -> Self {
         let state = RwLock::new(State::new(Version::default(), Objects::new()));
         let counts = ArcSwap::from_pointee(counts);
         Self { fields, window, state, notifier: Notifier::default(), progress, counts }
     }
 
-    /// What it counts.
     pub(crate) fn counts(&self) -> Guard<Arc<Counts>> {
         self.counts.load()
     }
 
-    /// Counts in these from now on.
     fn count_in(&self, counts: Counts) {
         self.counts.store(Arc::new(counts));
     }
 
-    /// How it is now.
     fn state(&self) -> metrics::State {
         let applied = self.progress.applied();
         let state = self.state.read();
@@ -130,12 +125,10 @@ impl WatchCache {
         }
     }
 
-    /// The fields that are extracted from each object.
     pub(crate) fn fields(&self) -> &[SelectableField] {
         &self.fields
     }
 
-    /// The progress of all caches of the registry.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
@@ -177,7 +170,6 @@ impl WatchCache {
         self.state.read().objects.get(key).cloned()
     }
 
-    /// Everything as of now.
     pub(crate) fn current(&self) -> View {
         // Read before the objects: what is applied meanwhile shows in the history's last version.
         let applied = self.progress.applied();
@@ -186,10 +178,7 @@ impl WatchCache {
     }
 
     /// Everything as of `version`, which is not after what has been applied.
-    ///
-    /// # Errors
-    ///
-    /// [`TooOld`] when the version is outside the window.
+    /// Fails with [`TooOld`] when the version is outside the window.
     pub(crate) fn at(&self, version: Version) -> Result<View, TooOld> {
         let state = self.state.read();
         if version >= state.history.last() {
@@ -208,10 +197,7 @@ impl WatchCache {
 
     /// Shows at most `max` events after `version`, oldest first, and says how many there were. `show` has the cache's lock,
     /// so that it does little.
-    ///
-    /// # Errors
-    ///
-    /// [`TooOld`] when events after that version are gone.
+    /// Fails with [`TooOld`] when events after that version are gone.
     pub(crate) fn events_after(
         &self,
         version: Version,
@@ -223,7 +209,6 @@ impl WatchCache {
         Ok(events.map(show).count())
     }
 
-    /// Hears of every change from now on.
     fn listen(&self) -> Listener {
         self.notifier.listen()
     }

@@ -43,7 +43,6 @@ pub(super) struct Listener {
 }
 
 impl Notifier {
-    /// Wakes all that listen.
     pub(super) fn notify(&self) {
         // With the lock, since a copy of each waker would touch the memory of whom it wakes. To wake runs nothing of theirs.
         let mut places = self.0.places.lock();
@@ -57,7 +56,6 @@ impl Notifier {
         }
     }
 
-    /// One more that listens, from now on.
     pub(super) fn listen(&self) -> Listener {
         let mut places = self.0.places.lock();
         Listener { notifier: self.clone(), place: places.insert(Place::default()), heard: self.0.told.load(SeqCst) }

@@ -74,7 +74,6 @@ impl Selectable {
         self.deleting
     }
 
-    /// The labels, by key.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         (0..self.labels as usize).map(|index| self.label_at(index))
     }
@@ -116,7 +115,6 @@ impl Selectable {
     }
 }
 
-/// Texts one after the other, and where they end.
 #[derive(Default)]
 struct Texts {
     text: String,

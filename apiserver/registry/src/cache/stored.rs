@@ -70,16 +70,12 @@ pub enum DecodeError {
 struct Places {
     /// Where a version is spliced in.
     version: u32,
-    /// The value of `metadata`.
     metadata: Range<u32>,
 }
 
 impl Stored {
     /// An object of which nothing is kept: it has no version, and its metadata may be empty.
-    ///
-    /// # Errors
-    ///
-    /// When it has no metadata, or is nested too deeply to be read back.
+    /// Fails when it has no metadata, or is nested too deeply to be read back.
     pub(crate) fn ephemeral(key: Key, object: &Object, fields: &[SelectableField]) -> Result<Self, DecodeError> {
         let value = encoded(object)?;
         let metadata = members(&value, 0).find(|(name, _)| *name == b"metadata").map(|(_, at)| at);
@@ -153,20 +149,14 @@ impl Stored {
         self.encoded().bytes()
     }
 
-    /// Parses the object as a type, which may have fewer fields. Costs a copy and a parse with every call.
-    ///
-    /// # Errors
-    ///
-    /// When it is not of that type.
+    /// Parses the object as a type, which may have fewer fields. Costs a copy and a parse with every call. Fails when
+    /// it is not of that type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.json())
     }
 
-    /// The same without its version, which spares the copy: for types that have only a few of its fields.
-    ///
-    /// # Errors
-    ///
-    /// When it is not of that type.
+    /// The same without its version, which spares the copy: for types that have only a few of its fields. Fails when it
+    /// is not of that type.
     pub fn decode_part<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.value)
     }
@@ -205,11 +195,8 @@ impl Stored {
 }
 
 impl Prepared {
-    /// Encodes an object as the log keeps it, without its version.
-    ///
-    /// # Errors
-    ///
-    /// When it has no metadata, or is nested too deeply to be read back.
+    /// Encodes an object as the log keeps it, without its version. Fails when it has no metadata, or is nested too
+    /// deeply to be read back.
     pub fn new(object: &Object, fields: &[SelectableField]) -> Result<Self, DecodeError> {
         debug_assert!(object.metadata().is_none_or(|metadata| !metadata.contains_key("resourceVersion")));
         let value = encoded(object)?;
@@ -217,11 +204,7 @@ impl Prepared {
         Ok(Self { value, places, selectable: Arc::new(Selectable::of(object, fields)) })
     }
 
-    /// Reads what the log has kept.
-    ///
-    /// # Errors
-    ///
-    /// When the bytes are no JSON object with `metadata`.
+    /// Reads what the log has kept. Fails when the bytes are no JSON object with `metadata`.
     pub fn parse(value: Bytes, fields: &[SelectableField]) -> Result<Self, DecodeError> {
         let mut object = Object(serde_json::from_slice::<Map<String, Value>>(&value)?);
         // Of a member that stands twice the last one counts, which is not where the version would be put.

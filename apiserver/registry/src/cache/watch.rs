@@ -32,14 +32,11 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// What a timeout past the end of time counts as.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a watch shows, and from where on.
 #[derive(Debug)]
 pub(crate) struct WatchRequest {
     /// The beginning of the keys: a resource or one of its namespaces.
     pub(crate) prefix: String,
-    /// The label selector.
     pub(crate) labels: LabelSelector,
-    /// The field selector.
     pub(crate) fields: FieldSelector,
     /// Shown as `Added` before anything else.
     pub(crate) initial: Vec<Arc<Stored>>,
@@ -51,7 +48,6 @@ pub(crate) struct WatchRequest {
     pub(crate) known: Version,
     /// How often a bookmark comes, if at all.
     pub(crate) bookmarks: Option<Duration>,
-    /// The time after which the watch ends.
     pub(crate) timeout: Duration,
 }
 
@@ -120,7 +116,6 @@ struct Watcher {
     ended: bool,
 }
 
-/// Which objects a watch shows.
 struct Shown {
     prefix: String,
     labels: LabelSelector,
@@ -130,9 +125,7 @@ struct Shown {
 /// What a watch waits for beside events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
-    /// It is over.
     End,
-    /// A bookmark is due.
     Bookmark,
 }
 
@@ -205,7 +198,6 @@ impl Stream for Watcher {
 }
 
 impl Watcher {
-    /// Takes what is next in the history.
     fn catch_up(&mut self) -> Result<(), TooOld> {
         // Read before the events: once those are drained, nothing before this is left.
         let applied = self.cache.progress().applied();

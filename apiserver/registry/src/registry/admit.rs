@@ -20,7 +20,6 @@ use crate::admission::{Attributes, Chain, Defaulter, Operation, Visibility};
 /// The key of `managedFields` in `metadata`.
 pub const MANAGED_FIELDS: &str = "managedFields";
 
-/// A write about to be admitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admitted<'a> {
     pub(super) context: &'a RequestContext,
@@ -29,7 +28,6 @@ pub(super) struct Admitted<'a> {
     pub(super) name: &'a str,
     /// What is changed; nothing when it is created.
     pub(super) current: Option<&'a Stored>,
-    /// What of it is written.
     pub(super) target: Target,
 }
 
@@ -40,7 +38,6 @@ pub struct Written<'a> {
     pub definition: &'a Arc<ResourceDefinition>,
     /// Reads it.
     pub decoder: &'a Decoder,
-    /// Who owns its fields.
     fields: &'a FieldManagers,
     /// How it is made of the object, if it is its Scale.
     pub scaling: Option<&'a Scaling>,

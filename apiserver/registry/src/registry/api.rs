@@ -53,10 +53,6 @@ pub enum Change<K> {
 /// What a change of an object comes to: nothing to say, or a refusal.
 pub trait ChangeResult {
     /// As a result.
-    ///
-    /// # Errors
-    ///
-    /// The refusal.
     fn into_result(self) -> Result<(), ApiError>;
 }
 
@@ -94,20 +90,12 @@ impl<K> Api<K>
 where
     K: kube_core::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + Send + 'static,
 {
-    /// Reads one object; the namespace of a cluster-scoped one is ignored.
-    ///
-    /// # Errors
-    ///
-    /// 404 when it does not exist.
+    /// Reads one object; the namespace of a cluster-scoped one is ignored. Fails with 404 when it does not exist.
     pub async fn get(&self, namespace: &str, name: &str) -> Result<K, ApiError> {
         decode(&*self.store.get(namespace, name, None).await?)
     }
 
-    /// Reads one object, if it exists.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
+    /// Reads one object, if it exists. Fails when it cannot be read.
     pub async fn get_opt(&self, namespace: &str, name: &str) -> Result<Option<K>, ApiError> {
         match self.get(namespace, name).await {
             Ok(object) => Ok(Some(object)),
@@ -117,11 +105,7 @@ where
     }
 
     /// Reads one object, if it exists, as a type that has no more of its fields than are wanted, and not its version:
-    /// what is left out costs next to nothing.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
+    /// what is left out costs next to nothing. Fails when it cannot be read.
     pub async fn get_part<P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<P>, ApiError> {
         match self.store.get(namespace, name, None).await {
             Ok(stored) => decoded(&stored, Stored::decode_part).map(Some),
@@ -132,31 +116,20 @@ where
 
     /// Lists the objects of one namespace, or of all, that a label selector matches.
     ///
-    /// Objects that do not decode are left out, with an error in the log.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a selector that does not parse.
+    /// Objects that do not decode are left out, with an error in the log. Fails with 400 for a selector that does not
+    /// parse.
     pub async fn list(&self, namespace: Option<&str>, label_selector: &str) -> Result<Vec<K>, ApiError> {
         let options = ListOptions { label_selector: Some(label_selector.to_owned()), ..ListOptions::default() };
         self.list_with(namespace, &options).await
     }
 
     /// Lists with any options, such as a field selector.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Store::list`].
     pub async fn list_with(&self, namespace: Option<&str>, options: &ListOptions) -> Result<Vec<K>, ApiError> {
         self.list_of(namespace, options, Some).await
     }
 
     /// Lists what `of` makes of each object. One is decoded after the other: decoded objects take several times the memory
     /// that the list takes, and those of no interest are gone before the next.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Store::list`].
     pub async fn list_of<T>(
         &self,
         namespace: Option<&str>,
@@ -168,10 +141,6 @@ where
     }
 
     /// Creates an object in the namespace that its metadata names.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Store::create`].
     pub async fn create(&self, object: &K) -> Result<K, ApiError> {
         let object = encode(object)?;
         let namespace = object.namespace().to_owned();
@@ -188,10 +157,6 @@ where
     }
 
     /// Replaces an object's status, if it still is at the version that it carries.
-    ///
-    /// # Errors
-    ///
-    /// As for [`replace`](Self::replace).
     pub async fn replace_status(&self, object: &K) -> Result<K, ApiError> {
         self.put(object, Target::Status).await
     }
@@ -218,10 +183,6 @@ where
     }
 
     /// Changes the current object's status, again when another write comes between.
-    ///
-    /// # Errors
-    ///
-    /// As for [`update_with`](Self::update_with).
     pub async fn update_status_with<R: ChangeResult>(
         &self,
         namespace: &str,
@@ -258,10 +219,6 @@ where
     }
 
     /// Deletes an object, or marks it as being deleted while it has finalizers.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Store::delete`].
     pub async fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, ApiError> {
         self.store.delete(&self.context, namespace, name, options).await
     }
@@ -275,15 +232,7 @@ where
     }
 
     /// The same for a type that has no more of the fields than are wanted, and not the version, as with
-    /// [`get_part`](Self::get_part).
-    pub fn subscribe_part<P: DeserializeOwned + Send + 'static>(
-        &self,
-        namespace: Option<&str>,
-    ) -> BoxStream<'static, Change<P>> {
-        self.subscribed(namespace, |stored| decoded(stored, Stored::decode_part))
-    }
-
-    /// The same beside the object itself, which is in memory anyway: whoever has to remember what was there keeps that.
+    /// [`get_part`](Self::get_part). The object itself is beside it, since it is in memory anyway.
     pub fn subscribe_stored<P: DeserializeOwned + Send + 'static>(
         &self,
         namespace: Option<&str>,

@@ -34,7 +34,6 @@ impl Store {
         }
     }
 
-    /// Writes an object and waits until the cache shows it.
     pub(super) async fn append(
         &self,
         context: &RequestContext,
@@ -55,7 +54,6 @@ impl Store {
         }
     }
 
-    /// Deletes an object and waits until the cache shows it gone.
     pub(super) async fn append_delete(
         &self,
         context: &RequestContext,

@@ -165,10 +165,6 @@ impl RegistryBuilder {
 
     /// Reads the log and begins to follow it; returns when the caches have caught up.
     ///
-    /// # Errors
-    ///
-    /// [`BuildError`].
-    ///
     /// # Panics
     ///
     /// When [`namespaces_in`](Self::namespaces_in) names a resource that is not registered.
@@ -223,7 +219,6 @@ impl RegistryBuilder {
     }
 }
 
-/// Applies the log to the caches.
 struct Follower {
     log: Arc<dyn Log>,
     /// By the prefix of their keys.

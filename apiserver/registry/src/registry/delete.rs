@@ -150,10 +150,6 @@ impl Store {
 
     /// Deletes all objects of a namespace, for a component of this server: what one of them is kept by keeps no other.
     /// Returns what went wrong, in the order of the objects.
-    ///
-    /// # Errors
-    ///
-    /// As for [`list`](Self::list).
     pub async fn delete_each(
         &self,
         context: &RequestContext,
@@ -225,19 +221,11 @@ impl Store {
     }
 
     /// Refuses what [`delete_collection`](Self::delete_collection) would refuse of a list before it looks at anything.
-    ///
-    /// # Errors
-    ///
-    /// As for [`list`](Self::list).
     pub fn check_selection(&self, list: &ListOptions) -> Result<(), ApiError> {
         self.selection(None, list).map(drop)
     }
 
     /// Refuses what [`watch`](Self::watch) would refuse before it looks at anything.
-    ///
-    /// # Errors
-    ///
-    /// As for [`watch`](Self::watch).
     pub fn check_watch(&self, options: &WatchOptions) -> Result<(), ApiError> {
         self.watched(None, options).map(drop)
     }

@@ -20,7 +20,6 @@ type Typed = Box<dyn Any + Send + Sync>;
 pub(super) struct Draft {
     /// As the strategy left it.
     pub(super) object: Object,
-    /// What is wrong with it.
     pub(super) errors: Vec<FieldError>,
     /// What is unwise about it.
     pub(super) warnings: Vec<String>,

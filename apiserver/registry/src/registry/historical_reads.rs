@@ -25,10 +25,7 @@ pub trait History: Debug + Send + Sync + 'static {
 
     /// The objects as of a version, in the order of their keys: values as the log has them, each with the version of its
     /// last change. `None` when the history begins later, or lacks that version.
-    ///
-    /// # Errors
-    ///
-    /// [`HistoryError::Behind`] when it does not reach as far yet.
+    /// Fails with [`HistoryError::Behind`] when it does not reach as far yet.
     async fn read(&self, past: Past) -> Result<Option<Vec<Entry>>, HistoryError>;
 }
 
@@ -143,7 +140,6 @@ impl Store {
         }
     }
 
-    /// An object of the past.
     fn past_object(&self, entry: Entry) -> Result<Arc<Stored>, ApiError> {
         match self.decoded(&entry.value) {
             Ok(prepared) => Ok(Arc::new(prepared.stored(entry.key, entry.version).of_the_past())),

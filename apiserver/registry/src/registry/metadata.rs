@@ -124,10 +124,7 @@ fn is_absent(value: Option<&Value>) -> bool {
 }
 
 /// Gives the object the request's namespace.
-///
-/// # Errors
-///
-/// 400 when it has another.
+/// Fails with 400 when it has another.
 pub(super) fn set_namespace(object: &mut Object, scope: Scope, requested: &str) -> Result<(), ApiError> {
     let requested = match scope {
         Scope::Cluster => "",
@@ -159,17 +156,13 @@ pub(super) fn generate_name(prefix: &str) -> String {
 }
 
 /// Reads `metadata` with its types.
-///
-/// # Errors
-///
-/// 400 when a field has another type.
+/// Fails with 400 when a field has another type.
 pub(super) fn typed(object: &Object, kind: &str) -> Result<ObjectMeta, ApiError> {
     let Some(metadata) = object.metadata() else { return Ok(ObjectMeta::default()) };
     ObjectMeta::deserialize(metadata)
         .map_err(|error| ApiError::bad_request(format!("{kind} cannot be handled as a {kind}: metadata: {error}")))
 }
 
-/// Finds what is wrong with metadata by itself.
 pub(super) fn validate(metadata: &ObjectMeta, scope: Scope, errors: &mut FieldErrors) {
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
         let complaints = content::dns_subdomain(&content::mask_trailing_dash(prefix));

@@ -7,7 +7,7 @@ use stoa_meta::definition::ResourceDefinition;
 
 use crate::{
     cache::{self, WatchCache},
-    metrics::{Families, alpha},
+    metrics::Families,
 };
 
 const COMPARISON_BUCKETS: [f64; 10] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0];
@@ -44,23 +44,19 @@ impl Comparison {
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Makes the metrics and registers them. Fails when there are metrics of the same names already.
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         Ok(Self {
             caches: cache::Metrics::new(families)?,
             body_sizes: families.histograms(
                 "apiserver_request_body_size_bytes",
-                alpha("Apiserver request body size in bytes broken out by resource and verb."),
+                "[ALPHA] Apiserver request body size in bytes broken out by resource and verb.",
                 &prometheus::linear_buckets(50_000.0, 100_000.0, 31)?,
                 &["group", "resource", "verb"],
             )?,
             comparisons: families.histograms(
                 "apiserver_request_timestamp_comparison_time",
-                alpha("Time taken for comparison of old vs new objects in UPDATE or PATCH requests"),
+                "[ALPHA] Time taken for comparison of old vs new objects in UPDATE or PATCH requests",
                 &COMPARISON_BUCKETS,
                 &["code_path"],
             )?,

@@ -122,7 +122,6 @@ pub struct Store {
     /// What an object has besides its metadata when nothing was said of it.
     zero: Arc<Map<String, Value>>,
     strategy: Box<dyn ErasedStrategy>,
-    /// Reads the objects.
     decoder: Arc<Decoder>,
     log: Arc<dyn Log>,
     cache: Arc<WatchCache>,
@@ -204,7 +203,6 @@ impl Store {
         }
     }
 
-    /// Takes a record of the log into the cache.
     fn apply(&self, record: &Record) {
         let kept = match &record.change {
             Change::Delete => None,
@@ -213,7 +211,6 @@ impl Store {
         self.cache.apply(&record.key, record.version, kept, record.time_ms);
     }
 
-    /// Takes over everything that a scan of the log found.
     fn reset(&self, version: Version, entries: impl Iterator<Item = Entry>) {
         let kept = |entry: Entry| (entry.key.clone(), self.read_back(entry.key, entry.version, &entry.value));
         self.cache.reset(version, entries.map(kept).collect());

@@ -156,11 +156,16 @@ fn invalid_options(kind: &str, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", kind, "", errors)) }
 }
 
+const MATCH: &str = "resourceVersionMatch";
+
+fn wrong_match(detail: &str) -> FieldError {
+    FieldError::forbidden(MATCH, detail)
+}
+
 /// What is wrong with a `resourceVersionMatch` beside a `continue`.
 fn match_of_a_page(token: &Option<String>) -> Option<FieldError> {
     token.as_deref().filter(|token| !token.is_empty())?;
-    let detail = "resourceVersionMatch is forbidden when continue is provided";
-    Some(FieldError::forbidden("resourceVersionMatch", detail))
+    Some(wrong_match("resourceVersionMatch is forbidden when continue is provided"))
 }
 
 impl ListOptions {
@@ -169,22 +174,15 @@ impl ListOptions {
         let mut errors = Vec::new();
         let version = self.resource_version.as_deref().unwrap_or("");
         if let Some(wanted) = self.resource_version_match.as_deref().filter(|wanted| !wanted.is_empty()) {
-            let field = "resourceVersionMatch";
             if version.is_empty() {
-                errors.push(FieldError::forbidden(
-                    field,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
+                errors.push(wrong_match("resourceVersionMatch is forbidden unless resourceVersion is provided"));
             }
             errors.extend(match_of_a_page(&self.continue_token));
             if wanted != EXACT && wanted != NOT_OLDER_THAN {
-                errors.push(FieldError::not_supported(field, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
+                errors.push(FieldError::not_supported(MATCH, wanted, &[EXACT, NOT_OLDER_THAN, ""]));
             }
             if wanted == EXACT && version == "0" {
-                errors.push(FieldError::forbidden(
-                    field,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                ));
+                errors.push(wrong_match("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
             }
         }
         if self.send_initial_events.is_some() {
@@ -221,23 +219,18 @@ impl WatchOptions {
     /// 422 for combinations that upstream's `ValidateListOptions` refuses.
     pub(super) fn validate(&self) -> Result<(), ApiError> {
         let mut errors = Vec::new();
-        let field = "resourceVersionMatch";
         let wanted = self.resource_version_match.as_deref().unwrap_or("");
         if self.send_initial_events.is_some() && wanted != NOT_OLDER_THAN {
-            errors.push(FieldError::forbidden(
-                field,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
+            errors.push(wrong_match("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
         }
         if !wanted.is_empty() {
             if self.send_initial_events.is_none() {
-                errors.push(FieldError::forbidden(
-                    field,
+                errors.push(wrong_match(
                     "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
                 ));
             }
             if wanted != NOT_OLDER_THAN {
-                errors.push(FieldError::not_supported(field, wanted, &[NOT_OLDER_THAN]));
+                errors.push(FieldError::not_supported(MATCH, wanted, &[NOT_OLDER_THAN]));
             }
             errors.extend(match_of_a_page(&self.continue_token));
         }
@@ -245,11 +238,7 @@ impl WatchOptions {
     }
 }
 
-/// Says whether a delete is a dry run.
-///
-/// # Errors
-///
-/// 422 for what upstream's `ValidateDeleteOptions` refuses.
+/// Says whether a delete is a dry run. Fails with 422 for what upstream's `ValidateDeleteOptions` refuses.
 pub fn check_delete(options: &DeleteOptions) -> Result<bool, ApiError> {
     let mut errors = Vec::new();
     let field = "propagationPolicy";
@@ -273,10 +262,7 @@ pub(super) fn ignores_read_error(options: &DeleteOptions) -> bool {
 }
 
 /// Refuses options that nobody can go by where what is stored does not decode.
-///
-/// # Errors
-///
-/// 422 for what upstream's `ValidateIgnoreStoreReadError` refuses.
+/// Fails with 422 for what upstream's `ValidateIgnoreStoreReadError` refuses.
 pub(super) fn check_undecodable_delete(options: &DeleteOptions) -> Result<(), ApiError> {
     let others = [
         ("dryRun", options.dry_run.as_ref().is_some_and(|dry_run| !dry_run.is_empty())),
@@ -302,19 +288,14 @@ pub fn is_dry_run(values: &[&str], errors: &mut impl Extend<FieldError>) -> bool
     !values.is_empty()
 }
 
-/// `resourceVersionMatch`: the version itself.
 const EXACT: &str = "Exact";
-/// `resourceVersionMatch`: the version or a later one.
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 /// The option of a delete that goes on where what is stored does not decode.
 const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// `propagationPolicy`: dependents first.
 pub(super) const FOREGROUND: &str = "Foreground";
-/// `propagationPolicy`: dependents afterwards.
 const BACKGROUND: &str = "Background";
-/// `propagationPolicy`: dependents stay.
 pub(super) const ORPHAN: &str = "Orphan";
 
 #[cfg(test)]

@@ -27,11 +27,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Freshness {
-    /// As of now.
     Current,
-    /// Whatever is at hand.
     Any,
-    /// Of this version or later.
     NotOlderThan(Version),
 }
 
@@ -156,10 +153,7 @@ impl Store {
     }
 
     /// Which objects a list is about, once nothing is wrong with how it says that.
-    ///
-    /// # Errors
-    ///
-    /// 400 for selectors that do not parse; 422 for options that do not go together.
+    /// Fails with 400 for selectors that do not parse; 422 for options that do not go together.
     pub(super) fn selection(&self, namespace: Option<&str>, options: &ListOptions) -> Result<Selection, ApiError> {
         let selectors = Selectors::parse(&options.label_selector, &options.field_selector)?;
         options.validate()?;
@@ -245,18 +239,15 @@ impl Store {
         crate::cache::watch(self.cache.clone(), request, self.end.clone())
     }
 
-    /// Everything as of now.
     async fn current(&self, operation: &str) -> Result<View, ApiError> {
         self.freshen(operation, Freshness::Current).await?;
         Ok(self.cache.current())
     }
 
-    /// Waits until the cache shows a version.
     pub(super) async fn freshen_to(&self, operation: &str, version: Version) -> Result<(), ApiError> {
         self.freshen(operation, Freshness::NotOlderThan(version)).await
     }
 
-    /// Waits until the cache is as fresh as a read needs it.
     async fn freshen(&self, operation: &str, freshness: Freshness) -> Result<(), ApiError> {
         let progress = self.cache.progress();
         match freshness {

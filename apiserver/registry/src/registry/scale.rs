@@ -31,14 +31,12 @@ const UNSET: i64 = i32::MIN as i64;
 pub struct Scaling {
     /// Of the Scale, as it is served for the resource.
     pub(super) definition: Arc<ResourceDefinition>,
-    /// Reads Scales.
     pub(super) decoder: Decoder,
     pub(super) fields: FieldManagers,
     paths: ScalePaths,
 }
 
 impl Scaling {
-    /// Of a resource, if it has a `scale`.
     pub(crate) fn new(parent: &ResourceDefinition) -> Option<Self> {
         let (definition, paths) = (scale_definition(parent)?, parent.scale.clone()?);
         Some(Self {
@@ -82,7 +80,6 @@ impl Scaling {
         self.of(object, 0)
     }
 
-    /// What is wrong with the numbers of an object.
     pub(super) fn errors(&self, object: &Object, target: Target) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let ScalePaths { spec_replicas, status_replicas, .. } = &self.paths;
@@ -127,11 +124,8 @@ fn put(object: &mut Object, path: &[String], number: i64) -> Result<(), ApiError
 }
 
 impl Store {
-    /// The Scale of an object, as it is answered to a read.
-    ///
-    /// # Errors
-    ///
-    /// 500 `InternalError` when the object has no number of replicas.
+    /// The Scale of an object, as it is answered to a read. Fails with 500 `InternalError` when the object has no
+    /// number of replicas.
     pub fn scale_of(&self, scaling: &Scaling, stored: &Stored) -> Result<Arc<Stored>, ApiError> {
         if at(&stored.object(), &scaling.paths.spec_replicas).and_then(Value::as_i64).is_none() {
             let path = shown(&scaling.paths.spec_replicas);
@@ -140,11 +134,8 @@ impl Store {
         self.written_scale(scaling, stored)
     }
 
-    /// The same as it is answered to a write: a kind that leaves out a number of 0 has it all the same.
-    ///
-    /// # Errors
-    ///
-    /// 500 `InternalError` when it does not encode.
+    /// The same as it is answered to a write: a kind that leaves out a number of 0 has it all the same. Fails with 500
+    /// `InternalError` when it does not encode.
     pub fn written_scale(&self, scaling: &Scaling, stored: &Stored) -> Result<Arc<Stored>, ApiError> {
         let mut scale = scaling.of(&stored.object(), 0);
         scale.metadata_mut().remove("resourceVersion");

@@ -11,7 +11,6 @@ use stoa_meta::{
     status::ApiError,
 };
 
-/// The version of the token's format.
 const FORMAT: &str = "meta.k8s.io/v1";
 
 /// Where a list goes on. Opaque to clients.

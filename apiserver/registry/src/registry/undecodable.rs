@@ -51,7 +51,6 @@ impl Store {
         }
     }
 
-    /// Reads what the log or a history has kept.
     pub(super) fn decoded(&self, value: &Bytes) -> Result<Prepared, DecodeError> {
         let prepared = Prepared::parse(value.clone(), self.cache.fields())?;
         self.strategy.check_stored(&prepared.value)?;
@@ -59,10 +58,7 @@ impl Store {
     }
 
     /// The object that is there, if anything is.
-    ///
-    /// # Errors
-    ///
-    /// 500 for what does not decode.
+    /// Fails with 500 for what does not decode.
     pub(super) fn readable(&self, kept: Option<CacheEntry>) -> Result<Option<Arc<Stored>>, ApiError> {
         match kept {
             None => Ok(None),
@@ -93,10 +89,7 @@ impl Store {
 
     /// Deletes what does not decode, for those who say that they want it and may. Neither admission nor finalizers have
     /// a say, since there is nothing that they could go by.
-    ///
-    /// # Errors
-    ///
-    /// 500 when the options do not ask for it; 422 for options that nobody can go by; 403.
+    /// Fails with 500 when the options do not ask for it; 422 for options that nobody can go by; 403.
     pub(super) async fn delete_undecodable(
         &self,
         context: &RequestContext,

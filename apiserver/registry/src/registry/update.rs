@@ -116,10 +116,7 @@ impl Store {
     }
 
     /// Requires a verb on an object of this resource.
-    ///
-    /// # Errors
-    ///
-    /// 403.
+    /// Fails with 403.
     pub(super) async fn require(
         &self,
         context: &RequestContext,
@@ -334,10 +331,7 @@ pub(super) fn warn(context: &RequestContext, draft: &Draft) {
 }
 
 /// The version that an object was sent with; 0 for none.
-///
-/// # Errors
-///
-/// 500 with no reason, as upstream, for what is none.
+/// Fails with 500 with no reason, as upstream, for what is none.
 pub(super) fn sent_version(text: &str) -> Result<u64, ApiError> {
     match text {
         "" => Ok(0),

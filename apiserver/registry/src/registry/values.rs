@@ -18,10 +18,7 @@ impl Store {
     ///
     /// One with values that its schema refuses may be none of the type, such as one that lacks a required field; it
     /// stays as it is, since it is refused once admission has seen it.
-    ///
-    /// # Errors
-    ///
-    /// 400 when it does not decode though its schema takes it.
+    /// Fails with 400 when it does not decode though its schema takes it.
     pub(super) fn typed(&self, object: &Object, target: Target) -> Result<Object, ApiError> {
         match self.strategy.typed(object) {
             Err(error) if self.refused_values(object, target).is_empty() => Err(error),
@@ -43,11 +40,8 @@ impl Store {
     }
 
     /// What the strategy makes of a new object, which comes with its `managedFields` beside it.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid` with all that is wrong; but where that is only what the strategy found, it comes without what is
-    /// wrong with metadata, since a kind's own sentences know more. 400 when it does not decode.
+    /// Fails with 422 `Invalid` with all that is wrong; but where that is only what the strategy found, it comes
+    /// without what is wrong with metadata, since a kind's own sentences know more. 400 when it does not decode.
     pub(super) fn draft_new(
         &self,
         context: &RequestContext,
@@ -65,10 +59,8 @@ impl Store {
     }
 
     /// What the strategy makes of a changed object, which comes with its `managedFields` beside it.
-    ///
-    /// # Errors
-    ///
-    /// 422 `Invalid` with all that is wrong: with its metadata, then with its values. 400 when it does not decode.
+    /// Fails with 422 `Invalid` with all that is wrong: with its metadata, then with its values. 400 when it does not
+    /// decode.
     pub(super) fn draft_change(
         &self,
         context: &RequestContext,

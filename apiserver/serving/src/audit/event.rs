@@ -13,13 +13,10 @@ use crate::auth::Impersonated;
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum Level {
-    /// Nothing.
     None,
     /// Who, what, when and how it ended.
     Metadata,
-    /// The body of the request, too.
     Request,
-    /// The body of the response, too.
     RequestResponse,
 }
 
@@ -37,13 +34,10 @@ impl Level {
 /// When an event is written.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) enum Stage {
-    /// The request has arrived.
     RequestReceived,
     /// The head of the response is sent; only for what goes on, such as watches.
     ResponseStarted,
-    /// The response is sent.
     ResponseComplete,
-    /// The request caused a panic.
     Panic,
 }
 
@@ -107,7 +101,6 @@ impl<'a> From<&'a UserInfo> for User<'a> {
     }
 }
 
-/// How the user was authenticated.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AuthenticationMetadata<'a> {
@@ -115,7 +108,6 @@ pub(super) struct AuthenticationMetadata<'a> {
 }
 
 impl<'a> AuthenticationMetadata<'a> {
-    /// What there is to say of an impersonation, if anything.
     pub(super) fn of(impersonated: &'a Impersonated) -> Option<Self> {
         let impersonation_constraint = impersonated.constraint.as_str();
         (!impersonation_constraint.is_empty()).then_some(Self { impersonation_constraint })

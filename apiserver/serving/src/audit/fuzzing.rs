@@ -28,7 +28,6 @@ pub(crate) fn audit_policies(data: &[u8]) {
     assert!(decisions(&silent).iter().all(|wanted| wanted.level == Level::None));
 }
 
-/// What a policy wants of requests of all sorts.
 fn decisions(policy: &Policy) -> Vec<Wanted> {
     let requests = [
         (Method::GET, "/api/v1/namespaces/default/secrets/s"),

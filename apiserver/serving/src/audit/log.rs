@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{
     runtime::Handle,
@@ -36,16 +37,15 @@ const DEFAULT_MEGABYTES: u64 = 100;
 /// What is put into the name of a file that was turned over.
 const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
-/// What happens to a request while its event is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whether requests wait until their audit events are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogMode {
-    /// Nothing. When too many events wait, they are dropped and counted.
+    /// No; the server drops events under load
     Batch,
-    /// The request waits until its event is written, as long as it has time. So its answer ends after that, unless its client
-    /// is gone. An event for which nobody waits any more is dropped and counted only when too many such wait.
+    /// Yes
     #[default]
     Blocking,
-    /// The same, and a request whose arrival cannot be recorded is refused.
+    /// Yes; the server rejects a request that it cannot record
     BlockingStrict,
 }
 
@@ -54,7 +54,8 @@ pub enum LogMode {
 pub struct LogOptions {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// What requests wait for.
+    /// Whether requests wait. They do as long as they have time, so that their answers end after that, unless their
+    /// clients are gone. Events are dropped and counted only where too many wait for which no request waits.
     pub mode: LogMode,
     /// How many days old files are kept; 0 keeps them.
     pub max_age_days: u64,
@@ -75,19 +76,16 @@ pub struct LogError {
 /// The log, open. One thread writes to it, so that storage which hangs keeps no other.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Until the log is dropped.
     lines: Option<Sender<Queued>>,
     /// What there is for lines that wait, in bytes.
     room: Arc<Semaphore>,
     /// What there is for lines that wait for room after whoever handed them over is gone, in bytes.
     unattended: Arc<Semaphore>,
     writer: JoinHandle<()>,
-    /// Whether requests wait.
     pub(super) waits: bool,
     pub(super) strict: bool,
 }
 
-/// A line on its way to the log.
 struct Line {
     text: Vec<u8>,
     /// Hears whether it was written. A line that is dropped was not.
@@ -101,7 +99,6 @@ type Queued = (Line, OwnedSemaphorePermit);
 /// must not take with it what tells of its changes.
 #[derive(Debug)]
 pub(super) struct Queueing {
-    /// Until there was room.
     waiting: Option<Waiting>,
     unattended: Arc<Semaphore>,
 }
@@ -122,10 +119,6 @@ enum Output {
 
 impl LogFile {
     /// Opens the log; what is there stays.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError`].
     pub fn open(options: LogOptions) -> Result<Self, LogError> {
         let mode = options.mode;
         let output = if options.path == Path::new("-") {
@@ -176,7 +169,6 @@ impl LogFile {
 }
 
 impl Line {
-    /// How much room it takes.
     fn weight(&self) -> u32 {
         u32::try_from(self.text.len().clamp(LEAST, ROOM)).unwrap_or(u32::MAX)
     }
@@ -275,7 +267,6 @@ impl Output {
     }
 }
 
-/// A file that is renamed when it is full, and begun anew.
 #[derive(Debug)]
 struct Turned {
     options: LogOptions,
@@ -283,7 +274,6 @@ struct Turned {
     size: u64,
 }
 
-/// Opens a file to write at its end, and says how large it is.
 fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)?;

@@ -23,7 +23,7 @@ use std::{
 
 use prometheus::{IntCounter, IntCounterVec};
 use stoa_meta::json;
-use stoa_registry::metrics::{Families, alpha};
+use stoa_registry::metrics::Families;
 use tokio::{sync::oneshot, time::timeout_at};
 
 use self::log::Queueing;
@@ -57,40 +57,34 @@ impl fmt::Debug for Auditor {
 }
 
 impl Auditor {
-    /// Writes what `policy` wants to `log`; counts in `families`.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Writes what `policy` wants to `log`; counts in `families`. Fails when there are metrics of the same names
+    /// already.
     pub fn new(policy: Policy, log: LogFile, families: &Families) -> prometheus::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             policy,
             log,
             events: families.counter(
                 "apiserver_audit_event_total",
-                alpha("Counter of audit events generated and sent to the audit backend."),
+                "[ALPHA] Counter of audit events generated and sent to the audit backend.",
             )?,
             errors: families.counters(
                 "apiserver_audit_error_total",
-                alpha(
-                    "Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by \
+                "[ALPHA] Counter of audit events that failed to be audited properly. Plugin identifies the plugin affected by \
                      the error.",
-                ),
                 &["plugin"],
             )?,
             rejected: families.counter(
                 "apiserver_audit_requests_rejected_total",
-                alpha("Counter of apiserver requests rejected due to an error in audit logging backend."),
+                "[ALPHA] Counter of apiserver requests rejected due to an error in audit logging backend.",
             )?,
             levels: families.counters(
                 "apiserver_audit_level_total",
-                alpha("Counter of policy levels for audit events (1 per request)."),
+                "[ALPHA] Counter of policy levels for audit events (1 per request).",
                 &["level"],
             )?,
         }))
     }
 
-    /// Sends an event to the log.
     fn send(&self, event: &event::Event<'_>) -> Written {
         self.events.inc();
         let mut line = json::to_vec(event).unwrap_or_default();
@@ -112,13 +106,11 @@ impl Auditor {
 /// dropped, unless too many others of which that is so wait to be.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Until there is room for it.
     queueing: Option<Queueing>,
     written: Option<oneshot::Receiver<bool>>,
 }
 
 impl Written {
-    /// Waits for it, until `due` at most.
     pub(crate) async fn until(self, due: Option<Instant>) {
         match due {
             Some(due) => {

@@ -1,7 +1,5 @@
 //! `audit.k8s.io/v1 Policy`: the level of each request, by the first rule that matches.
 //!
-//! The first rule that matches decides.
-//!
 //! Follows `k8s.io/apiserver/pkg/audit/policy`.
 
 use std::{io, path::Path};
@@ -98,7 +96,6 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// What is recorded of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) level: Level,
@@ -108,19 +105,11 @@ pub(super) struct Wanted {
 
 impl Policy {
     /// Reads a policy file, YAML or JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`PolicyError`].
     pub fn from_file(path: &Path) -> Result<Self, PolicyError> {
         Self::parse(&std::fs::read(path).map_err(PolicyError::Read)?)
     }
 
     /// Reads a policy, YAML or JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`PolicyError`].
     pub fn parse(text: &[u8]) -> Result<Self, PolicyError> {
         let parsed = schema::parse(text, Format::Yaml).map_err(|error| PolicyError::Decode(error.to_string()))?;
         let policy: Self =
@@ -143,7 +132,6 @@ impl Policy {
         self
     }
 
-    /// What is wanted of a request.
     pub(super) fn evaluate(&self, user: &UserInfo, info: &RequestInfo) -> Wanted {
         let rule = self.rules.iter().find(|rule| rule.matches(user, info));
         let mut level = rule.map_or(Level::None, |rule| rule.level);

@@ -35,7 +35,6 @@ const SLOW: Duration = Duration::from_millis(500);
 /// The most bytes of a response's body that are recorded; what is longer is left out.
 const LARGEST_RESPONSE: usize = 16 << 20;
 
-/// One request.
 #[derive(Debug)]
 pub(crate) struct Trail {
     auditor: Arc<Auditor>,
@@ -52,7 +51,6 @@ pub(crate) struct Trail {
     changing: Mutex<Changing>,
 }
 
-/// What becomes known on the way.
 #[derive(Debug, Default)]
 struct Changing {
     impersonated: Option<Impersonated>,
@@ -80,7 +78,6 @@ impl Changing {
     }
 }
 
-/// What a trail is begun with.
 pub(crate) struct Recorded<'a> {
     pub(crate) audit_id: &'a HeaderValue,
     pub(crate) uri: &'a http::Uri,
@@ -92,16 +89,12 @@ pub(crate) struct Recorded<'a> {
 }
 
 impl Trail {
-    /// Begins a trail, if the policy wants one.
     pub(crate) fn begin(auditor: &Arc<Auditor>, request: Recorded<'_>) -> Option<Arc<Self>> {
         Self::new(auditor, request).map(Arc::new)
     }
 
     /// Records that the request arrived.
-    ///
-    /// # Errors
-    ///
-    /// When that could not be recorded and the log is strict.
+    /// Fails when that could not be recorded and the log is strict.
     pub(crate) async fn arrived(&self) -> Result<(), NotStored> {
         if !self.write(Stage::RequestReceived).await && self.auditor.log.strict {
             self.auditor.rejected.inc();
@@ -146,22 +139,18 @@ impl Trail {
         })
     }
 
-    /// Whether bodies of requests are recorded.
     fn wants_request(&self) -> bool {
         self.wanted.level >= Level::Request
     }
 
-    /// Whether bodies of responses are recorded.
     pub(crate) fn wants_response(&self) -> bool {
         self.wanted.level >= Level::RequestResponse
     }
 
-    /// The request is made as somebody else.
     pub(crate) fn impersonates(&self, impersonated: &Impersonated) {
         self.changing.lock().impersonated = Some(impersonated.clone());
     }
 
-    /// Whether the request may be made.
     pub(crate) fn authorized(&self, decision: &Result<Decision, ApiError>) {
         let (word, reason) = match decision {
             Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
@@ -189,7 +178,6 @@ impl Trail {
         self.changing.lock().context = Some(context.clone());
     }
 
-    /// The request caused a panic.
     pub(crate) fn panicked(&self, message: &str) {
         let mut changing = self.changing.lock();
         changing.panicked = true;
@@ -267,7 +255,6 @@ impl Trail {
         drop(self.complete(None, false));
     }
 
-    /// Has an event written, if it is wanted.
     fn write(&self, stage: Stage) -> Written {
         if self.wanted.omit_stages.contains(&stage) {
             return Written::default();
@@ -338,7 +325,6 @@ fn read(body: &[u8], yaml: bool) -> Option<Value> {
     schema::parse(body, format).ok().map(|parsed| parsed.value)
 }
 
-/// Adds to a reference what only the object tells.
 fn complete_reference(reference: &mut ObjectReference, object: &Object) {
     for (known, field) in [
         (&mut reference.namespace, "namespace"),
@@ -352,7 +338,6 @@ fn complete_reference(reference: &mut ObjectReference, object: &Object) {
     }
 }
 
-/// Takes managedFields out of an object, a list or a table.
 fn without_managed_fields(value: &mut Value) {
     let clear = |object: &mut Value| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -406,17 +391,14 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Holds none yet.
     pub(crate) fn new(long_running: bool) -> Self {
         Self { trail: Mutex::new(None), long_running }
     }
 
-    /// Holds this one.
     pub(crate) fn hold(&self, trail: Option<Arc<Trail>>) {
         *self.trail.lock() = trail;
     }
 
-    /// The one that is held.
     pub(crate) fn held(&self) -> Option<Arc<Trail>> {
         self.trail.lock().clone()
     }
@@ -460,7 +442,6 @@ impl Ending {
         trail.map_or_else(Written::default, |trail| trail.complete(self.body.as_deref(), self.yaml))
     }
 
-    /// Bytes of the body are sent.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         if let Some(body) = &mut self.body {
             if body.len() + bytes.len() > LARGEST_RESPONSE {

@@ -73,11 +73,8 @@ pub enum AuthenticationError {
 #[async_trait]
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// Says who asks; `None` when this kind of credentials was not shown.
-    ///
-    /// # Errors
-    ///
-    /// [`AuthenticationError`] when it was shown and is not believed. The request then gets a 401, unless another
-    /// kind of credentials is believed.
+    /// Fails with [`AuthenticationError`] when it was shown and is not believed. The request then gets a 401, unless
+    /// another kind of credentials is believed.
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<Option<UserInfo>, AuthenticationError>;
 
     /// Removes from the headers what this authenticator reads, so that nothing behind it sees credentials.

@@ -25,7 +25,7 @@ pub struct Masters;
 #[async_trait]
 impl Authorizer for Masters {
     async fn authorize(&self, user: &UserInfo, _: &Attributes) -> Result<Decision, ApiError> {
-        Ok(if user.in_group(MASTERS) { Decision::Allow(String::new()) } else { Decision::Deny(String::new()) })
+        Ok(Decision::of(user.in_group(MASTERS)))
     }
 }
 
@@ -65,7 +65,7 @@ impl Authorizer for BasicUser {
                 "" => verb == "get" && documents,
                 _ => verb == "create" && subresource.is_empty() && reviews,
             };
-        Ok(if allowed { Decision::Allow(String::new()) } else { Decision::Deny(String::new()) })
+        Ok(Decision::of(allowed))
     }
 }
 
@@ -95,7 +95,7 @@ impl Authorizer for AllowPaths {
                 Some(prefix) => attributes.path.starts_with(prefix),
                 None => attributes.path == *path,
             });
-        Ok(if allowed { Decision::Allow(String::new()) } else { Decision::Deny(String::new()) })
+        Ok(Decision::of(allowed))
     }
 }
 

@@ -45,12 +45,10 @@ pub struct PeerCertificates {
     verified: Mutex<Vec<(u64, Instant)>>,
 }
 
-/// Whom a certificate names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// The (last) common name, or empty.
     pub(crate) common_name: String,
-    /// The organizations, in order.
     pub(crate) organizations: Vec<String>,
     /// The UID, which may be empty; none where nobody can tell.
     uid: Option<String>,
@@ -146,10 +144,6 @@ impl DynamicCa {
     }
 
     /// Reads a bundle that is to replace the one in force, which stays for now; nothing when it is that one.
-    ///
-    /// # Errors
-    ///
-    /// [`CaError`].
     pub(super) fn read(&self, pem: Option<&str>) -> Result<Option<Replacement>, CaError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if self.current.load().as_ref().map(|bundle| bundle.authorities.pem()) == pem {
@@ -161,12 +155,10 @@ impl DynamicCa {
         Ok(Some(Replacement(Some(Arc::new(Bundle { id, authorities })))))
     }
 
-    /// Puts in force what was read.
     pub(super) fn replace(&self, replacement: Replacement) {
         self.current.store(replacement.0);
     }
 
-    /// The names of the authorities in the bundle.
     pub(crate) fn subjects(&self) -> Vec<DistinguishedName> {
         self.current.load().as_ref().map(|bundle| bundle.authorities.subjects().to_vec()).unwrap_or_default()
     }
@@ -206,7 +198,6 @@ impl DynamicCa {
 #[derive(Debug)]
 pub struct ClientCertificates {
     ca: Arc<DynamicCa>,
-    /// How long they are good for still.
     remaining: Histogram,
 }
 

@@ -14,7 +14,6 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::metrics::Calls;
 
-/// How often a call is made at most.
 const ATTEMPTS: u32 = 5;
 /// The wait after the first failure; each further one is half as long again. As upstream's `DefaultRetryBackoff`.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -33,10 +32,6 @@ pub enum DelegateError {
 }
 
 /// Has something reviewed: the review as the kube-apiserver answers it. Each attempt is counted.
-///
-/// # Errors
-///
-/// [`DelegateError`], as [`with_retries`].
 pub(super) async fn reviewed<K>(client: &Client, review: &K, calls: &Calls) -> Result<K, DelegateError>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,

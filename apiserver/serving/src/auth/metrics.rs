@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use prometheus::{DEFAULT_BUCKETS, Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
-use stoa_registry::metrics::{Families, alpha};
+use stoa_registry::metrics::Families;
 
 const CALL_BUCKETS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 const MINUTE: f64 = 60.0;
@@ -41,7 +41,6 @@ pub struct Metrics {
     pub(super) certificates: Histogram,
 }
 
-/// Calls to the kube-apiserver.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     requests: IntCounterVec,
@@ -70,11 +69,7 @@ pub(super) struct Tokens {
 pub(super) struct Active(IntGauge);
 
 impl Metrics {
-    /// Makes the metrics and registers them.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Makes the metrics and registers them. Fails when there are metrics of the same names already.
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         Ok(Self {
             token_reviews: Calls::new(families, "apiserver_delegated_authn_request")?,
@@ -82,7 +77,7 @@ impl Metrics {
             tokens: Tokens::new(families)?,
             certificates: families.histogram(
                 "apiserver_client_certificate_expiration_seconds",
-                alpha("Distribution of the remaining lifetime on the certificate used to authenticate a request."),
+                "[ALPHA] Distribution of the remaining lifetime on the certificate used to authenticate a request.",
                 &LIFETIMES,
             )?,
         })
@@ -101,19 +96,18 @@ impl Calls {
         Ok(Self {
             requests: families.counters(
                 &format!("{name}_total"),
-                alpha("Number of HTTP requests partitioned by status code."),
+                "[ALPHA] Number of HTTP requests partitioned by status code.",
                 &["code"],
             )?,
             durations: families.histograms(
                 &format!("{name}_duration_seconds"),
-                alpha("Request latency in seconds. Broken down by status code."),
+                "[ALPHA] Request latency in seconds. Broken down by status code.",
                 &CALL_BUCKETS,
                 &["code"],
             )?,
         })
     }
 
-    /// A call begins.
     pub(super) fn begin(&self) -> Call<'_> {
         Call { calls: self, began: Instant::now(), answer: None }
     }
@@ -131,15 +125,15 @@ impl Drop for Call<'_> {
 impl Tokens {
     fn new(families: &Families) -> prometheus::Result<Self> {
         Ok(Self {
-            requests: families.counters("authentication_token_cache_request_total", alpha(""), &["status"])?,
+            requests: families.counters("authentication_token_cache_request_total", "[ALPHA] ", &["status"])?,
             durations: families.histograms(
                 "authentication_token_cache_request_duration_seconds",
-                alpha(""),
+                "[ALPHA] ",
                 DEFAULT_BUCKETS,
                 &["status"],
             )?,
-            fetches: families.counters("authentication_token_cache_fetch_total", alpha(""), &["status"])?,
-            active: families.gauges("authentication_token_cache_active_fetch_count", alpha(""), &["status"])?,
+            fetches: families.counters("authentication_token_cache_fetch_total", "[ALPHA] ", &["status"])?,
+            active: families.gauges("authentication_token_cache_active_fetch_count", "[ALPHA] ", &["status"])?,
         })
     }
 
@@ -155,7 +149,6 @@ impl Tokens {
         self.begin("blocked")
     }
 
-    /// An answer is asked for.
     pub(super) fn in_flight(&self) -> Active {
         self.begin("in_flight")
     }

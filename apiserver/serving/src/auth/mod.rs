@@ -17,7 +17,6 @@ pub(crate) mod fuzzing;
 mod impersonation;
 mod metrics;
 mod request_header;
-mod review_selectors;
 mod reviews;
 mod token_review;
 

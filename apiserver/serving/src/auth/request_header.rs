@@ -45,7 +45,6 @@ impl Default for RequestHeaderConfig {
 }
 
 impl RequestHeaderConfig {
-    /// Removes the headers.
     pub(super) fn clear(&self, headers: &mut HeaderMap) {
         for name in self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers) {
             headers.remove(name.as_str());

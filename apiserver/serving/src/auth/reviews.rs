@@ -30,8 +30,6 @@ use stoa_meta::{
 };
 use stoa_registry::{registry::RegistryBuilder, strategy::DefaultStrategy};
 
-use super::review_selectors::{self, Selectors};
-
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// Registers SelfSubjectReview of `authentication.k8s.io/v1`, and the four reviews of `authorization.k8s.io/v1`.
@@ -102,7 +100,6 @@ impl Review for SelfSubjectAccessReview {
         };
         let mut errors = FieldErrors::default();
         asked.check(&mut errors);
-        asked.check_selectors(&mut errors);
         errors.extend(not_empty(&self.metadata, "must be empty"));
         refuse(errors)?;
         self.status = Some(asked.decide(context, &context.user).await);
@@ -182,7 +179,6 @@ impl Review for SelfSubjectRulesReview {
     }
 }
 
-/// What is asked about: a resource, or a path.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     resource: Option<&'a ResourceAttributes>,
@@ -209,14 +205,8 @@ impl Asked<'_> {
         }
     }
 
-    fn check_selectors(self, errors: &mut FieldErrors) {
-        if let Some(resource) = self.resource {
-            review_selectors::check(resource, errors);
-        }
-    }
-
+    /// Selectors are left out of the question, which then asks for more.
     async fn decide(self, context: &RequestContext, user: &UserInfo) -> SubjectAccessReviewStatus {
-        let mut selectors = self.resource.map(Selectors::read).unwrap_or_default();
         let attributes = match (self.resource, self.path) {
             (Some(resource), _) => Attributes {
                 verb: text(&resource.verb),
@@ -226,8 +216,6 @@ impl Asked<'_> {
                 subresource: text(&resource.subresource),
                 namespace: text(&resource.namespace),
                 name: text(&resource.name),
-                field_selector: std::mem::take(&mut selectors.fields),
-                label_selector: std::mem::take(&mut selectors.labels),
                 ..Attributes::default()
             },
             (None, path) => Attributes {
@@ -238,14 +226,12 @@ impl Asked<'_> {
         };
         let decided = context.authorizer.authorize(user, &attributes).await;
         let some = |text: String| (!text.is_empty()).then_some(text);
-        let (mut status, mut errors) = (SubjectAccessReviewStatus::default(), Vec::new());
+        let mut status = SubjectAccessReviewStatus::default();
         match decided {
             Ok(Decision::Allow(reason)) => (status.allowed, status.reason) = (true, some(reason)),
             Ok(Decision::Deny(reason)) => status.reason = some(reason),
-            Err(error) => errors.push(error.to_string()),
+            Err(error) => status.evaluation_error = some(error.to_string()),
         }
-        errors.append(&mut selectors.ignored);
-        status.evaluation_error = some(errors.join("; "));
         status
     }
 }
@@ -264,7 +250,6 @@ fn check_spec(spec: &SubjectAccessReviewSpec, errors: &mut FieldErrors) {
     if text(&spec.user).is_empty() && spec.groups.as_ref().is_none_or(Vec::is_empty) {
         errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
-    asked(spec).check_selectors(errors);
 }
 
 /// A path that may not be asked about, as upstream's own type shows it.
@@ -433,14 +418,6 @@ mod tests {
         }
         let answer = create::<SelfSubjectRulesReview>("selfsubjectrulesreviews", json!({})).await;
         assert_eq!(answer, Err((400, "no namespace on request".to_owned())));
-        let requirement = json!({"values": ["a"]});
-        let spec = json!({"resourceAttributes": {"fieldSelector": {"requirements": [requirement]}}});
-        let answer =
-            create::<SelfSubjectAccessReview>("selfsubjectaccessreviews", json!({"spec": spec})).await.unwrap_err();
-        assert!(
-            answer.1.ends_with("fieldSelector.requirements[0].key: Required value: must be specified"),
-            "{answer:?}"
-        );
     }
 
     #[tokio::test]
@@ -483,22 +460,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn selectors_reach_the_authorizer_if_they_make_sense() {
-        let ask = async |fields: Value, labels: Value| {
-            let attributes = json!({"verb": "list", "fieldSelector": fields, "labelSelector": labels});
-            let review = json!({"metadata": {}, "spec": {"resourceAttributes": attributes}});
-            let context = RequestContext::new(UserInfo::default(), Arc::new(Selecting));
-            let Value::Object(review) = review else { unreachable!() };
-            let answer = Reviewer::<SelfSubjectAccessReview>(PhantomData).create(&context, Object(review)).await;
-            answer.map(|answer| answer.0["status"].clone())
-        };
+    async fn selectors_are_left_out_of_the_question() {
         let requirements = json!({"requirements": [{"key": "env", "operator": "In", "values": ["a", "b"]}]});
-        let status = ask(json!({"rawSelector": "spec.a=b"}), requirements.clone()).await.unwrap();
-        assert_eq!(status, json!({"allowed": false, "reason": "spec.a=b; env in (a,b)"}));
-        let status = ask(json!({"rawSelector": "spec.a"}), requirements).await.unwrap();
-        let ignored = "spec.resourceAttributes.fieldSelector ignored due to parse error";
-        assert_eq!(status, json!({"allowed": false, "reason": "; env in (a,b)", "evaluationError": ignored}));
-        let error = ask(json!({}), json!({})).await.unwrap_err();
-        assert_eq!((error.code(), error.0.details.unwrap().causes.unwrap().len()), (422, 2));
+        let fields = json!({"rawSelector": "spec.a=b"});
+        let attributes = json!({"verb": "list", "fieldSelector": fields, "labelSelector": requirements});
+        let review = json!({"metadata": {}, "spec": {"resourceAttributes": attributes}});
+        let context = RequestContext::new(UserInfo::default(), Arc::new(Selecting));
+        let Value::Object(review) = review else { unreachable!() };
+        let answer = Reviewer::<SelfSubjectAccessReview>(PhantomData).create(&context, Object(review)).await.unwrap();
+        assert_eq!(answer.0["status"], json!({"allowed": false, "reason": "; "}));
     }
 }

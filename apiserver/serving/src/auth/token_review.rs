@@ -20,10 +20,8 @@ use super::{
 };
 use crate::http::websocket;
 
-/// How many tokens are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What a review said: the user, or why there is none.
 type Review = Result<UserInfo, Refusal>;
 
 /// Why a token is nobody's.
@@ -82,7 +80,6 @@ impl TokenReviewer {
         Self { metrics: metrics.clone(), ..self }
     }
 
-    /// Has a token reviewed that is not known.
     async fn fetch(&self, token: &str) -> Result<Review, AuthenticationError> {
         let _in_flight = self.metrics.tokens.in_flight();
         let found = self.review(token).await;

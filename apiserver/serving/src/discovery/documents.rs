@@ -116,7 +116,6 @@ fn resource_list<'a>(group: &str, version: &str, resources: &[&'a ResourceDefini
     }
 }
 
-/// The rows of a resource and its subresources.
 fn rows(definition: &ResourceDefinition) -> Vec<APIResource<'_>> {
     let row = APIResource {
         name: definition.plural.clone(),

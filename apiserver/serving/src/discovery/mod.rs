@@ -41,7 +41,6 @@ pub struct Discovery {
     aggregated: HashMap<&'static str, Document>,
 }
 
-/// What a client wants of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Legacy(MediaType),

@@ -35,7 +35,6 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(never).boxed_unsync()
 }
 
-/// A body that breaks off at once.
 pub(crate) fn failed(error: io::Error) -> Body {
     let frames = futures_util::stream::once(async { Err::<Frame<Bytes>, _>(error) });
     http_body_util::StreamBody::new(frames).boxed_unsync()
@@ -46,10 +45,7 @@ fn never(error: Infallible) -> io::Error {
 }
 
 /// Reads a request's body whole.
-///
-/// # Errors
-///
-/// 413 `RequestEntityTooLarge` over [`MAX_REQUEST_BYTES`], and 500 when the client breaks off, as upstream.
+/// Fails with 413 `RequestEntityTooLarge` over [`MAX_REQUEST_BYTES`], and 500 when the client breaks off, as upstream.
 pub(crate) async fn read<B>(body: B) -> Result<Bytes, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
@@ -151,7 +147,6 @@ struct Streamed {
 /// Level 1 costs half as much here, and gives away more than that on JSON.
 const GZIP_LEVEL: u32 = 2;
 
-/// The body that starts with `start` and goes on with `rest`.
 pub(crate) fn streamed(start: Vec<u8>, rest: Option<Pieces>, gzip: bool) -> Body {
     if rest.is_none() && !gzip {
         return full(start);
@@ -161,7 +156,6 @@ pub(crate) fn streamed(start: Vec<u8>, rest: Option<Pieces>, gzip: bool) -> Body
 }
 
 impl Streamed {
-    /// The next bytes to send, empty at the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         loop {
             let mut plain = std::mem::take(&mut self.start);

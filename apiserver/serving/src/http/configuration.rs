@@ -24,10 +24,7 @@ pub(crate) struct Duplicates(Vec<String>);
 
 impl Configuration {
     /// Reads a body. An empty one is an object without a kind.
-    ///
-    /// # Errors
-    ///
-    /// 400 for what is no YAML, and for what is no map.
+    /// Fails with 400 for what is no YAML, and for what is no map.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let malformed = |error: String| ApiError::bad_request(format!("error decoding YAML: {error}"));
         let parsed = schema::parse(body, Format::Yaml)
@@ -49,10 +46,7 @@ impl Configuration {
 
 impl Duplicates {
     /// Warns of them, or refuses them.
-    ///
-    /// # Errors
-    ///
-    /// 400 when validation is strict and there are any.
+    /// Fails with 400 when validation is strict and there are any.
     pub(crate) fn check(&self, context: &RequestContext) -> Result<(), ApiError> {
         match context.field_validation {
             FieldValidation::Strict if !self.0.is_empty() => Err(ApiError::bad_request(format!(

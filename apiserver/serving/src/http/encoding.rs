@@ -5,7 +5,6 @@ use std::io::Write as _;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-/// The bytes as gzip.
 pub(crate) fn gzip(plain: &[u8]) -> Bytes {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let written = encoder.write_all(plain).and_then(|()| encoder.finish());

@@ -10,12 +10,9 @@ use stoa_meta::status::ApiError;
 pub(crate) mod fuzzing;
 mod media_type;
 
-/// A format of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MediaType {
-    /// `application/json`.
     Json,
-    /// `application/yaml`.
     Yaml,
 }
 
@@ -23,7 +20,6 @@ impl MediaType {
     /// In the order of preference, for clients that take anything.
     const ALL: [Self; 2] = [Self::Json, Self::Yaml];
 
-    /// As in a `Content-Type` header.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -36,27 +32,20 @@ impl MediaType {
     }
 }
 
-/// What a client wants instead of the objects themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convert {
-    /// `Table`.
     Table,
-    /// `PartialObjectMetadata`.
     Partial,
-    /// `PartialObjectMetadataList`.
     PartialList,
 }
 
-/// The form and format that a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// The format.
     pub(crate) media: MediaType,
     /// The form and its version in group `meta.k8s.io`, if it isn't the objects themselves.
     pub(crate) convert: Option<(Convert, &'static str)>,
 }
 
-/// One of the alternatives in an `Accept` header.
 pub(crate) struct Clause<'a> {
     kind: &'a str,
     subtype: &'a str,
@@ -122,7 +111,6 @@ impl Clause<'_> {
         self.params.iter().rev().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// Whether it asks for exactly this type.
     pub(crate) fn names(&self, kind: &str, subtype: &str) -> bool {
         (self.kind, self.subtype) == (kind, subtype)
     }
@@ -218,10 +206,7 @@ pub(crate) fn none_accepted(headers: &HeaderMap) -> ApiError {
 }
 
 /// What to answer a request with.
-///
-/// # Errors
-///
-/// 406 `NotAcceptable`, with the formats there are.
+/// Fails with 406 `NotAcceptable`, with the formats there are.
 pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
     negotiate(headers, true).ok_or_else(|| none_accepted(headers))
 }
@@ -231,10 +216,7 @@ pub(crate) fn output(headers: &HeaderMap) -> Result<Accepted, ApiError> {
 ///
 /// Follows go-restful, which compares types only, letter by letter: neither parameters nor ranges such as
 /// `application/*` count.
-///
-/// # Errors
-///
-/// 406 `NotAcceptable`.
+/// Fails with 406 `NotAcceptable`.
 pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: bool) -> Result<(), ApiError> {
     let accept = accept_header(headers);
     let made = MediaType::ALL.map(MediaType::as_str);
@@ -251,10 +233,7 @@ pub(crate) fn check_produced(headers: &HeaderMap, besides: &[&str], streams: boo
 /// nothing reads what is sent, but it may be said to be only of these types.
 ///
 /// Follows go-restful as [`check_produced`] does.
-///
-/// # Errors
-///
-/// 415 `UnsupportedMediaType` and 406 `NotAcceptable`.
+/// Fails with 415 `UnsupportedMediaType` and 406 `NotAcceptable`.
 pub(crate) fn check_route(headers: &HeaderMap, consumes: &[&str], produces: &[&str]) -> Result<(), ApiError> {
     let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let accept = accept_header(headers);
@@ -274,7 +253,6 @@ fn names_any(header: &str, wanted: impl Fn(&str) -> bool) -> bool {
     header.split(',').any(|range| wanted(range.split(';').next().unwrap_or("").trim()))
 }
 
-/// 406 in go-restful's words.
 fn not_produced<'a>(available: impl Iterator<Item = &'a str>) -> ApiError {
     let available = available.collect::<Vec<_>>().join(", ");
     let mut error = not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {available}"));
@@ -283,10 +261,7 @@ fn not_produced<'a>(available: impl Iterator<Item = &'a str>) -> ApiError {
 }
 
 /// Refuses a watch in a format that cannot be framed, which only JSON can.
-///
-/// # Errors
-///
-/// 406 `NotAcceptable`.
+/// Fails with 406 `NotAcceptable`.
 pub(crate) fn check_streamed(accepted: Accepted) -> Result<(), ApiError> {
     match accepted.media {
         MediaType::Json => Ok(()),
@@ -301,7 +276,6 @@ pub(crate) fn status_output(headers: &HeaderMap) -> Option<MediaType> {
     negotiate(headers, false).map(|accepted| accepted.media)
 }
 
-/// 406.
 pub(crate) fn not_acceptable(message: impl Into<String>) -> ApiError {
     ApiError::new(406, "NotAcceptable", message)
 }
@@ -313,10 +287,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
 }
 
 /// The format of a request's body; JSON when none is told.
-///
-/// # Errors
-///
-/// 415 `UnsupportedMediaType`, with the formats there are.
+/// Fails with 415 `UnsupportedMediaType`, with the formats there are.
 pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
     let value = headers.get(header::CONTENT_TYPE).map_or(Some(""), |value| value.to_str().ok());
     let value = value.ok_or_else(unknown_input)?;
@@ -327,7 +298,6 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<MediaType, ApiError> {
     MediaType::ALL.into_iter().find(|media| media.as_str() == content_type).ok_or_else(unknown_input)
 }
 
-/// 415 for a body in a format that is not spoken.
 pub(crate) fn unknown_input() -> ApiError {
     unsupported_media_type(&MediaType::ALL.map(MediaType::as_str))
 }

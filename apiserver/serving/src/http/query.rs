@@ -18,7 +18,6 @@ use stoa_registry::registry::{
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
-/// The group that the options' kinds are in.
 const META: &str = "meta.k8s.io";
 
 /// The parameters of a query, decoded, in order.
@@ -36,12 +35,10 @@ impl Query {
         Self(pairs)
     }
 
-    /// The pairs.
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
         self.0
     }
 
-    /// The values of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| &**value)
     }
@@ -64,7 +61,6 @@ impl Query {
         sent
     }
 
-    /// The first value, unless it is empty.
     fn text(&self, name: &str) -> Option<String> {
         self.first(name).filter(|value| !value.is_empty()).map(str::to_owned)
     }
@@ -74,7 +70,6 @@ impl Query {
         self.first(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// A whole number.
     fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.first(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|error: std::num::ParseIntError| {
@@ -88,10 +83,7 @@ impl Query {
     }
 
     /// The options of a `list` or `deletecollection`; the store says whether they go together.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a malformed number.
+    /// Fails with 400 for a malformed number.
     pub(crate) fn list(&self) -> Result<ListOptions, ApiError> {
         // It means nothing to a list, but has to be a number.
         self.integer("timeoutSeconds")?;
@@ -108,10 +100,7 @@ impl Query {
 
     /// The options of a `watch`; the store says whether they go together. Lasts for `default` unless the client
     /// says otherwise.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a malformed number.
+    /// Fails with 400 for a malformed number.
     pub(crate) fn watch(&self, default: Duration) -> Result<WatchOptions, ApiError> {
         let list = self.list()?;
         // Counted as Go does: as nanoseconds, which wrap. A watch whose end is past already ends at once.
@@ -139,10 +128,7 @@ impl Query {
     }
 
     /// The options of a write. `kind` is that of the options, such as `CreateOptions`.
-    ///
-    /// # Errors
-    ///
-    /// 422 for a value that is none.
+    /// Fails with 422 for a value that is none.
     pub(crate) fn write(&self, kind: &str) -> Result<WriteOptions, ApiError> {
         let forced = kind == "PatchOptions" && self.first("force").is_some();
         let forced = forced.then(|| FieldError::forbidden("force", "may not be specified for non-apply patch"));
@@ -150,10 +136,7 @@ impl Query {
     }
 
     /// The options of an apply, and whether it is forced.
-    ///
-    /// # Errors
-    ///
-    /// 422 for a value that is none, and without a field manager.
+    /// Fails with 422 for a value that is none, and without a field manager.
     pub(crate) fn apply(&self) -> Result<(WriteOptions, bool), ApiError> {
         let nobody = self.first("fieldManager").unwrap_or("").is_empty();
         let nobody = nobody.then(|| FieldError::required("fieldManager", "is required for apply patch"));
@@ -184,10 +167,7 @@ impl Query {
     }
 
     /// The options of a delete that has no body.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a malformed number.
+    /// Fails with 400 for a malformed number.
     pub(crate) fn delete(&self) -> Result<DeleteOptions, ApiError> {
         let dry_run: Vec<_> = self.all("dryRun").map(str::to_owned).collect();
         let (uid, resource_version) = (self.text("uid"), self.text("resourceVersion"));
@@ -206,10 +186,7 @@ impl Query {
     }
 
     /// What the rows of a table carry.
-    ///
-    /// # Errors
-    ///
-    /// 400 for an unknown policy.
+    /// Fails with 400 for an unknown policy.
     pub(crate) fn include_object(&self) -> Result<IncludeObject, ApiError> {
         match self.first("includeObject").unwrap_or("") {
             "" | "Metadata" => Ok(IncludeObject::Metadata),
@@ -227,18 +204,13 @@ impl Query {
     }
 }
 
-/// What the rows of a table carry beside their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IncludeObject {
-    /// Nothing.
     None,
-    /// The object's metadata.
     Metadata,
-    /// The object.
     Object,
 }
 
-/// The options of `create`, `update` and `patch`, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
@@ -247,7 +219,6 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The context of the write: `context`, with these options in it.
     pub(crate) fn context(self, context: &RequestContext, user_agent: &str) -> RequestContext {
         let mut context = context.clone();
         context.dry_run = self.dry_run;

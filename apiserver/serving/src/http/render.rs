@@ -26,25 +26,17 @@ use super::{
     table::{self, RowStyle},
 };
 
-/// A form to answer in; the texts are versions of group `meta.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The objects themselves.
     Object,
-    /// `PartialObjectMetadata`.
     Partial(&'static str),
-    /// `PartialObjectMetadataList`.
     PartialList(&'static str),
-    /// `Table`.
     Table(RowStyle),
 }
 
 impl Form {
     /// The form that a client asks for; ages are counted to `now`.
-    ///
-    /// # Errors
-    ///
-    /// 400 `BadRequest` for a table with an unknown `includeObject`.
+    /// Fails with 400 `BadRequest` for a table with an unknown `includeObject`.
     pub(crate) fn of(accepted: Accepted, query: &Query, now: Timestamp) -> Result<Self, ApiError> {
         Ok(match accepted.convert {
             None => Self::Object,
@@ -63,10 +55,7 @@ impl Form {
     }
 
     /// Refuses forms that a single object does not have.
-    ///
-    /// # Errors
-    ///
-    /// 406 `NotAcceptable`.
+    /// Fails with 406 `NotAcceptable`.
     pub(crate) fn check_object(self, definition: &ResourceDefinition) -> Result<(), ApiError> {
         let Self::PartialList(_) = self else { return Ok(()) };
         Err(negotiate::not_acceptable(format!(
@@ -77,10 +66,7 @@ impl Form {
     }
 
     /// Refuses forms that a list does not have.
-    ///
-    /// # Errors
-    ///
-    /// 406 `NotAcceptable`.
+    /// Fails with 406 `NotAcceptable`.
     pub(crate) fn check_list(self, definition: &ResourceDefinition) -> Result<(), ApiError> {
         let Self::Partial(_) = self else { return Ok(()) };
         Err(negotiate::not_acceptable(format!(
@@ -197,16 +183,13 @@ pub(crate) struct RenderedList {
     form: Form,
     /// How every stored object of the resource begins: keys are sorted.
     type_prefix: Vec<u8>,
-    /// All before the items.
     pub(crate) head: Vec<u8>,
     /// The objects, in key order, or in that of the rows of a table.
     pub(crate) items: Vec<Arc<Stored>>,
-    /// All after the items.
     pub(crate) tail: &'static str,
 }
 
 impl RenderedList {
-    /// A list in a form.
     pub(crate) fn new(definition: &Arc<ResourceDefinition>, form: Form, mut list: List) -> Self {
         let mut head = Vec::new();
         let metadata = list_metadata(&list);
@@ -268,7 +251,6 @@ impl RenderedList {
         }
     }
 
-    /// Appends an item.
     pub(crate) fn write_item(&self, out: &mut Vec<u8>, stored: &Stored) {
         match self.form {
             Form::Object => {

@@ -38,7 +38,6 @@ impl fmt::Debug for ApiHandler {
     }
 }
 
-/// A resource as it is served.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) definition: Arc<ResourceDefinition>,
@@ -185,10 +184,7 @@ fn has_subresource(definition: &ResourceDefinition, name: &str) -> bool {
 }
 
 /// Waits for a write, which is not made any more when it has taken too long.
-///
-/// # Errors
-///
-/// 504 `Timeout` then, as upstream's `finisher.FinishRequest` says.
+/// Fails with 504 `Timeout` then, as upstream's `finisher.FinishRequest` says.
 async fn in_time<T>(write: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     let late = "request did not complete within requested timeout - context deadline exceeded";
     tokio::time::timeout(LONGEST_WRITE, write).await.unwrap_or_else(|_| Err(ApiError::timeout(late, 0)))
@@ -215,10 +211,7 @@ impl Call<'_> {
     }
 
     /// What is answered to a read of an object.
-    ///
-    /// # Errors
-    ///
-    /// 500 `InternalError` for the Scale of an object that has no number of replicas.
+    /// Fails with 500 `InternalError` for the Scale of an object that has no number of replicas.
     pub(crate) fn read(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
         match self.written_as().scaling {
             Some(scaling) => self.resource.store.scale_of(scaling, &stored),
@@ -227,10 +220,7 @@ impl Call<'_> {
     }
 
     /// What is answered to a write of an object, which has happened and is no failure any more.
-    ///
-    /// # Errors
-    ///
-    /// 500 `InternalError` when it does not encode, which the object did when it was stored.
+    /// Fails with 500 `InternalError` when it does not encode, which the object did when it was stored.
     pub(crate) fn written(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, ApiError> {
         match self.written_as().scaling {
             Some(scaling) => self.resource.store.written_scale(scaling, &stored),
@@ -238,7 +228,6 @@ impl Call<'_> {
         }
     }
 
-    /// Refuses verbs that the resource does not have.
     fn check_verb(&self) -> Result<(), ApiError> {
         let definition = &self.resource.definition;
         let has = |verb: &str| definition.verbs.contains(&verb);
@@ -264,7 +253,6 @@ impl Call<'_> {
         }
     }
 
-    /// Refuses an object of a namespace that is not named.
     fn check_namespace(&self) -> Result<(), ApiError> {
         if self.resource.definition.scope == Scope::Namespaced && self.namespace.is_empty() && self.info.verb != "watch"
         {

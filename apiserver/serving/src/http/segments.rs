@@ -70,7 +70,6 @@ struct Kept {
 #[derive(Debug)]
 struct Segment {
     deflated: Vec<u8>,
-    /// Of what was compressed.
     checksum: crc32fast::Hasher,
     plain_bytes: usize,
 }
@@ -101,7 +100,6 @@ impl Segments {
     }
 }
 
-/// The list as a gzip body.
 pub(crate) fn body(list: RenderedList, segments: Arc<Segments>) -> Body {
     let mut form = segments.identities.build_hasher();
     list.identify_form(&mut form);

@@ -23,11 +23,8 @@ use super::{
 pub trait SubresourceCallExt {
     /// Answers with the object that is created in `store` from the body, which `complete` makes what the subresource
     /// stands for. An empty body is an empty object; all others are read, and the answer is formed, as for any create.
-    ///
-    /// # Errors
-    ///
-    /// 406 and 415 for formats that are not spoken, 400 for a body that is no object of the resource or of another
-    /// namespace, whatever `complete` returns, and what [`Store::create`] refuses.
+    /// Fails with 406 and 415 for formats that are not spoken, 400 for a body that is no object of the resource or of
+    /// another namespace, whatever `complete` returns, and what [`Store::create`] refuses.
     fn create(
         &self,
         store: &Arc<Store>,

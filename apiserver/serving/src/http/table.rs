@@ -11,7 +11,6 @@ use stoa_registry::cache::Encoded;
 
 use super::{partial, query::IncludeObject};
 
-/// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowStyle {
     /// The version of group `meta.k8s.io`.

@@ -36,12 +36,10 @@ const FRAME_BYTES: usize = 64 * 1024;
 /// At least as many bytes as stand around an object in an event.
 const FRAMING: usize = 64;
 
-/// How long a watch lasts when the client does not say.
 pub(crate) fn random_timeout() -> Duration {
     MIN_TIMEOUT.mul_f64(1.0 + rand::random::<f64>())
 }
 
-/// The body of a watch: ends cleanly with its events, and after an error.
 pub(crate) fn body(encoder: Encoder, events: BoxStream<'static, Event>) -> Body {
     Watch { events: Some(events), encoder }.boxed_unsync()
 }
@@ -133,7 +131,6 @@ struct Said {
     line: Bytes,
 }
 
-/// Turns events into frames.
 pub(crate) struct Encoder {
     definition: Arc<ResourceDefinition>,
     /// What a bookmark's object has besides its metadata.
@@ -194,7 +191,6 @@ impl Encoder {
         line.into()
     }
 
-    /// Appends an event and a line's end.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, event: &Event) {
         if let Event::Added(stored) | Event::Modified(stored) | Event::Deleted(stored) = event {
             out.reserve(FRAMING + stored.encoded().len());

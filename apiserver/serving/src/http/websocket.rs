@@ -26,18 +26,15 @@ use super::{
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
-/// The one version of the protocol that there is.
 const VERSION: &str = "13";
 
 /// How much a client may send at once; whatever it sends is ignored.
 pub(super) const MAX_RECEIVED_BYTES: usize = 64 * 1024;
 
-/// What bounds the frames that are received.
 pub(super) fn config() -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(MAX_RECEIVED_BYTES)).max_frame_size(Some(MAX_RECEIVED_BYTES))
 }
 
-/// Whether a request asks for a WebSocket.
 pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or("");
     upgrade.eq_ignore_ascii_case("websocket")
@@ -47,17 +44,14 @@ pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
             .any(|value| value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains("upgrade")))
 }
 
-/// The subprotocols that a client offers.
 pub(crate) fn protocols(headers: &HeaderMap) -> Vec<&str> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|protocol| !protocol.is_empty()).collect()
 }
 
-/// A watch that is about to be sent in frames.
 pub(crate) struct Frames {
     pub(crate) events: BoxStream<'static, Event>,
     pub(crate) encoder: Encoder,
-    /// When the watch ends.
     pub(crate) end: Instant,
     /// What it is a part of, which may end it earlier.
     pub(crate) outlasting: Outlasting,

@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusDetails};
 use serde_json::Value;
 use stoa_meta::{
-    definition::{CreateHandler, ReadProtobuf, ResourceDefinition},
+    definition::{ReadProtobuf, ResourceDefinition},
     object::Object,
     patch::{Patch, PatchType},
     request::{FieldValidation, RequestContext},
@@ -34,7 +34,6 @@ impl MediaType {
     }
 }
 
-/// How the object of a body is read.
 enum Input {
     Text(MediaType),
     /// What was sent in protobuf becomes JSON.
@@ -52,29 +51,20 @@ impl Call<'_> {
     }
 
     pub(crate) async fn create(&self, body: Body) -> Result<Response<Body>, ApiError> {
-        if let Some(handler) = &self.resource.definition.ephemeral {
-            return self.create_answered(&**handler, body).await;
-        }
         let form = self.object_form()?;
         let input = self.input()?;
         let body = self.read_body(body, "create").await?;
         let context = self.write_context("CreateOptions")?;
         let mut object = self.decode(&context, &body, input)?;
         ensure_namespace(self.namespace, &mut object)?;
-        registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
-        let stored = self.resource.store.create(&context, self.namespace, object).await?;
-        self.answer(StatusCode::CREATED, form, &stored)
-    }
-
-    /// The create of what is not kept.
-    async fn create_answered(&self, handler: &dyn CreateHandler, body: Body) -> Result<Response<Body>, ApiError> {
-        let form = self.object_form()?;
-        let input = self.input()?;
-        let body = self.read_body(body, "create").await?;
-        let context = self.write_context("CreateOptions")?;
-        let mut object = self.decode(&context, &body, input)?;
-        ensure_namespace(self.namespace, &mut object)?;
-        let stored = self.resource.store.answer_ephemeral(&context, object, handler).await?;
+        let store = &self.resource.store;
+        let stored = match &self.resource.definition.ephemeral {
+            Some(handler) => store.answer_ephemeral(&context, object, &**handler).await?,
+            None => {
+                registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
+                store.create(&context, self.namespace, object).await?
+            }
+        };
         self.answer(StatusCode::CREATED, form, &stored)
     }
 
@@ -88,9 +78,7 @@ impl Call<'_> {
         check_path_segment(&self.info.name)?;
         registry::dedup_owners(&context, &mut object, AdmissionPhase::Before);
         let source = UpdateSource::Object(object);
-        let (stored, created) =
-            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
-        self.answer(written(created), form, &stored)
+        self.write(&context, source, form).await
     }
 
     pub(crate) async fn patch(&self, body: Body) -> Result<Response<Body>, ApiError> {
@@ -130,12 +118,20 @@ impl Call<'_> {
             Ok(object)
         };
         let source = UpdateSource::transform(transform);
-        let (stored, created) =
-            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
-        self.answer(written(created), form, &stored)
+        self.write(&context, source, form).await
     }
 
-    /// Has a patch in the audit event.
+    async fn write(
+        &self,
+        context: &RequestContext,
+        source: UpdateSource<'_>,
+        form: (Accepted, Form),
+    ) -> Result<Response<Body>, ApiError> {
+        let Self { namespace, target, info, .. } = self;
+        let (stored, created) = self.resource.store.update(context, namespace, &info.name, *target, source).await?;
+        self.answer(if created { StatusCode::CREATED } else { StatusCode::OK }, form, &stored)
+    }
+
     fn record_change(&self, body: &[u8]) {
         if let Some(recorder) = self.context.recorder() {
             // Applied configurations may be YAML, of which JSON is a part.
@@ -157,7 +153,6 @@ impl Call<'_> {
         Ok((patched, unknown))
     }
 
-    /// Server-side apply.
     async fn apply(&self, form: (Accepted, Form), body: &[u8]) -> Result<Response<Body>, ApiError> {
         let (options, force) = self.query.apply()?;
         let context = options.context(self.context, &self.user_agent());
@@ -175,9 +170,7 @@ impl Call<'_> {
         };
         let source =
             UpdateSource::Apply(Apply { configuration: object, force, previous: None, finish: Box::new(finish) });
-        let (stored, created) =
-            self.resource.store.update(&context, self.namespace, &self.info.name, self.target, source).await?;
-        self.answer(written(created), form, &stored)
+        self.write(&context, source, form).await
     }
 
     /// Brings an object that a configuration was merged into to its type. What the configuration says of owners is read with
@@ -248,10 +241,7 @@ impl Call<'_> {
     }
 
     /// How the object in the body is to be read.
-    ///
-    /// # Errors
-    ///
-    /// 415 `UnsupportedMediaType` where its format is not taken.
+    /// Fails with 415 `UnsupportedMediaType` where its format is not taken.
     fn input(&self) -> Result<Input, ApiError> {
         match self.written_as().definition.protobuf {
             Some(read) if negotiate::is_protobuf(self.headers) => Ok(Input::Protobuf(read)),
@@ -304,7 +294,6 @@ impl Call<'_> {
         response::json(code, accepted.media, self.headers, pieces)
     }
 
-    /// Says that an object is gone.
     fn answer_status(&self, accepted: Accepted, uid: Option<&str>) -> Result<Response<Body>, ApiError> {
         let definition = &self.resource.definition;
         let status = Status {
@@ -339,10 +328,6 @@ pub(super) fn ensure_namespace(namespace: &str, object: &mut Object) -> Result<(
             Err(ApiError::bad_request(message))
         }
     }
-}
-
-fn written(created: bool) -> StatusCode {
-    if created { StatusCode::CREATED } else { StatusCode::OK }
 }
 
 /// Options as upstream's audit has them, which looks at them once they are in their internal version.

@@ -8,15 +8,13 @@
 //! Follows `k8s.io/kube-openapi/pkg/handler3` and `pkg/handler`, with documents as `pkg/builder3` and `pkg/builder` make
 //! them of a server of Go types. The components are made by
 //! [`stoa_meta::openapi`]; `paths` and `roots` make the operations, `parameters` their query parameters; `v2` turns the result
-//! into Swagger, `protobuf_v2` and `protobuf_v3` encode the documents, and `content` serves them.
+//! into Swagger, `protobuf` encodes the documents, and `content` serves them.
 
 mod content;
-mod message;
 mod names;
 mod parameters;
 mod paths;
-mod protobuf_v2;
-mod protobuf_v3;
+mod protobuf;
 mod roots;
 mod shared;
 #[cfg(test)]
@@ -116,7 +114,7 @@ impl OpenApi {
                 if let Some((group, version)) = group_version(&name) {
                     meta::scope(&mut components, group, version);
                 }
-                let document = InBothForms::new(&v3(paths, components), protobuf_v3::encode, PROTOBUF_V3[0]);
+                let document = InBothForms::new(&v3(paths, components), protobuf::v3, PROTOBUF_V3[0]);
                 (name, document)
             })
             .collect();
@@ -127,7 +125,7 @@ impl OpenApi {
         let index = Document::new(&json!({ "paths": urls }));
         let components = schemas.referred_to(&all_paths);
         let swagger = v2::swagger(&v3(all_paths, components));
-        let v2 = InBothForms::new(&swagger, protobuf_v2::encode, PROTOBUF_V2[0]);
+        let v2 = InBothForms::new(&swagger, protobuf::v2, PROTOBUF_V2[0]);
         let made = http_date(jiff::Timestamp::now());
         Self { index, versions, v2, made }
     }

@@ -2,7 +2,6 @@
 //!
 //! Follows `GetOperationIDAndTags` in `k8s.io/apiserver/pkg/endpoints/openapi`.
 
-/// The tag of the operations of a group and version.
 pub(super) fn tag(group: &str, version: &str) -> String {
     format!("{}_{version}", group_tag(group))
 }

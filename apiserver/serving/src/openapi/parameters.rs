@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-/// Name, type and description of each parameter.
 const PARAMETERS: &[(&str, &str, &str)] = &[
     ("allowWatchBookmarks", "boolean", "Asks a watch for events of type BOOKMARK, which carry only a resourceVersion."),
     ("continue", "string", "The token of the page before, from metadata.continue, when a list is read page by page."),
@@ -55,7 +54,6 @@ const PARAMETERS: &[(&str, &str, &str)] = &[
     ("watch", "boolean", "Streams the changes instead of listing the objects."),
 ];
 
-/// Parameters of lists and of the deletion of collections.
 pub(super) const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -69,11 +67,8 @@ pub(super) const LIST: &[&str] = &[
     "timeoutSeconds",
     "watch",
 ];
-/// Parameters of create and update.
 pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
-/// Parameters of patch and apply.
 pub(super) const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-/// Parameters of delete.
 pub(super) const DELETE: &[&str] = &[
     "dryRun",
     "gracePeriodSeconds",
@@ -81,7 +76,6 @@ pub(super) const DELETE: &[&str] = &[
     "orphanDependents",
     "propagationPolicy",
 ];
-/// Parameters of the deletion of a collection.
 pub(super) const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
@@ -98,10 +92,8 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "shardSelector",
     "timeoutSeconds",
 ];
-/// Parameters that every operation has.
 pub(super) const COMMON: &[&str] = &["pretty"];
 
-/// The query parameters of these names.
 pub(super) fn query(names: &[&str]) -> Vec<Value> {
     PARAMETERS
         .iter()
@@ -117,7 +109,6 @@ pub(super) fn query(names: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// A parameter that is part of the path.
 pub(super) fn path(name: &str, description: &str) -> Value {
     json!({
         "name": name,

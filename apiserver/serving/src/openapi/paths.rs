@@ -33,7 +33,6 @@ pub(super) fn root(definition: &ResourceDefinition) -> String {
     }
 }
 
-/// The paths of the resources of one group and version.
 pub(super) fn paths(definitions: &[&ResourceDefinition], schemas: &Components) -> Map<String, Value> {
     let mut paths = Map::new();
     for definition in definitions {
@@ -109,7 +108,6 @@ fn add_resource(definition: &ResourceDefinition, root: &str, schemas: &Component
     }
 }
 
-/// Adds a path with the operations that are served on it.
 fn insert<const N: usize>(
     paths: &mut Map<String, Value>,
     path: &str,
@@ -152,7 +150,6 @@ fn shared_parameters(item: &mut Map<String, Value>) -> Vec<Value> {
     shared
 }
 
-/// Makes the operations of one resource.
 struct Operations<'a> {
     definition: &'a ResourceDefinition,
     one: &'a Value,

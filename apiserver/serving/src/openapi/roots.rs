@@ -41,7 +41,6 @@ pub(super) fn roots<'a>(
     roots
 }
 
-/// Discovery of a group and version.
 pub(super) fn resource_list(group: &str, version: &str) -> Value {
     let id = format!("get{}APIResources", camel_version(group, version));
     let operation = operation(&tag(group, version), &id, "get available resources");

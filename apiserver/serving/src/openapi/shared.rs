@@ -5,7 +5,6 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE};
 use serde_json::{Map, Value, json};
 
-/// Moves parameters out of the operations and paths of a document.
 pub(super) fn share(swagger: &mut Value) {
     let mut shared = Map::new();
     for item in swagger["paths"].as_object_mut().into_iter().flat_map(Map::values_mut) {

@@ -20,10 +20,6 @@ pub struct AdmissionOptions {
 
 impl AdmissionOptions {
     /// The plugins, which follow until `end` what the cluster configures them with.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownPlugin`].
     pub fn chain(&self, cluster: &Client, end: &CancellationToken) -> Result<Chain, UnknownPlugin> {
         stoa_admission::of_cluster(cluster, &self.enable_admission_plugins, &self.disable_admission_plugins, end)
     }

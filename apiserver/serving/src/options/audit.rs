@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::OptionsError;
 use crate::audit::{LogFile, LogMode, LogOptions, Policy};
@@ -26,19 +26,8 @@ pub struct AuditOptions {
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxsize: u64,
     /// Whether requests wait until their audit events are written
-    #[arg(long, value_enum, default_value_t = AuditLogMode::Blocking)]
-    pub audit_log_mode: AuditLogMode,
-}
-
-/// Whether requests wait for their audit events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AuditLogMode {
-    /// No; the server drops events under load
-    Batch,
-    /// Yes
-    Blocking,
-    /// Yes; the server rejects a request that it cannot record
-    BlockingStrict,
+    #[arg(long, value_enum, default_value_t)]
+    pub audit_log_mode: LogMode,
 }
 
 impl AuditOptions {
@@ -57,15 +46,10 @@ impl AuditOptions {
         Ok(Some((policy, LogFile::open(log)?)))
     }
 
-    /// Where events go, if anywhere.
     fn log(&self) -> Option<LogOptions> {
         Some(LogOptions {
             path: self.audit_log_path.clone()?,
-            mode: match self.audit_log_mode {
-                AuditLogMode::Batch => LogMode::Batch,
-                AuditLogMode::Blocking => LogMode::Blocking,
-                AuditLogMode::BlockingStrict => LogMode::BlockingStrict,
-            },
+            mode: self.audit_log_mode,
             max_age_days: self.audit_log_maxage,
             max_backups: self.audit_log_maxbackup,
             max_megabytes: self.audit_log_maxsize,

@@ -18,7 +18,7 @@ use stoa_admission::UnknownPlugin;
 
 pub use self::{
     admission::AdmissionOptions,
-    audit::{AuditLogMode, AuditOptions},
+    audit::AuditOptions,
     delegation::{DelegatingOptions, Delegation},
     features::FeatureOptions,
     serving::SecureServingOptions,

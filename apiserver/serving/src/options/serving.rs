@@ -34,10 +34,6 @@ impl SecureServingOptions {
     }
 
     /// Reads the certificate and its key.
-    ///
-    /// # Errors
-    ///
-    /// [`ReloadError`].
     pub fn certificate(&self) -> Result<Arc<ServingCertificate>, ReloadError> {
         ServingCertificate::from_files(&self.tls_cert_file, &self.tls_private_key_file).map(Arc::new)
     }

@@ -56,7 +56,6 @@ impl From<rpprof::Error> for ProfileError {
     }
 }
 
-/// A profile that is being taken. It ends when this is dropped.
 pub(crate) struct Profiling {
     sampler: ProfilerGuard<'static>,
     turn: SemaphorePermit<'static>,
@@ -69,21 +68,12 @@ impl fmt::Debug for Profiling {
 }
 
 impl Profiling {
-    /// Starts sampling.
-    ///
-    /// # Errors
-    ///
-    /// [`ProfileError`].
     pub(crate) fn start() -> Result<Self, ProfileError> {
         let turn = TURN.try_acquire().map_err(|_| ProfileError::InUse)?;
         Ok(Self { sampler: ProfilerGuard::new(FREQUENCY)?, turn })
     }
 
     /// Samples until `over` is ready, and returns the gzipped profile.
-    ///
-    /// # Errors
-    ///
-    /// [`ProfileError`].
     pub(crate) async fn until(self, over: impl Future<Output = ()>) -> Result<Vec<u8>, ProfileError> {
         over.await;
         task::spawn_blocking(move || self.finish()).await?

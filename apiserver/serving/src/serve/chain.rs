@@ -39,20 +39,15 @@ use crate::{
     http::{Body, RequestInfo, query::Query},
 };
 
-/// What the requests of one connection share.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The certificates that the peer presented.
     pub(crate) certificates: Option<PeerCertificates>,
-    /// Who connected.
     pub(crate) peer: SocketAddr,
     /// Ends the connection after the requests it has; an HTTP/2 client hears GOAWAY.
     pub(crate) close: CancellationToken,
-    /// Its answers that go on for long.
     pub(super) long_answers: LongAnswers,
 }
 
-/// The filters, and what stands behind them.
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) authenticator: Arc<dyn Authenticator>,
@@ -63,19 +58,16 @@ pub(crate) struct Chain {
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) version: VersionInfo,
-    /// Records requests, where that is asked for.
     pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) handler: Arc<dyn Handler>,
     /// What would go on for ever, until it is ended.
     pub(crate) outlasting: Outlasting,
-    /// Whether profiles are served.
     pub(crate) profiling: bool,
     /// Whether whoever asks for a path that there is not is told of those that there are.
     pub(crate) lists_paths: bool,
 }
 
 impl Chain {
-    /// Answers a request.
     pub(crate) async fn serve(
         self: Arc<Self>,
         connection: Arc<Connection>,
@@ -139,7 +131,6 @@ impl Chain {
         answer.map(|body| outgoing(body, record, ends))
     }
 
-    /// The filters that refuse requests, and the handler behind them.
     async fn filters(mut passing: Passing<'_>, end: Option<Instant>) -> Response<Body> {
         match Self::pass(&mut passing).await {
             ControlFlow::Continue(()) => passing.handle(end).await,

@@ -39,7 +39,6 @@ use super::{
 };
 use crate::auth::PeerCertificates;
 
-/// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an HTTP/1.1 client may take to send a request's head, and may be idle before it: as long as Go's clients
 /// keep idle connections, so that it is rarely the server that ends one just as the next request is sent. And how long an
@@ -123,7 +122,6 @@ fn is_the_peers_fault(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Serves one connection until the client ends it, or `closing` and its requests are done.
 async fn connection(
     acceptor: TlsAcceptor,
     stream: TcpStream,

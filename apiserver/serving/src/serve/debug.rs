@@ -13,7 +13,6 @@ use crate::{
     profile::{ProfileError, Profiling},
 };
 
-/// What the paths of profiles begin with.
 pub(super) const PROFILES: &str = "/debug/pprof/";
 
 /// How long a profile takes that does not say, in seconds; Go's.

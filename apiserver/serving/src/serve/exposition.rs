@@ -38,7 +38,6 @@ fn is_text(clause: &Clause<'_>) -> bool {
     clause.names("text", "plain") && clause.param("version").is_none_or(|version| version == "0.0.4")
 }
 
-/// Writes the families that have metrics.
 pub(super) fn encode(families: &[MetricFamily]) -> String {
     let mut text = String::new();
     for family in families.iter().filter(|family| !family.get_metric().is_empty()) {

@@ -47,7 +47,6 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Opened {
 pub(super) struct Due(pub(super) Instant);
 
 tokio::task_local! {
-    /// That of the answer of the stream that is polled.
     static DUE: Cell<Option<Due>>;
 }
 
@@ -100,14 +99,11 @@ pub(super) struct Streams {
     wakers: Vec<Waker>,
     groups: Vec<Arc<Group>>,
     bell: Arc<Bell>,
-    /// Rings it.
     waker: Waker,
 }
 
-/// How many streams share a word.
 const GROUP: usize = u64::BITS as usize;
 
-/// Which of some streams something happened to.
 struct Group {
     woken: AtomicU64,
     bell: Arc<Bell>,
@@ -122,7 +118,6 @@ impl Group {
     }
 }
 
-/// The place of a stream among the others.
 struct Place {
     group: Arc<Group>,
     bit: u64,
@@ -192,7 +187,6 @@ impl Streams {
         ended
     }
 
-    /// Gives those that were opened a place, and their first turn.
     fn take_opened(&mut self) {
         for stream in self.opened.0.lock().drain(..) {
             let place = self.open.insert(stream);

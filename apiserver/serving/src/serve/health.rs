@@ -79,7 +79,6 @@ impl Health {
         self.shutting_down.store(true, Ordering::Release);
     }
 
-    /// The answer, when the path is one of health.
     pub(crate) async fn serve(&self, path: &str, query: Option<&str>) -> Option<Response<Body>> {
         let (probe, rest) = split(path)?;
         let checks = self.checks_of(probe);
@@ -115,12 +114,10 @@ impl Health {
 }
 
 impl Health {
-    /// What the checks have found, as metrics.
     pub(super) fn slis(&self) -> &Slis {
         &self.slis
     }
 
-    /// The paths of all probes and checks.
     pub(crate) fn paths(&self) -> Vec<String> {
         let probe = |name: &str| {
             let checks: Vec<String> =
@@ -131,7 +128,6 @@ impl Health {
     }
 }
 
-/// Whether a path is one of health, a single check's included.
 pub(crate) fn is_health_path(path: &str) -> bool {
     split(path).is_some()
 }

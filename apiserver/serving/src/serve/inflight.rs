@@ -22,7 +22,6 @@ use crate::{
     http::{Body, RequestInfo, response},
 };
 
-/// There are too many requests for one more.
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
@@ -33,14 +32,12 @@ pub(crate) fn turned_away() -> Response<Body> {
     answer
 }
 
-/// The two limits: requests that read, and requests that change something.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     reading: Arc<Usage>,
     mutating: Arc<Usage>,
 }
 
-/// How much of a limit is used.
 #[derive(Debug)]
 struct Usage {
     most: usize,
@@ -66,14 +63,12 @@ impl Usage {
         u64::try_from(self.most - self.free.available_permits()).unwrap_or(u64::MAX).min(u32::MAX.into())
     }
 
-    /// One more request began.
     fn note(&self, at: Instant) {
         let second = self.second(at);
         // What is of a later second is larger, whatever was used in it.
         self.peaks[usize::from(second % 2 == 1)].fetch_max(second << 32 | self.now(), Ordering::Relaxed);
     }
 
-    /// The most that was used in the last second.
     fn peak(&self, at: Instant) -> u64 {
         let second = self.second(at);
         let peaks = self.peaks.iter().map(|peak| peak.load(Ordering::Relaxed));
@@ -102,10 +97,6 @@ impl InFlight {
     }
 
     /// Begins a request; `None` when it does not count.
-    ///
-    /// # Errors
-    ///
-    /// [`TooMany`].
     pub(crate) fn begin(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, TooMany> {
         let reads = matches!(info.verb.as_str(), "get" | "list" | "watch");
         let usage = if reads { &self.reading } else { &self.mutating };

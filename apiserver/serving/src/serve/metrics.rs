@@ -3,16 +3,15 @@
 //! Follows `k8s.io/apiserver/pkg/endpoints/metrics` and `…/endpoints/filters/metrics.go`. What a request counts in is in
 //! `record`.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
-use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, proto::MetricFamily};
+use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, proto::MetricFamily};
 use stoa_meta::request::UserInfo;
 use stoa_process::ProcessCollector;
-use stoa_registry::metrics::{Families, alpha, beta, stable};
+use stoa_registry::metrics::Families;
 
 use super::exposition;
 use crate::http::{Body, body, encoding};
@@ -49,16 +48,14 @@ pub struct Metrics {
     pub(super) watch_event_sizes: HistogramVec,
     pub(super) watch_lists: HistogramVec,
     pub(super) field_validation: HistogramVec,
-    /// What is told of it when metrics are read.
     pub(super) current_inflight: IntGaugeVec,
     pub(crate) tls_handshake_errors: IntCounter,
     authentication: Authentication,
     authorization: Authorization,
-    filters: Arc<ArcSwap<Filters>>,
+    filters: HistogramVec,
     known: RwLock<HashSet<[String; 4]>>,
 }
 
-/// Who came.
 #[derive(Debug)]
 struct Authentication {
     users: IntCounterVec,
@@ -66,165 +63,115 @@ struct Authentication {
     durations: HistogramVec,
 }
 
-/// Who was let in.
 #[derive(Debug)]
 struct Authorization {
     attempts: IntCounterVec,
     durations: HistogramVec,
 }
 
-/// How long the filters take. Every request goes through all of them, so that they are looked up anew after a reset alone.
-#[derive(Debug)]
-struct Filters {
-    authentication: Histogram,
-    audit: Histogram,
-    impersonation: Histogram,
-    authorization: Histogram,
-}
-
-impl Filters {
-    fn of(durations: &HistogramVec) -> Self {
-        let of = |filter| durations.with_label_values(&[filter]);
-        Self {
-            authentication: of("authentication"),
-            audit: of("audit"),
-            impersonation: of("constrainedimpersonation"),
-            authorization: of("authorization"),
-        }
-    }
-}
-
 impl Metrics {
-    /// Makes the metrics and registers them, and those of the process.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Makes the metrics and registers them, and those of the process. Fails when there are metrics of the same names
+    /// already.
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         let with = |extra: &[&'static str]| LABELS.iter().chain(extra).copied().collect::<Vec<_>>();
         let short = prometheus::exponential_buckets(0.001, 2.0, 15)?;
         let started = stoa_process::started().unwrap_or_else(|| Timestamp::now().as_second() as f64);
         families.registry().register(Box::new(ProcessCollector::for_self()))?;
-        let filters = families.histograms(
-            "apiserver_request_filter_duration_seconds",
-            alpha("Request filter latency distribution in seconds, for each filter type"),
-            &FILTER_BUCKETS,
-            &["filter"],
-        )?;
-        let filters_now = Arc::new(ArcSwap::from_pointee(Filters::of(&filters)));
-        let renewed = filters_now.clone();
-        families.on_reset(move || renewed.store(Arc::new(Filters::of(&filters))));
         Ok(Self {
             families: families.clone(),
             started,
             requests: families.counters(
                 "apiserver_request_total",
-                stable(
-                    "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
+                "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, \
                      scope, component, and HTTP response code.",
-                ),
                 &with(&["dry_run", "code"]),
             )?,
             durations: families.histograms(
                 "apiserver_request_duration_seconds",
-                stable(
-                    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, \
+                "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, \
                      subresource, scope and component.",
-                ),
                 &DURATION_BUCKETS,
                 &with(&["dry_run"]),
             )?,
             sli_durations: families.histograms(
                 "apiserver_request_sli_duration_seconds",
-                alpha(
-                    "Response latency distribution (not counting webhook duration and priority & fairness queue wait times) \
+                "[ALPHA] Response latency distribution (not counting webhook duration and priority & fairness queue wait times) \
                      in seconds for each verb, group, version, resource, subresource, scope and component.",
-                ),
                 WITHOUT_SHORTEST,
                 &LABELS,
             )?,
             response_sizes: families.histograms(
                 "apiserver_response_sizes",
-                stable(
-                    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and \
+                "[STABLE] Response size distribution in bytes for each group, version, verb, resource, subresource, scope and \
                      component.",
-                ),
                 &prometheus::exponential_buckets(1000.0, 10.0, 7)?,
                 &LABELS,
             )?,
             long_running: families.gauges(
                 "apiserver_longrunning_requests",
-                stable(
-                    "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, \
+                "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, \
                      scope and component. Not all requests are tracked this way.",
-                ),
                 &LABELS,
             )?,
             terminations: families.counters(
                 "apiserver_request_terminations_total",
-                alpha("Number of requests which apiserver terminated in self-defense."),
+                "[ALPHA] Number of requests which apiserver terminated in self-defense.",
                 &with(&["code"]),
             )?,
             aborts: families.counters(
                 "apiserver_request_aborts_total",
-                alpha(
-                    "Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, \
+                "[ALPHA] Number of requests which apiserver aborted possibly due to a timeout, for each group, version, verb, \
                      resource, subresource and scope",
-                ),
                 &LABELS[..6],
             )?,
             watch_events: families.counters(
                 "apiserver_watch_events_total",
-                alpha("Number of events sent in watch clients"),
+                "[ALPHA] Number of events sent in watch clients",
                 &EVENT_LABELS,
             )?,
             watch_event_sizes: families.histograms(
                 "apiserver_watch_events_sizes",
-                alpha("Watch event size distribution in bytes"),
+                "[ALPHA] Watch event size distribution in bytes",
                 &prometheus::exponential_buckets(1024.0, 2.0, 8)?,
                 &EVENT_LABELS,
             )?,
             watch_lists: families.histograms(
                 "apiserver_watch_list_duration_seconds",
-                beta(
-                    "Response latency distribution in seconds for watch list requests broken by group, version, resource \
+                "[BETA] Response latency distribution in seconds for watch list requests broken by group, version, resource \
                      and scope.",
-                ),
                 &WATCH_LIST_BUCKETS,
                 &["group", "version", "resource", "scope"],
             )?,
             field_validation: families.histograms(
                 "field_validation_request_duration_seconds",
-                alpha("Response latency distribution in seconds for each field validation value"),
+                "[ALPHA] Response latency distribution in seconds for each field validation value",
                 WITHOUT_SHORTEST,
                 &["field_validation"],
             )?,
             current_inflight: families.gauges(
                 "apiserver_current_inflight_requests",
-                stable(
-                    "Maximal number of currently used inflight request limit of this apiserver per request kind in last \
+                "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last \
                      second.",
-                ),
                 &["request_kind"],
             )?,
             tls_handshake_errors: families.counter(
                 "apiserver_tls_handshake_errors_total",
-                alpha("Number of requests dropped with 'TLS handshake error from' error"),
+                "[ALPHA] Number of requests dropped with 'TLS handshake error from' error",
             )?,
             authentication: Authentication {
                 users: families.counters(
                     "authenticated_user_requests",
-                    alpha("Counter of authenticated requests broken out by username."),
+                    "[ALPHA] Counter of authenticated requests broken out by username.",
                     &["username"],
                 )?,
                 attempts: families.counters(
                     "authentication_attempts",
-                    alpha("Counter of authenticated attempts."),
+                    "[ALPHA] Counter of authenticated attempts.",
                     &["result"],
                 )?,
                 durations: families.histograms(
                     "authentication_duration_seconds",
-                    alpha("Authentication duration in seconds broken out by result."),
+                    "[ALPHA] Authentication duration in seconds broken out by result.",
                     &short,
                     &["result"],
                 )?,
@@ -232,30 +179,31 @@ impl Metrics {
             authorization: Authorization {
                 attempts: families.counters(
                     "authorization_attempts_total",
-                    alpha(
-                        "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', \
+                    "[ALPHA] Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', \
                          'no-opinion' or 'error'.",
-                    ),
                     &["result"],
                 )?,
                 durations: families.histograms(
                     "authorization_duration_seconds",
-                    alpha("Authorization duration in seconds broken out by result."),
+                    "[ALPHA] Authorization duration in seconds broken out by result.",
                     &short,
                     &["result"],
                 )?,
             },
-            filters: filters_now,
+            filters: families.histograms(
+                "apiserver_request_filter_duration_seconds",
+                "[ALPHA] Request filter latency distribution in seconds, for each filter type",
+                &FILTER_BUCKETS,
+                &["filter"],
+            )?,
             known: RwLock::default(),
         })
     }
 
-    /// When the process started, in whole seconds.
     pub(super) fn started_at(&self) -> Timestamp {
         Timestamp::from_second(self.started as i64).unwrap_or_default()
     }
 
-    /// Metrics as text, compressed for a client that prefers it.
     pub(super) fn written(&self, families: &[MetricFamily], request: &HeaderMap) -> Response<Body> {
         let plain = exposition::encode(families).into_bytes();
         let gzip = encoding::prefers_gzip(request);
@@ -287,29 +235,31 @@ impl Metrics {
             Err(false) => "failure",
         };
         let took = took.as_secs_f64();
-        self.filters.load().authentication.observe(took);
+        self.filtered("authentication", took);
         self.authentication.attempts.with_label_values(&[result]).inc();
         self.authentication.durations.with_label_values(&[result]).observe(took);
     }
 
-    /// A request has come past the beginning of its audit.
     pub(super) fn audited(&self, took: Duration) {
-        self.filters.load().audit.observe(took.as_secs_f64());
+        self.filtered("audit", took.as_secs_f64());
     }
 
-    /// A request has come past impersonation.
     pub(super) fn impersonated(&self, took: Duration) {
-        self.filters.load().impersonation.observe(took.as_secs_f64());
+        self.filtered("constrainedimpersonation", took.as_secs_f64());
     }
 
     pub(crate) fn authorized(&self, result: &str, took: Duration) {
         let took = took.as_secs_f64();
         if result == "allowed" {
             // Of the others no filter comes after, to which upstream measures.
-            self.filters.load().authorization.observe(took);
+            self.filtered("authorization", took);
         }
         self.authorization.attempts.with_label_values(&[result]).inc();
         self.authorization.durations.with_label_values(&[result]).observe(took);
+    }
+
+    fn filtered(&self, filter: &str, took: f64) {
+        self.filters.with_label_values(&[filter]).observe(took);
     }
 
     /// Whether the resource may be a label's value after this answer.

@@ -4,9 +4,8 @@
 //! behind the filters is one [`Handler`], as a rule an [`Api`]; who may come in is decided by an [`Authenticator`] and an
 //! [`Authorizer`] from [`crate::auth`].
 //!
-//! Submodules: `connection` accepts and ends connections, `streams` and `gather` drive those of HTTP/2; `chain` is the
-//! path of a request through the filters, `debug` what serves profiles, `statusz` what tells of the process, `stream`
-//! that of an answer out of the server; `tls` takes up certificates that change at run time, `signals` says when to end.
+//! Submodules: `connection` accepts and ends connections, `h2_executor` and `write_buffer` drive those of HTTP/2; `chain` is
+//! the path of a request through the filters, and `stream` that of an answer out of the server.
 
 use std::{
     fmt, io,
@@ -252,10 +251,6 @@ impl ServerBuilder {
     }
 
     /// Binds the address. Connections wait until [`Server::run`].
-    ///
-    /// # Errors
-    ///
-    /// [`ServeError`].
     pub async fn bind(self) -> Result<Server, ServeError> {
         let metrics = Arc::new(Metrics::new(&self.metrics)?);
         self.health.slis().started(metrics.started);

@@ -14,10 +14,7 @@ const REFUSAL: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP req
 const PIECES_APART: Duration = Duration::from_millis(50);
 
 /// Agrees on TLS with a client. Who speaks plain HTTP is answered once and left.
-///
-/// # Errors
-///
-/// When there is no TLS on the connection.
+/// Fails when there is no TLS on the connection.
 pub(super) async fn accept(acceptor: TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     if !is_http(&stream).await? {
         return acceptor.accept(stream).await;

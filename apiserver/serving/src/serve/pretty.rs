@@ -9,7 +9,6 @@ use crate::http::{Body, body, negotiate, query::Query, response};
 /// A client's wish to have JSON in lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines {
-    /// Whether the client takes gzip.
     gzip: bool,
 }
 

@@ -34,17 +34,13 @@ pub(crate) struct Record {
     long_running: bool,
     /// Whether it is a watch that begins with what there is, and marks where that ends.
     begins_with_list: bool,
-    /// The gauge of long-running requests that this one is in.
     running: Option<IntGauge>,
     /// The answer's code; 0 while there is none.
     code: u16,
-    /// How many bytes of body were sent.
     pub(crate) bytes: u64,
     /// What the request holds of the limit while it lasts.
     pub(crate) permit: Option<Permit>,
-    /// Records the end in the audit log.
     pub(crate) ending: Option<Ending>,
-    /// How long it waited for others.
     pub(crate) waits: Arc<Waits>,
     /// Whether the client showed a token that counts for none, as a blank too many stands before it.
     pub(crate) blank_token: bool,
@@ -76,7 +72,6 @@ impl Record {
         let resource = if info.is_resource_request {
             [&info.group, &info.version, &info.resource, &info.subresource].map(String::clone)
         } else if is_probe {
-            // Upstream counts them so.
             [String::new(), String::new(), String::new(), info.path.clone()]
         } else {
             Default::default()
@@ -104,7 +99,6 @@ impl Record {
         }
     }
 
-    /// When the request arrived.
     pub(crate) fn received(&self) -> Instant {
         self.received
     }
@@ -133,14 +127,12 @@ impl Record {
         }
     }
 
-    /// The server gives the request up, with this code.
     pub(crate) fn terminated(&self, code: u16) {
         let code = code.to_string();
         let labels = self.labels().into_iter().chain([code.as_str()]).collect::<Vec<_>>();
         self.metrics.terminations.with_label_values(&labels).inc();
     }
 
-    /// Bytes of the body are sent.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if let Some(ending) = &mut self.ending {

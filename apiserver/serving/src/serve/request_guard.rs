@@ -51,7 +51,6 @@ fn unanswerable<B>(request: &Request<B>) -> Option<Response<Body>> {
     is_refused.then(|| ending(StatusCode::EXPECTATION_FAILED, body::empty()))
 }
 
-/// What is wrong with the host that a request is for.
 fn unusable_host(version: Version, headers: &HeaderMap) -> Option<&'static str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {

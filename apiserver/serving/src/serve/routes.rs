@@ -15,7 +15,6 @@ use crate::{
 };
 
 impl Chain {
-    /// The server's own paths, and the API for all others.
     pub(super) async fn dispatch(
         &self,
         info: RequestInfo,

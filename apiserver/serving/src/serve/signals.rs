@@ -7,11 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A token that is cancelled at the first SIGTERM or SIGINT, which do nothing else any more.
 ///
-/// Follows `SetupSignalContext` in `k8s.io/apiserver/pkg/server`.
-///
-/// # Errors
-///
-/// When the signals cannot be listened to.
+/// Follows `SetupSignalContext` in `k8s.io/apiserver/pkg/server`. Fails when the signals cannot be listened to.
 ///
 /// # Panics
 ///

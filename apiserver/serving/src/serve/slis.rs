@@ -4,9 +4,8 @@
 //! everything else.
 
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts};
-use stoa_registry::metrics::{Families, alpha, stable};
+use stoa_registry::metrics::Families;
 
-/// The results of health checks.
 #[derive(Debug)]
 pub(super) struct Slis {
     families: Families,
@@ -19,19 +18,19 @@ impl Default for Slis {
     fn default() -> Self {
         let made = || {
             let families = Families::default();
-            let help = alpha("Start time of the process since unix epoch in seconds.");
+            let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
             let started = families.register(GaugeVec::new(Opts::new("process_start_time_seconds", help), &[])?)?;
             let forgotten = started.clone();
             families.on_reset(move || forgotten.reset());
             Ok::<_, prometheus::Error>(Self {
                 last: families.gauges(
                     "kubernetes_healthcheck",
-                    stable("This metric records the result of a single healthcheck."),
+                    "[STABLE] This metric records the result of a single healthcheck.",
                     &["name", "type"],
                 )?,
                 total: families.counters(
                     "kubernetes_healthchecks_total",
-                    stable("This metric records the results of all healthcheck."),
+                    "[STABLE] This metric records the results of all healthcheck.",
                     &["name", "type", "status"],
                 )?,
                 started,
@@ -48,7 +47,6 @@ impl Slis {
         self.started.with_label_values::<&str>(&[]).set(at);
     }
 
-    /// Notes what a check of `/healthz`, `/livez` or `/readyz` found.
     pub(super) fn observe(&self, check: &str, probe: &str, is_well: bool) {
         self.last.with_label_values(&[check, probe]).set(i64::from(is_well));
         let status = if is_well { "success" } else { "error" };

@@ -27,26 +27,20 @@ const COMPONENT: &str = "apiserver";
 /// The beginnings of paths that are the API's.
 const NOT_LISTED: [&str; 5] = ["api", "apis", "openid", "openapi", ".well-known"];
 
-/// What there is to tell.
 pub(super) struct Statusz<'a> {
     pub(super) version: &'a VersionInfo,
-    /// When the process started.
     pub(super) started: Timestamp,
-    /// The paths of the server.
     pub(super) paths: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    /// An object of this version.
     Object(MediaType, &'static str),
 }
 
 impl Statusz<'_> {
-    /// # Errors
-    ///
-    /// 406 `NotAcceptable`.
+    /// Fails with 406 `NotAcceptable`.
     pub(super) fn respond(&self, request: &HeaderMap) -> Result<Response<Body>, ApiError> {
         match form(document::accept(request)) {
             Some(Form::Text) => {

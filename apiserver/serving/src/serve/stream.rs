@@ -139,7 +139,6 @@ impl Outgoing {
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
-    /// A frame that goes out, or the end.
     fn released(&mut self, frame: Option<Frame<Bytes>>) -> Option<io::Result<Frame<Bytes>>> {
         if self.is_end_stream() {
             // What is left to do is the connection's. HTTP/2 keeps this body until the client takes the last frame, which

@@ -27,10 +27,6 @@ pub struct CaFile {
 
 impl CaFile {
     /// Reads the file into `ca`.
-    ///
-    /// # Errors
-    ///
-    /// [`ReloadError`].
     pub fn new(path: impl Into<PathBuf>, ca: Arc<DynamicCa>) -> Result<Self, ReloadError> {
         let this = Self { path: path.into(), ca };
         this.reload()?;
@@ -64,7 +60,6 @@ impl Tls {
         Ok(Self { certificate, authenticator, current: ArcSwap::from_pointee((authorities, config)) })
     }
 
-    /// The settings for a connection that begins now.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let authorities = self.authenticator.authorities();
         let current = self.current.load();
@@ -102,7 +97,6 @@ const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
     suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 ];
 
-/// TLS settings: HTTP/2 or HTTP/1.1, TLS 1.2 and up, client certificates welcome.
 fn config(certificate: Arc<ServingCertificate>, authorities: Vec<DistinguishedName>) -> Result<ServerConfig, Error> {
     let provider = Arc::new(CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..ring::default_provider() });
     let verifier = Arc::new(AnyCertificate::new(&provider, authorities));

@@ -46,7 +46,6 @@ impl LongAnswers {
     }
 }
 
-/// An answer that goes on for long.
 #[derive(Debug)]
 pub(super) struct LongAnswer(Arc<AtomicUsize>);
 
@@ -56,7 +55,6 @@ impl Drop for LongAnswer {
     }
 }
 
-/// What is to be written.
 #[derive(Debug, Default)]
 struct Kept {
     /// Empty, or [`AWAY`] bytes that say nothing and what is kept.
@@ -70,7 +68,6 @@ impl Kept {
         self.rest().is_empty()
     }
 
-    /// What is not written yet.
     fn rest(&self) -> &[u8] {
         &self.room[self.begin..]
     }
@@ -83,7 +80,6 @@ impl Kept {
         }
     }
 
-    /// How much more can be kept before all is written.
     fn free(&self) -> usize {
         AWAY + FULL - self.room.len().max(AWAY)
     }
@@ -135,7 +131,6 @@ impl<S: AsyncWrite + Unpin> Output<S> {
         !self.kept.is_empty() || self.long_answers.are_many()
     }
 
-    /// Writes what is kept.
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.kept.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(context, self.kept.rest()))?;
@@ -162,7 +157,6 @@ pub(super) struct Gathering<S> {
     waited: bool,
 }
 
-/// Splits a socket into what HTTP writes to and what drives it.
 pub(super) fn gather<S>(inner: S, long_answers: LongAnswers) -> (Gathered<S>, Gathering<S>) {
     let output = Arc::new(Mutex::new(Output { inner, kept: Kept::default(), flushes: false, long_answers }));
     (Gathered(Arc::clone(&output)), Gathering { output, waited: false })
@@ -198,7 +192,6 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
     }
 }
 
-/// Why a connection ended.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {

@@ -21,7 +21,6 @@ use tokio::{
 pub(super) struct WriteTimeout<S> {
     inner: S,
     patience: Duration,
-    /// From the first write on that has to wait.
     over: Option<Pin<Box<Sleep>>>,
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts};
-use stoa_machinery::metrics::{Families, alpha, beta, stable};
+use stoa_machinery::metrics::Families;
 
 const LABELS: [&str; 3] = ["operation", "group", "resource"];
 /// Upstream's, in seconds.
@@ -54,7 +54,7 @@ impl Metrics {
     pub(super) fn new(families: &Families) -> prometheus::Result<Self> {
         let size = Opts::new(
             "apiserver_storage_size_bytes",
-            stable("Size of the storage database file physically allocated in bytes."),
+            "[STABLE] Size of the storage database file physically allocated in bytes.",
         );
         let resolved = Opts::new(
             "stoa_etcd_writes_resolved_total",
@@ -63,28 +63,28 @@ impl Metrics {
         Ok(Self {
             requests: families.counters(
                 "etcd_requests_total",
-                alpha("Etcd request counts for each operation and object type."),
+                "[ALPHA] Etcd request counts for each operation and object type.",
                 &LABELS,
             )?,
             errors: families.counters(
                 "etcd_request_errors_total",
-                alpha("Etcd failed request counts for each operation and object type."),
+                "[ALPHA] Etcd failed request counts for each operation and object type.",
                 &LABELS,
             )?,
             durations: families.histograms(
                 "etcd_request_duration_seconds",
-                alpha("Etcd request latency in seconds for each operation and object type."),
+                "[ALPHA] Etcd request latency in seconds for each operation and object type.",
                 &BUCKETS,
                 &LABELS,
             )?,
             events: families.counters(
                 "apiserver_storage_events_received_total",
-                beta("Number of etcd events received split by kind."),
+                "[BETA] Number of etcd events received split by kind.",
                 &["group", "resource"],
             )?,
             bookmarks: families.counter(
                 "etcd_bookmark_total",
-                alpha("Number of etcd bookmarks (progress notify events) split by kind."),
+                "[ALPHA] Number of etcd bookmarks (progress notify events) split by kind.",
             )?,
             // A reset leaves these, as upstream's leaves the size.
             size: families.register(IntGaugeVec::new(size, &["storage_cluster_id"])?)?,

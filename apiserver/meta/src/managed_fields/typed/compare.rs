@@ -44,10 +44,7 @@ pub(in super::super) enum Structs {
 }
 
 /// Compares two objects that are valid as stored.
-///
-/// # Errors
-///
-/// When a list that should be a set or keyed is neither.
+/// Fails when a list that should be a set or keyed is neither.
 pub(in super::super) fn compare(
     schema: &Schema,
     old: &Map<String, Value>,
@@ -62,7 +59,6 @@ pub(in super::super) fn compare(
     Ok(node.below)
 }
 
-/// What differs at a place, and below it.
 #[derive(Default)]
 struct Node {
     removed: bool,
@@ -86,7 +82,6 @@ impl Node {
         adopt(&mut self.below.added, child.added, child.below.added);
     }
 
-    /// Compares two values as wholes.
     fn leaf(&mut self, lhs: Option<&Value>, rhs: Option<&Value>) -> bool {
         match (lhs, rhs) {
             (None, _) => self.added = true,

@@ -14,10 +14,7 @@ use super::{
 };
 
 /// The paths of an object: its leaves, items of lists, entries of maps, and what is empty.
-///
-/// # Errors
-///
-/// When a value has a type that takes none.
+/// Fails when a value has a type that takes none.
 pub(in super::super) fn field_set(schema: &Schema, object: &Map<String, Value>) -> Result<Set, Errors> {
     let walk = Walk { schema };
     match schema.atom(schema.root()).view(Reading::Map) {

@@ -14,10 +14,7 @@ use super::{
 };
 
 /// The object after a configuration was merged into it: what both have is the configuration's.
-///
-/// # Errors
-///
-/// When an item stands twice in a set or keyed list of the configuration.
+/// Fails when an item stands twice in a set or keyed list of the configuration.
 pub(in super::super) fn merge(
     schema: &Schema,
     object: &Map<String, Value>,
@@ -179,7 +176,6 @@ impl Walk<'_> {
     }
 }
 
-/// A list's items by what tells them apart.
 struct Index<'v> {
     order: Vec<PathElement>,
     items: BTreeMap<PathElement, &'v Value>,

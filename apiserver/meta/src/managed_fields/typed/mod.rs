@@ -87,7 +87,6 @@ impl std::error::Error for Errors {}
 /// What a type that takes no value says.
 const NO_TYPE: &str = "schema error: invalid atom: inlined";
 
-/// The entries of a map; nothing for what is none.
 fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object)
 }
@@ -101,7 +100,6 @@ fn items_of<'v>(list: &ListType, lhs: Option<&'v Value>, rhs: Option<&'v Value>)
     (!are_wholes).then_some((left, right))
 }
 
-/// The path element of an item of a set or keyed list.
 fn item_element(schema: &Schema, list: &ListType, item: &Value) -> Result<PathElement, String> {
     match &list.relationship {
         ListRelationship::Atomic => Err("invalid indexing of non-associative list".to_owned()),

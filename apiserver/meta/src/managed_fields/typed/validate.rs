@@ -22,11 +22,6 @@ pub(in super::super) enum Strictness {
     Applied,
 }
 
-/// Checks an object.
-///
-/// # Errors
-///
-/// Everything that is wrong with it.
 pub(in super::super) fn validate(
     schema: &Schema,
     object: &Map<String, Value>,
@@ -116,10 +111,6 @@ impl Walk<'_> {
 }
 
 /// Checks two values of which one has to be such a scalar, or not to be there.
-///
-/// # Errors
-///
-/// What is wrong with both.
 pub(super) fn either_scalar(scalar: Scalar, lhs: Option<&Value>, rhs: Option<&Value>) -> Result<(), Errors> {
     let error = |side: Option<&Value>, name: &str| side.and_then(|value| scalar_error(scalar, value, name));
     let (Some(left), Some(right)) = (error(lhs, "lhs: "), error(rhs, "rhs: ")) else { return Ok(()) };
@@ -128,7 +119,6 @@ pub(super) fn either_scalar(scalar: Scalar, lhs: Option<&Value>, rhs: Option<&Va
     Err(errors)
 }
 
-/// What is wrong with a value as a scalar.
 fn scalar_error(scalar: Scalar, value: &Value, side: &str) -> Option<String> {
     let error = match (scalar, value) {
         (_, Value::Null)

@@ -14,10 +14,7 @@ const UID: &str = "impersonate-uid";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
 /// Takes the headers out and reads them; nothing when they name nobody.
-///
-/// # Errors
-///
-/// 400 when there is no user to impersonate or a value is not UTF-8.
+/// Fails with 400 when there is no user to impersonate or a value is not UTF-8.
 pub(in super::super) fn take_requested(headers: &mut HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use prometheus::{HistogramVec, IntCounterVec};
-use stoa_registry::metrics::{Families, alpha};
+use stoa_registry::metrics::Families;
 
 const LABELS: [&str; 2] = ["mode", "decision"];
 
@@ -27,25 +27,20 @@ impl Metrics {
         let decisions = |name: &str, count: &str, durations: &str| {
             let buckets = prometheus::exponential_buckets(0.001, 2.0, 15)?;
             Ok::<_, prometheus::Error>(Decisions {
-                count: families.counters(&format!("{name}_total"), alpha(count), &LABELS)?,
-                durations: families.histograms(
-                    &format!("{name}_duration_seconds"),
-                    alpha(durations),
-                    &buckets,
-                    &LABELS,
-                )?,
+                count: families.counters(&format!("{name}_total"), count, &LABELS)?,
+                durations: families.histograms(&format!("{name}_duration_seconds"), durations, &buckets, &LABELS)?,
             })
         };
         Ok(Self {
             attempts: decisions(
                 "apiserver_impersonation_attempts",
-                "Total number of impersonation attempts split by mode and decision.",
-                "Latency of impersonation attempts in seconds split by mode and decision.",
+                "[ALPHA] Total number of impersonation attempts split by mode and decision.",
+                "[ALPHA] Latency of impersonation attempts in seconds split by mode and decision.",
             )?,
             questions: decisions(
                 "apiserver_impersonation_authorization_attempts",
-                "Total number of authorization checks made by the impersonation handler split by mode and decision.",
-                "Latency of authorization checks made by the impersonation handler in seconds split by mode and decision.",
+                "[ALPHA] Total number of authorization checks made by the impersonation handler split by mode and decision.",
+                "[ALPHA] Latency of authorization checks made by the impersonation handler in seconds split by mode and decision.",
             )?,
         })
     }

@@ -57,11 +57,7 @@ pub struct Impersonated {
 }
 
 impl Impersonation {
-    /// Counts what it decides.
-    ///
-    /// # Errors
-    ///
-    /// When there are metrics of the same names already.
+    /// Counts what it decides. Fails when there are metrics of the same names already.
     pub fn counted(families: &Families) -> prometheus::Result<Self> {
         Ok(Self { last: Mutex::default(), metrics: Metrics::new(families)? })
     }

@@ -18,9 +18,7 @@ use super::{
     metrics::Metrics,
 };
 
-/// What a node's user name begins with.
 const NODE_PREFIX: &str = "system:node:";
-/// The group of every node.
 const NODES: &str = "system:nodes";
 /// Where a service account's token says on which node it is used.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
@@ -29,13 +27,10 @@ const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 /// From so many groups or extras on, all of them are asked for at once before each is.
 const MANY: usize = 4;
 
-/// A request to act as somebody else.
 pub(super) struct Wanted<'a> {
     /// Whom the headers name.
     pub(super) requested: &'a UserInfo,
-    /// Who asks.
     pub(super) user: &'a UserInfo,
-    /// What is to be done.
     pub(super) attributes: &'a Attributes,
     pub(super) authorizer: &'a dyn Authorizer,
     /// Count what it is asked.
@@ -107,10 +102,7 @@ impl Mode {
     }
 
     /// The user that results, each part of it allowed.
-    ///
-    /// # Errors
-    ///
-    /// 403 for what is not allowed; what the authorizer fails with.
+    /// Fails with 403 for what is not allowed; what the authorizer fails with.
     pub(super) async fn check(self, wanted: &Wanted<'_>) -> Result<UserInfo, ApiError> {
         if self.is_constrained() {
             let verb = format!("impersonate-on:{}:{}", self.name(), wanted.attributes.verb);
@@ -250,7 +242,6 @@ impl Mode {
 
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 
-/// The node in `system:node:<name>`.
 fn node(user: &str) -> Option<&str> {
     user.strip_prefix(NODE_PREFIX).filter(|name| content::dns_subdomain(name).is_empty())
 }

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use stoa_log::{Change, Expect, Key, Log as _, MemoryLog, Write};
 use stoa_meta::{
     definition::ResourceDefinition,
-    protobuf::messages::{api::core::v1 as core_pb, apimachinery::pkg::apis::meta::v1 as meta_pb},
-    testing::protobuf_body,
+    testing::{protobuf_body, protobuf_field},
 };
 use stoa_registry::strategy::DefaultStrategy;
 
@@ -533,12 +532,11 @@ async fn objects_of_core_kinds_are_created_and_replaced_in_protobuf() {
         ("content-type", "application/vnd.kubernetes.protobuf"),
         ("accept", "application/vnd.kubernetes.protobuf,application/json"),
     ];
-    let settings = |value: &str| core_pb::ConfigMap {
-        metadata: Some(meta_pb::ObjectMeta { name: Some("settings".to_owned()), ..meta_pb::ObjectMeta::default() }),
-        data: [("color".to_owned(), value.to_owned())].into(),
-        ..core_pb::ConfigMap::default()
+    let body = |kind: &str, value: &str| {
+        let metadata = protobuf_field(1, &protobuf_field(1, b"settings"));
+        let color = [protobuf_field(1, b"color"), protobuf_field(2, value.as_bytes())].concat();
+        protobuf_body("v1", kind, &[metadata, protobuf_field(2, &color)].concat())
     };
-    let body = |kind: &str, value: &str| protobuf_body("v1", kind, &settings(value));
     let created = server.send("POST", path, &headers, body("ConfigMap", "blue")).await;
     assert_eq!((created.code, &created.json()["data"]), (StatusCode::CREATED, &json!({"color": "blue"})));
     assert_eq!(created.header("content-type"), "application/json");

@@ -14,7 +14,6 @@ const MAX_AUDIT_ID: usize = 1024;
 /// How much of it is logged, as upstream.
 const LOGGED_AUDIT_ID: usize = 64;
 
-/// The request's audit id, its own or a new one, which it then carries.
 pub(super) fn audit_id(headers: &mut HeaderMap) -> HeaderValue {
     let given = headers.get(response::AUDIT_ID).filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID);
     if let Some(given) = given {
@@ -25,7 +24,6 @@ pub(super) fn audit_id(headers: &mut HeaderMap) -> HeaderValue {
     id
 }
 
-/// The span of a request in the log of the process.
 pub(in crate::serve) fn span(info: &RequestInfo, head: &Head) -> Span {
     tracing::info_span!(
         "request",
@@ -37,7 +35,6 @@ pub(in crate::serve) fn span(info: &RequestInfo, head: &Head) -> Span {
     )
 }
 
-/// Puts the audit id into the answer.
 pub(in crate::serve) fn echo(answer: &mut Response<Body>, head: &Head) {
     answer.headers_mut().insert(response::AUDIT_ID, head.audit_id.clone());
 }

@@ -14,7 +14,6 @@ use crate::{
     serve::record::Record,
 };
 
-/// The warning to a client that has two blanks before its token.
 const BLANK_TOKEN: &str =
     r#"299 - "the provided Authorization header contains extra space before the bearer token, and is ignored""#;
 
@@ -52,7 +51,6 @@ pub(in crate::serve) async fn authenticate(passing: &mut Passing<'_>) -> Filtere
     ControlFlow::Continue(())
 }
 
-/// Warns a client whose token counts for none.
 pub(in crate::serve) fn warn(answer: &mut Response<Body>, record: &Record) {
     if record.blank_token {
         answer.headers_mut().append(header::WARNING, HeaderValue::from_static(BLANK_TOKEN));

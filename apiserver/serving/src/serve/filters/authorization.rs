@@ -8,7 +8,6 @@ use stoa_meta::authorizer::{Decision, forbidden};
 
 use super::{Filtered, Passing, internal_error, refuse};
 
-/// Asks the authorizer; a refusal is 403.
 pub(in crate::serve) async fn authorize(passing: &mut Passing<'_>) -> Filtered {
     let chain = passing.chain;
     let began = Instant::now();

@@ -6,7 +6,6 @@ use http::{HeaderValue, Response, header};
 
 use crate::http::Body;
 
-/// Forbids caches to keep the answer.
 pub(in crate::serve) fn forbid(answer: &mut Response<Body>) {
     let headers = answer.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

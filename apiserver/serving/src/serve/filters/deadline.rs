@@ -25,10 +25,7 @@ pub(crate) fn is_long_running(info: &RequestInfo, query: &Query) -> bool {
 }
 
 /// How long a request may take: at most `most`, less when its `timeout` parameter says so, as in Go durations.
-///
-/// # Errors
-///
-/// 400 when `timeout` is no duration.
+/// Fails with 400 when `timeout` is no duration.
 pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, ApiError> {
     let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
     let asked = parse_duration(text).map_err(|problem| {
@@ -38,10 +35,7 @@ pub(crate) fn time_allowed(query: &Query, most: Duration) -> Result<Duration, Ap
 }
 
 /// When a request is answered at the latest; `None` where it goes on by its nature.
-///
-/// # Errors
-///
-/// 400 when `timeout` is no duration.
+/// Fails with 400 when `timeout` is no duration.
 pub(crate) fn end(
     query: &Query,
     long_running: bool,
@@ -52,7 +46,6 @@ pub(crate) fn end(
     allowed.map(|allowed| received.checked_add(allowed))
 }
 
-/// Waits for the answer until `end`; `None` when that comes first.
 pub(crate) async fn within(
     end: Option<Instant>,
     answer: impl Future<Output = Response<Body>>,
@@ -65,7 +58,6 @@ pub(crate) async fn within(
     }
 }
 
-/// What the client hears when time is up.
 pub(crate) fn timed_out() -> ApiError {
     ApiError::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
 }

@@ -8,7 +8,6 @@ use tracing::Span;
 
 use super::{Filtered, Passing, refuse};
 
-/// Makes the request that of the user whom it names, if its own user may impersonate that one.
 pub(in crate::serve) async fn impersonate(passing: &mut Passing<'_>) -> Filtered {
     let chain = passing.chain;
     let attributes = passing.info.attributes();

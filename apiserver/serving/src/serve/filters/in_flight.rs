@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use super::{Filtered, Passing};
 use crate::serve::inflight::{TooMany, turned_away};
 
-/// Takes a share of the limit, which is kept until the answer is sent, or answers with 429.
 pub(in crate::serve) fn limit(passing: &mut Passing<'_>) -> Filtered {
     if passing.head.long_running {
         return ControlFlow::Continue(());

@@ -36,10 +36,8 @@ pub(super) mod in_flight;
 pub(super) mod panic_recovery;
 pub(super) mod request_info;
 
-/// A filter's outcome: the request passes on, or is answered.
 pub(super) type Filtered = ControlFlow<Response<Body>>;
 
-/// Properties of a request that its answer depends on.
 pub(super) struct Head {
     method: Method,
     pub(super) long_running: bool,
@@ -53,7 +51,6 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a request's head, and gives it an audit id if it has none.
     pub(super) fn new(info: &RequestInfo, query: &Query, parts: &mut Parts) -> Self {
         let long_running = deadline::is_long_running(info, query);
         Self {
@@ -67,12 +64,10 @@ impl Head {
         }
     }
 
-    /// Whether the answer has no body.
     pub(super) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// The answer with its JSON in lines, if that is wanted.
     pub(super) async fn in_lines(&self, answer: Response<Body>) -> Response<Body> {
         match self.lines {
             Some(lines) => lines.set(answer).await,
@@ -81,7 +76,6 @@ impl Head {
     }
 }
 
-/// Ends the filters with an answer that is an object.
 async fn refuse(head: &Head, answer: Response<Body>) -> Filtered {
     ControlFlow::Break(head.in_lines(answer).await)
 }
@@ -91,7 +85,6 @@ pub(super) struct Passing<'a> {
     chain: &'a Chain,
     connection: &'a Connection,
     head: &'a Head,
-    /// Holds `trail` until there is an answer.
     begun: &'a Begun,
     record: &'a mut Record,
     info: RequestInfo,
@@ -100,12 +93,10 @@ pub(super) struct Passing<'a> {
     /// When the user was known, and when the audit log had the request.
     authenticated: Instant,
     audited: Instant,
-    /// Records the request, if the audit policy wants it.
     trail: Option<Arc<Trail>>,
 }
 
 impl<'a> Passing<'a> {
-    /// A request that no filter has seen.
     pub(super) fn new(
         chain: &'a Chain,
         connection: &'a Connection,
@@ -124,7 +115,6 @@ impl<'a> Passing<'a> {
         self.request.headers()
     }
 
-    /// What a trail is begun with.
     fn recorded(&self) -> Recorded<'_> {
         Recorded {
             audit_id: &self.head.audit_id,
@@ -154,7 +144,6 @@ impl<'a> Passing<'a> {
         refusal
     }
 
-    /// Hands the request on to what it is for.
     pub(super) async fn handle(mut self, end: Option<Instant>) -> Response<Body> {
         let chain = self.chain;
         if let Some(trail) = &self.trail {

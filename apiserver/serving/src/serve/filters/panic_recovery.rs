@@ -12,10 +12,8 @@ use crate::{
     http::{Body, response},
 };
 
-/// The answer to a request that caused a panic.
 const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
 
-/// Runs the filters, and answers in their place when they panic.
 pub(in crate::serve) async fn recover(filters: impl Future<Output = Response<Body>>, trail: &Begun) -> Response<Body> {
     AssertUnwindSafe(filters).catch_unwind().await.unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().map(String::as_str);

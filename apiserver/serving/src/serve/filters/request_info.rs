@@ -14,7 +14,6 @@ use crate::{
     },
 };
 
-/// Answers such a request.
 pub(in crate::serve) fn refuse(
     chain: &Chain,
     connection: &Connection,
