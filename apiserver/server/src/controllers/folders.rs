@@ -1,16 +1,17 @@
 //! Whether a Source has the folder that a Project or Stack names. It is asked before any run needs the folder.
 //!
-//! Each question has a task of its own ([`super::probes`]), which makes the object due once there is an answer. A folder that was
+//! Each question has a task of its own ([`stoa_controller::probes`]), which makes the object due once there is an answer. A folder that was
 //! found is not asked about again. One that is missing is looked for again at the next commit of the Source.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+};
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{common::MissingFolder, reason};
-
-use super::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue};
-use crate::runs::{Services, StepError, runner, target};
 
 /// How long to wait where a source could not be asked.
 pub(super) const LATER: Duration = Duration::from_secs(60);
@@ -26,7 +27,6 @@ pub(super) struct Folder {
     pub(super) path: String,
 }
 
-/// The answer about a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// There is no answer yet. The object is due again once there is.
@@ -60,7 +60,7 @@ pub(super) struct Folders {
     asked: Mutex<HashMap<ObjectKey, Folder>>,
     /// The source and path of each object whose folder was found.
     found: Mutex<HashMap<ObjectKey, (String, String)>>,
-    answers: Probes<(ObjectKey, Folder), bool>,
+    answers: Probes<(ObjectKey, Folder), bool, StepError>,
     turns: ProbeSlots,
     requeue: Requeue,
 }
@@ -113,7 +113,6 @@ impl Folders {
     }
 }
 
-/// Asks a source whether it has a folder.
 async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, StepError> {
     let Folder { source: name, commit, path } = folder;
     let source = Some(target::source_at(services, namespace, &name).await?);
@@ -134,6 +133,7 @@ mod tests {
     use serde_json::json;
     use stoa_controller::conditions::set_condition;
     use stoa_proto::{ContentRequest, ContentResponse, Problem};
+    use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use stoa_types::{
         Project, Source, Stack,
         common::{Condition, condition},
@@ -144,7 +144,6 @@ mod tests {
     use super::*;
     use crate::{
         controllers::{projects, stacks},
-        runs::runner::testing::{Answer, FakeRunner},
         testing::TestServer,
     };
 
@@ -206,7 +205,7 @@ mod tests {
     #[tokio::test]
     async fn missing_folder_is_reported_before_any_run() {
         let growing = Growing::default();
-        let world = TestServer::with_runner(runner::at(growing.clone().serve())).await;
+        let world = TestServer::with_runner(runner_at(growing.clone().serve())).await;
         let path = |project: &mut Project| project.spec.path = "apps".to_owned();
         world.registry.api::<Project>().update_with("shop", "web", path).await.unwrap();
         let end = CancellationToken::new();

@@ -23,12 +23,12 @@ use stoa_kinds::{
     },
 };
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{Backend, Stack, Workspace, config::Deployment};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::repositories::Repositories;
-use crate::runs::Services;
 
 /// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
 const LOOK: Duration = Duration::from_secs(60);
@@ -39,8 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// So many workspaces are looked at at once: one whose Secrets nobody answers for is to keep no other waiting.
 const AT_ONCE: usize = 64;
 
-/// What was last found of the Secrets of each workspace, by its name: there are more looks, as for each stack that is deployed,
-/// than Secrets are read. Of these nothing is kept.
+/// The last result about the Secrets of each workspace, without their values.
 #[derive(Clone, Debug, Default)]
 struct Looks(Arc<Mutex<HashMap<String, Look>>>);
 
@@ -78,7 +77,6 @@ fn term(found: &Referents) -> Duration {
     if matches!(found, Referents::Found) { LOOK } else { SOON }
 }
 
-/// What of a stack says where it is live.
 #[derive(Deserialize)]
 struct Deployments {
     #[serde(default)]

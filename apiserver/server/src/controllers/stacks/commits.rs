@@ -9,19 +9,19 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue};
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+    queue,
+};
 use stoa_kinds::readiness;
 use stoa_machinery::ApiError;
 use stoa_proto::CompareRequest;
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{
     Stack,
     config::{CommitOrder, ComparedCommits, Deployment},
     reason,
-};
-
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target},
 };
 
 /// How long until commits are compared again that could not be.
@@ -31,28 +31,22 @@ const AGAIN: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Pair {
     namespace: String,
-    /// The name of the Source.
     source: String,
-    /// The deployed commit.
     commit: String,
-    /// The commit of the desired version.
     desired: String,
 }
 
-/// The answers, and the questions under way.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
-    orders: Probes<Pair, CommitOrder>,
+    orders: Probes<Pair, CommitOrder, StepError>,
     wanted: Mutex<Wanted>,
     turns: ProbeSlots,
     requeue: Requeue,
 }
 
-/// The pairs that Stacks have.
 #[derive(Debug, Default)]
 struct Wanted {
     by_stack: HashMap<ObjectKey, BTreeSet<Pair>>,
-    /// The number of Stacks that have a pair.
     stacks: HashMap<Pair, usize>,
 }
 
@@ -83,18 +77,12 @@ impl Commits {
         }
     }
 
-    /// Forgets the pairs of a Stack.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.want(key, BTreeSet::new());
     }
 }
 
-/// Records the order of each deployed commit that is not the desired one, as far as it is known by now. Returns when
-/// to ask again for one that could not be found out.
-///
-/// # Errors
-///
-/// When the status cannot be written.
+/// Records the order of deployed commits, as far as it is known; when to ask again.
 pub(super) async fn compare(
     services: &Services,
     commits: &Commits,
@@ -197,14 +185,12 @@ mod tests {
     use serde_json::json;
     use stoa_kinds::testing::deploying;
     use stoa_proto::CompareResponse;
+    use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use stoa_types::{Source, common::condition};
     use tonic::{Request, Response};
 
     use super::*;
-    use crate::{
-        runs::runner::testing::{Answer, FakeRunner},
-        testing::TestServer,
-    };
+    use crate::testing::TestServer;
 
     /// A repository whose commits follow each other as letters do, but `x`, which is in another history.
     /// It counts what it is asked.
@@ -237,7 +223,7 @@ mod tests {
 
     #[tokio::test]
     async fn ready_tells_behind_ahead_and_diverged_apart() {
-        let world = TestServer::with_runner(runner::at(Letters::default().serve())).await;
+        let world = TestServer::with_runner(runner_at(Letters::default().serve())).await;
         let services = &world.services;
         let stacks = world.registry.api::<Stack>();
         observe(&world).await;
@@ -267,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn stacks_of_one_source_share_the_answer_about_two_commits() {
         let letters = Letters::default();
-        let world = TestServer::with_runner(runner::at(letters.clone().serve())).await;
+        let world = TestServer::with_runner(runner_at(letters.clone().serve())).await;
         let (requeue, mut poked) = Requeue::new();
         let asked = super::super::Asked::new(requeue);
         let look = async |name: &str| {

@@ -3,21 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue};
-use stoa_types::{Stack, reason};
-
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target::Target},
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+    queue,
 };
+use stoa_runs::{Services, StepError, runner, target::Target};
+use stoa_types::{Stack, reason};
 
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Of which folder of each that is asked, or was.
     folders: Mutex<HashMap<ObjectKey, Folder>>,
-    /// What folders were found to be.
-    pub(super) contents: Probes<Folder, String>,
+    pub(super) contents: Probes<Folder, String, StepError>,
     /// Whose turn it is to ask a source.
     turns: ProbeSlots,
     /// The stacks of which it is known that every run that was started is noted.
@@ -25,7 +23,6 @@ pub(super) struct Memory {
     requeue: Requeue,
 }
 
-/// The folder of a stack: whose, at which commit, and its path.
 type Folder = (ObjectKey, String, String);
 
 impl Memory {
@@ -42,7 +39,6 @@ impl Memory {
         }
     }
 
-    /// Forgets what a stack's folder was.
     pub(super) fn forget(&self, stack: &ObjectKey) {
         self.noted.lock().remove(stack);
         let folder = self.folders.lock().remove(stack);
@@ -73,7 +69,6 @@ pub(super) async fn content(
     })
 }
 
-/// Asks the source for the content of a folder at a commit.
 async fn ask(
     services: &Services,
     turns: &NamespaceSlots,

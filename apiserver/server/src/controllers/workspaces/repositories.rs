@@ -1,6 +1,6 @@
 //! Whether the repository of a workspace can be read and has the branch.
 //!
-//! Each question has a task of its own ([`super::super::probes`]), so that no server that does not answer holds the controller.
+//! Each question has a task of its own ([`stoa_controller::probes`]), so that no server that does not answer holds the controller.
 //! Workspaces with the same repository, branch and Secret share a question and its answer. The function-runner lists the refs
 //! of the repository and fetches nothing.
 
@@ -13,18 +13,19 @@ use std::{
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue::Trigger};
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+    queue::Trigger,
+};
 use stoa_kinds::workspace::{self, referents::Referents};
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{Workspace, platform::GitOpsTarget, reason};
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
 use super::{LOOK, SOON};
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target},
-};
 
 /// A question: the branch of a repository, with the credentials of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +43,6 @@ impl Repository {
     }
 }
 
-/// The answer of a repository.
 #[derive(Clone, Debug)]
 struct Answer {
     at: Instant,
@@ -53,7 +53,6 @@ struct Answer {
 enum Found {
     Branch,
     NoBranch,
-    /// Reason and message.
     Unusable(&'static str, String),
 }
 
@@ -65,12 +64,10 @@ impl Answer {
     }
 }
 
-/// The repositories of all workspaces.
 #[derive(Debug)]
 pub(super) struct Repositories {
-    /// By the name of the workspace.
     of: Mutex<HashMap<String, Repository>>,
-    answers: Probes<Repository, Answer>,
+    answers: Probes<Repository, Answer, StepError>,
     turns: ProbeSlots,
     requeue: Requeue,
 }
@@ -112,8 +109,7 @@ impl Repositories {
         }
     }
 
-    /// What is known of the repository of a workspace, and when to ask again. The last result stays valid while the repository
-    /// has not answered.
+    /// The result about the repository of a workspace, and when to ask again; the last one stays meanwhile.
     pub(super) fn find(
         &self,
         services: &Services,
@@ -139,7 +135,7 @@ impl Repositories {
             Some(Ok(answer)) => (for_workspace(&answer.found, gitops), answer.left()),
             Some(Err(halt)) => match known() {
                 known @ (Referents::Found | Referents::Unusable(..)) => (known, SOON),
-                _ => (Referents::Unreachable(message_of(halt)), SOON),
+                _ => (Referents::Unreachable(halt.into_reason(reason::SOURCE_UNREACHABLE).1), SOON),
             },
         }
     }
@@ -172,7 +168,6 @@ fn server_of(remote: &str) -> &str {
     host.split(':').next().unwrap_or_default()
 }
 
-/// Asks a repository for a branch.
 async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget) -> Result<Found, StepError> {
     let credentials = match &gitops.secret_ref {
         None => HashMap::new(),
@@ -199,7 +194,7 @@ async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget)
         Code::InvalidArgument => reason::REPOSITORY_REFUSED,
         _ => return Err(runner::halt(&status, reason::SOURCE_UNREACHABLE)),
     };
-    Ok(Found::Unusable(reason, message_of(runner::halt(&status, reason))))
+    Ok(Found::Unusable(reason, runner::halt(&status, reason).into_reason(reason).1))
 }
 
 /// The meaning of an answer for a workspace.
@@ -215,20 +210,6 @@ fn for_workspace(found: &Found, gitops: &GitOpsTarget) -> Referents {
             Referents::Unusable(reason::BRANCH_NOT_FOUND, message)
         }
         Found::Unusable(why, message) => Referents::Unusable(why, message.clone()),
-    }
-}
-
-/// The message of a halt.
-fn message_of(halt: StepError) -> String {
-    match halt {
-        StepError::Failed { message, .. }
-        | StepError::Refused { message, .. }
-        | StepError::Retry(message)
-        | StepError::SourceUnreachable(message)
-        | StepError::Abandoned(message) => message,
-        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-            "the request was cancelled".to_owned()
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use prost::Message as _;
 use serde_json::json;
 use stoa_proto::{LookRequest, LookResponse, Problem};
+use stoa_runs::testing::{Answer, FakeRunner, runner_at};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -13,10 +14,7 @@ use super::{
     },
     *,
 };
-use crate::{
-    runs::runner::testing::{Answer, FakeRunner},
-    testing::TestServer,
-};
+use crate::testing::TestServer;
 
 const AVAILABLE: &str = "True Available: the backend is ready";
 
@@ -65,7 +63,7 @@ async fn with_workspace(world: &TestServer, name: &str, remote: &str, create_bra
 #[tokio::test]
 async fn workspace_reports_its_repository_and_branch() {
     let scripted = Scripted::default();
-    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.refuse("lacking", Code::NotFound, "VersionNotFound", "there is no branch live");
     scripted.refuse("gone", Code::NotFound, "SourceNotFound", "repository gone does not exist");
@@ -103,7 +101,7 @@ async fn workspace_reports_its_repository_and_branch() {
 #[tokio::test]
 async fn servers_that_do_not_answer_hold_no_other_workspace() {
     let scripted = Scripted::default();
-    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.answers.lock().insert("good", Ok(()));
     let dead: Vec<String> = (0..=super::super::AT_ONCE).map(|number| format!("dead-{number}")).collect();
@@ -123,7 +121,7 @@ async fn servers_that_do_not_answer_hold_no_other_workspace() {
 
 #[tokio::test]
 async fn question_ends_with_the_last_workspace_that_has_it() {
-    let world = TestServer::with_runner(runner::at(Scripted::default().serve())).await;
+    let world = TestServer::with_runner(runner_at(Scripted::default().serve())).await;
     let (repositories, _answered) = Repositories::new();
     for name in ["a", "b", "c"] {
         let server = if name == "c" { "other.example.com" } else { "git.example.com" };
