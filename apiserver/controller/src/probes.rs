@@ -6,7 +6,7 @@
 
 use std::{
     borrow::Borrow,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
     sync::Arc,
     time::Duration,
@@ -223,6 +223,85 @@ impl<Of: Eq + Hash, A: Clone + Send + 'static, E: Clone + Send + 'static> Probes
     }
 }
 
+/// The questions that each object has now, and their answers. Objects share a question; one that no object has is dropped.
+#[derive(Debug)]
+pub struct Questions<Of, A, E> {
+    answers: Probes<Of, A, E>,
+    wanted: Mutex<Wanted<Of>>,
+    slots: ProbeSlots,
+    requeue: Requeue,
+}
+
+#[derive(Debug)]
+struct Wanted<Of> {
+    by_object: HashMap<ObjectKey, HashSet<Of>>,
+    /// How many objects have a question.
+    objects: HashMap<Of, usize>,
+}
+
+impl<Of: Clone + Eq + Hash, A: Clone + Send + 'static, E: Clone + Send + 'static> Questions<Of, A, E> {
+    /// No questions. `requeue` adds the objects whose questions have an answer.
+    pub fn new(requeue: Requeue) -> Self {
+        let wanted = Mutex::new(Wanted { by_object: HashMap::new(), objects: HashMap::new() });
+        Self { answers: Probes::default(), wanted, slots: ProbeSlots::default(), requeue }
+    }
+
+    /// Replaces the questions of an object.
+    pub fn set(&self, key: &ObjectKey, questions: HashSet<Of>) {
+        let mut wanted = self.wanted.lock();
+        let Wanted { by_object, objects } = &mut *wanted;
+        let before = by_object.remove(key).unwrap_or_default();
+        for question in questions.difference(&before) {
+            *objects.entry(question.clone()).or_default() += 1;
+        }
+        for question in before.difference(&questions) {
+            let Some(count) = objects.get_mut(question) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                objects.remove(question);
+                self.answers.forget(question);
+            }
+        }
+        if !questions.is_empty() {
+            by_object.insert(key.clone(), questions);
+        }
+    }
+
+    /// Removes an object with its questions.
+    pub fn forget(&self, key: &ObjectKey) {
+        self.set(key, HashSet::new());
+    }
+
+    /// The answer to one of the questions of an object, as [`Probes::answer`] returns it. `ask` gets the slots of a tenant.
+    pub fn answer<F: Future<Output = Result<A, E>> + Send + 'static>(
+        &self,
+        key: &ObjectKey,
+        question: &Of,
+        tenant: &str,
+        ask: impl FnOnce(NamespaceSlots) -> F,
+    ) -> Option<Result<A, E>> {
+        self.answers.answer(question.clone(), (&self.requeue, key), || ask(self.slots.of(tenant)))
+    }
+
+    /// Forgets an answer, so that the question is asked again.
+    pub fn repeat(&self, question: &Of) {
+        self.answers.forget(question);
+    }
+
+    /// Whether an answer is outstanding.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_asking(&self) -> bool {
+        self.answers.is_asking()
+    }
+
+    /// Whether no object has a question.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_empty(&self) -> bool {
+        let wanted = self.wanted.lock();
+        wanted.by_object.is_empty() && wanted.objects.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -258,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_namespaces_with_hanging_servers_leave_slots_to_others() {
+    fn hanging_servers_leave_slots_to_others() {
         let slots = ProbeSlots::default();
         let mut held: Vec<Vec<Permit>> = (0..6).map(|i| take_all(&slots.of(&format!("slow-{i}")))).collect();
         assert_eq!(
@@ -274,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repository_has_its_timeout_from_when_it_is_asked() {
+    async fn timeout_of_a_repository_begins_with_its_question() {
         let slots = ProbeSlots::default().of("shop");
         let answer = async |seconds| tokio::time::sleep(Duration::from_secs(seconds)).await;
         let ask = |seconds| slots.ask_repository(answer(seconds));
@@ -346,5 +425,21 @@ mod tests {
         });
         asks.retain(|_| false);
         assert_eq!(gone.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn question_ends_with_the_last_object_that_has_it() {
+        let questions = Questions::<&str, (), ()>::new(Requeue::default());
+        let [a, b] = ["a", "b"].map(|name| ("shop".to_owned(), name.to_owned()));
+        for key in [&a, &b] {
+            questions.set(key, ["x"].into());
+            assert!(questions.answer(key, &"x", "shop", |_| std::future::pending()).is_none());
+        }
+        questions.forget(&a);
+        assert!(questions.is_asking(), "the other object still has it");
+        questions.set(&b, ["y"].into());
+        assert!(!questions.is_asking() && !questions.is_empty());
+        questions.forget(&b);
+        assert!(questions.is_empty());
     }
 }

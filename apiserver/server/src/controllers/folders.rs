@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_controller::{
     object::ObjectKey,
-    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+    probes::{NamespaceSlots, Questions, Requeue},
 };
 use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{common::MissingFolder, reason};
@@ -56,33 +56,21 @@ impl Seen {
 /// What is known of the folders of one kind of object, and the questions that are under way.
 #[derive(Debug)]
 pub(super) struct Folders {
-    /// The folder of each object that was asked about last.
-    asked: Mutex<HashMap<ObjectKey, Folder>>,
+    questions: Questions<(String, Folder), bool, StepError>,
     /// The source and path of each object whose folder was found.
     found: Mutex<HashMap<ObjectKey, (String, String)>>,
-    answers: Probes<(ObjectKey, Folder), bool, StepError>,
-    turns: ProbeSlots,
-    requeue: Requeue,
 }
 
 impl Folders {
     /// Makes an object due by `requeue` once there is an answer about its folder.
     pub(super) fn new(requeue: Requeue) -> Arc<Self> {
-        Arc::new(Self {
-            asked: Mutex::default(),
-            found: Mutex::default(),
-            answers: Probes::default(),
-            turns: ProbeSlots::default(),
-            requeue,
-        })
+        Arc::new(Self { questions: Questions::new(requeue), found: Mutex::default() })
     }
 
     /// Forgets an object, and asks no longer about its folder.
     pub(super) fn forget(&self, of: &ObjectKey) {
         self.found.lock().remove(of);
-        if let Some(folder) = self.asked.lock().remove(of) {
-            self.answers.forget(&(of.clone(), folder));
-        }
+        self.questions.forget(of);
     }
 
     /// The answer about the folder of an object. Asks for it where there is none.
@@ -91,21 +79,18 @@ impl Folders {
         if self.found.lock().get(of) == Some(&place) {
             return Seen::Found;
         }
-        let before = self.asked.lock().insert(of.clone(), folder.clone());
-        if let Some(before) = before.filter(|before| *before != folder) {
-            self.answers.forget(&(of.clone(), before));
-        }
-        let question = || {
-            let (services, turns, namespace) = (services.clone(), self.turns.of(&of.0), of.0.clone());
-            let folder = folder.clone();
+        let question = (of.0.clone(), folder.clone());
+        self.questions.set(of, [question.clone()].into());
+        let answer = self.questions.answer(of, &question, &of.0, |turns| {
+            let (services, (namespace, folder)) = (services.clone(), question.clone());
             async move { Box::pin(ask(&services, &turns, &namespace, folder)).await }
-        };
-        match self.answers.answer((of.clone(), folder.clone()), (&self.requeue, of), question) {
+        });
+        match answer {
             None => Seen::Unknown,
             Some(Err(_)) => Seen::Failed,
             Some(Ok(false)) => Seen::Missing(MissingFolder { path: folder.path, commit: folder.commit }),
             Some(Ok(true)) => {
-                self.forget(of);
+                self.questions.forget(of);
                 self.found.lock().insert(of.clone(), place);
                 Seen::Found
             }

@@ -1,50 +1,36 @@
 //! What the folders of stacks are at commits. A task of its own asks the source for each, so that no look waits for that.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use stoa_controller::{
     object::ObjectKey,
-    probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
+    probes::{NamespaceSlots, Questions, Requeue},
     queue,
 };
 use stoa_runs::{Services, StepError, runner, target::Target};
 use stoa_types::{Stack, reason};
 
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memory {
-    folders: Mutex<HashMap<ObjectKey, Folder>>,
-    pub(super) contents: Probes<Folder, String, StepError>,
-    /// Whose turn it is to ask a source.
-    turns: ProbeSlots,
+    pub(super) contents: Questions<Folder, String, StepError>,
     /// The stacks of which it is known that every run that was started is noted.
     pub(super) noted: Mutex<HashSet<ObjectKey>>,
-    requeue: Requeue,
 }
 
+/// A stack, a commit and the folder.
 type Folder = (ObjectKey, String, String);
 
 impl Memory {
     /// Has a stack looked at once an answer is there by `requeue`.
     pub(super) fn new(requeue: Requeue) -> Self {
-        Self { requeue, ..Self::default() }
-    }
-
-    /// Forgets what another folder was that the stack had before.
-    fn meet(&self, folder: &Folder) {
-        let before = self.folders.lock().insert(folder.0.clone(), folder.clone());
-        if let Some(before) = before.filter(|before| before != folder) {
-            self.contents.forget(&before);
-        }
+        Self { contents: Questions::new(requeue), noted: Mutex::default() }
     }
 
     pub(super) fn forget(&self, stack: &ObjectKey) {
         self.noted.lock().remove(stack);
-        let folder = self.folders.lock().remove(stack);
-        if let Some(folder) = folder {
-            self.contents.forget(&folder);
-        }
+        self.contents.forget(stack);
     }
 }
 
@@ -61,10 +47,10 @@ pub(super) async fn content(
         Err(halt) => return Some(Err(halt)),
     };
     let folder: Folder = (key.clone(), commit.to_owned(), path);
-    memory.meet(&folder);
-    memory.contents.answer(folder.clone(), (&memory.requeue, &key), || {
-        let (services, turns, stack) = (services.clone(), memory.turns.of(&key.0), stack.clone());
-        let (_, commit, path) = folder;
+    memory.contents.set(&key, [folder.clone()].into());
+    memory.contents.answer(&key, &folder, &key.0, |turns| {
+        let (services, stack) = (services.clone(), stack.clone());
+        let (_, commit, path) = folder.clone();
         async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
     })
 }
