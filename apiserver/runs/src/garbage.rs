@@ -1,13 +1,13 @@
 //! Documents that nothing refers to any more are removed from the Backends.
 //!
 //! Runs, Releases and the records of deployments refer to documents by digest. A document goes once nothing has referred to
-//! it for [`GRACE`], and was put by nobody for as long: a run puts a document first and refers to it after that.
-//! While documents are removed nobody can put the same ones ([`Holds`]), and it is after that is so that references
+//! it for `GRACE`, and was put by nobody for as long: a run puts a document first and refers to it after that.
+//! While documents are removed nobody can put the same ones (`Holds`), and it is after that is so that references
 //! are looked at for the last time. A crash leaves documents that the next round finds.
 //!
 //! Where documents may be is a record for each stack and Backend, since a stack that is gone has nothing else that tells.
 //!
-//! Elsewhere: [`removal`] has each store lose its own at its own pace.
+//! Elsewhere: `removal` has each store lose its own at its own pace.
 
 mod removal;
 

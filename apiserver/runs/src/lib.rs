@@ -2,16 +2,16 @@
 //!
 //! Start at [`executor::run_to_completion`], which takes a Run from its recorded phase to its end, also after a crash.
 //!
-//! - [`steps`]: the steps of a Run and their driver; [`status`]: all changes of its status while it is under way;
-//! - [`execution`]: one Run with its status, its run log, its beginning and its end;
-//! - [`circuit_breaker`]: Runs whose calls end function-runners;
+//! - `steps`: the steps of a Run and their driver; `status`: all changes of its status while it is under way;
+//! - `execution`: one Run with its status, its run log, its beginning and its end;
+//! - `circuit_breaker`: Runs whose calls end function-runners;
 //! - [`state`]: the records of a deployment, in the log and under the lease of the Run;
 //! - [`documents`]: documents of a Backend by digest; [`backends`]: their stores; [`garbage`]: the removal of unreferenced ones;
 //!   [`encryption`]: the encryption of sensitive values;
-//! - [`resources`], [`deployment`]: the Resources and the status of the Stack;
+//! - `resources`, `deployment`: the Resources and the status of the Stack;
 //! - [`compliance`]: whether clusters have what was committed for them;
 //! - [`run_log`]: the lines of `runs/log`;
-//! - [`kusion`]: releases of Kusion, for imports;
+//! - `kusion`: releases of Kusion, for imports;
 //! - [`target`]: the objects that a Run refers to;
 //! - [`runner`]: the client of the function-runners.
 //!

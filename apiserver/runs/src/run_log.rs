@@ -2,7 +2,7 @@
 //!
 //! Lines are gathered for half a second and appended to the log of the server as records. A crash loses at most
 //! that much of a Run's log, never of its State. At the end of the Run the lines become a document in the
-//! Backend ([`keep`]). The records are deleted once the status of the Run names the document.
+//! Backend (`keep`). The records are deleted once the status of the Run names the document.
 
 use std::{collections::VecDeque, sync::Arc};
 

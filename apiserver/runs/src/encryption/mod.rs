@@ -7,7 +7,7 @@
 //! the value: an equal value at an equal position has an equal text, and an unchanged Spec an equal digest. Texts are padded
 //! to a multiple of 32 bytes, which hides most of the length of a value.
 //!
-//! Elsewhere: [`keys`] reads the file with the keys, and `stoa_engine::sealed` decides which values are encrypted.
+//! Elsewhere: `keys` reads the file with the keys, and `stoa_engine::sealed` decides which values are encrypted.
 
 mod keys;
 
