@@ -17,15 +17,33 @@ pub async fn update_same<K: Kind>(
     object: &K,
     mut change: impl FnMut(&mut K) + Send,
 ) -> Result<K, ApiError> {
-    let ((namespace, name), uid) = (queue::key_of(object), object.meta().uid.clone());
-    let change = |current: &mut K| {
-        if current.meta().uid != uid {
-            return Err(ApiError::not_found(&K::group(&()), &K::plural(&()), &name));
-        }
-        change(current);
-        Ok(())
-    };
+    let (namespace, name) = queue::key_of(object);
+    let read = object.meta().uid.clone();
+    let change = |current: &mut K| require_same(read.as_deref(), &name, current).map(|()| change(current));
     api.update_with(&namespace, &name, change).await
+}
+
+/// The same for its status.
+///
+/// # Errors
+///
+/// As for [`Api::update_status_with`]; 404 when there is another.
+pub async fn update_status_of_same<K: Kind>(
+    api: &Api<K>,
+    object: &K,
+    mut change: impl FnMut(&mut K) + Send,
+) -> Result<K, ApiError> {
+    let (namespace, name) = queue::key_of(object);
+    let read = object.meta().uid.clone();
+    let change = |current: &mut K| require_same(read.as_deref(), &name, current).map(|()| change(current));
+    api.update_status_with(&namespace, &name, change).await
+}
+
+fn require_same<K: Kind>(read: Option<&str>, name: &str, current: &K) -> Result<(), ApiError> {
+    if current.meta().uid.as_deref() == read {
+        return Ok(());
+    }
+    Err(ApiError::not_found(&K::group(&()), &K::plural(&()), name))
 }
 
 /// Takes a finalizer of ours away from an object that was read; one that is gone needs nothing.
@@ -34,11 +52,8 @@ pub async fn update_same<K: Kind>(
 ///
 /// When it cannot be written.
 pub async fn remove_finalizer<K: Kind>(api: &Api<K>, object: &K, finalizer: &str) -> Result<(), ApiError> {
-    match update_same(api, object, |current| current.finalizers_mut().retain(|f| f != finalizer)).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.code() == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
+    let written = update_same(api, object, |current| current.finalizers_mut().retain(|f| f != finalizer)).await;
+    queue::unless_gone(written).map(drop)
 }
 
 #[cfg(test)]

@@ -87,6 +87,19 @@ pub async fn delete<K: Kind>(api: &Api<K>, object: &K) -> Result<bool, ApiError>
     }
 }
 
+/// The outcome of a call, or nothing where its object does not exist.
+///
+/// # Errors
+///
+/// Any other than 404.
+pub fn unless_gone<T>(outcome: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether what was asked for was refused, such as without what it names: it will be again until something changes.
 pub fn is_refusal(error: &ApiError) -> bool {
     (400..500).contains(&error.code()) && error.code() != 429

@@ -4,11 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use stoa_kinds::{cluster::kubernetes::KubernetesCluster, lookup::Lookup};
 use stoa_machinery::{auth, metrics::Families, options::Delegation};
+use stoa_runs::runner::{RunnerCertificates, RunnerSettings};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     options::{RunnerOptions, ServeOptions},
-    runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},
 };
 

@@ -3,15 +3,11 @@
 //! `stoa-apiserver standalone` is everything on one machine, with its own certificates;
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
-mod blocking;
 mod compaction;
 mod controllers;
 mod delegated;
-mod encryption;
 mod git;
-mod memory_budget;
 mod options;
-mod runs;
 mod server;
 mod standalone;
 mod storage;

@@ -18,19 +18,18 @@ use stoa_machinery::{
     registry::{self, Registry},
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
 };
+use stoa_runs::{
+    Services,
+    backends::Backends,
+    encryption::Encryption,
+    runner::{Runner, RunnerSettings},
+};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compaction, controllers,
-    encryption::Encryption,
-    git,
+    compaction, controllers, git,
     options::{HistoryOptions, RunOptions, StorageOptions},
-    runs::{
-        Services,
-        backends::Backends,
-        runner::{Runner, RunnerSettings},
-    },
     storage::{self, Storage},
     subresources::Subresources,
     webhook::Webhooks,
@@ -38,6 +37,8 @@ use crate::{
 
 /// How long tasks may take to end.
 const END: Duration = Duration::from_secs(10);
+/// How long a Run keeps its slot while it is unknown which pull requests were merged.
+const MERGES_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a form of the server brings along.
 #[derive(Debug)]
@@ -166,7 +167,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         lookup: parts.lookup.clone(),
         log: log.clone(),
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
-        sealing: encryption.clone(),
+        encryption: encryption.clone(),
         runner,
         cluster: parts.cluster.clone(),
         recorder,
@@ -175,6 +176,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         clock: Arc::new(stoa_storage::SystemClock),
         max_runs: parts.runs.max_concurrent_runs.into(),
         run_lease: parts.runs.lease(),
+        merges_patience: MERGES_PATIENCE,
         queues: queue::Metrics::new(&metrics)?,
     };
     let notifications = stoa_notifications::Services {

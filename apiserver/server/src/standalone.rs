@@ -22,13 +22,13 @@ use stoa_machinery::{
     metrics::Families,
     serve::{Limits, ServingCertificate},
 };
+use stoa_runs::runner::{RunnerCertificates, RunnerSettings};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use self::certificates::{Certificates, RUNNER, RUNNER_AUTHORITY, RUNNER_CLIENT, SERVING};
 use crate::{
     options::StandaloneOptions,
-    runs::runner::{RunnerCertificates, RunnerSettings},
     server::{self, Namespaces, Parts},
 };
 

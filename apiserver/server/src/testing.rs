@@ -1,79 +1,60 @@
 //! Fixtures of tests: a server over a log in memory.
 //!
-//! Elsewhere: `stoa_kinds::testing` has the registry below it, `runs::runner::testing` fake function-runners, and
-//! `stoa_controller::testing` a log with failures.
+//! Elsewhere: `stoa_runs::testing` has the services below it and fake function-runners, and `stoa_controller::testing` a
+//! log with failures.
 
 use std::{
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    ops::{Deref, DerefMut},
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::StreamExt as _;
-use jiff::Timestamp;
 use serde_json::json;
-use stoa_controller::{events::Recorder, queue};
-use stoa_kinds::{core_v1, run_status::status, testing::TestRegistry};
+use stoa_kinds::{core_v1, run_status::status};
 use stoa_machinery::{
     log::MemoryLog,
-    metrics::Families,
     registry::{DeleteOptions, RegistryBuilder},
 };
-use stoa_storage::Clock;
+use stoa_runs::{
+    runner::Runner,
+    testing::{TestServices, unreachable_runner},
+};
 use stoa_types::{
     Run, Stack,
     delivery::{RunPhase, RunStatus},
 };
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::{
-    controllers::runs,
-    encryption,
-    runs::{
-        Services,
-        backends::Backends,
-        runner::{self, Runner},
-    },
-    subresources::Subresources,
-};
+use crate::{controllers::runs, subresources::Subresources};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The clock of the machine, set forward or back by some milliseconds.
-#[derive(Debug)]
-pub(crate) struct Shifted(pub(crate) Arc<AtomicI64>);
-
-impl Clock for Shifted {
-    fn now_ms(&self) -> i64 {
-        Timestamp::now().as_millisecond() + self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A server with an unreachable function-runner or a fake one, the objects of [`TestRegistry::create_web`], and no controller
-/// until [`controlled`](Self::controlled) starts that of Runs.
+/// A server with an unreachable function-runner or a fake one, and no controller until [`controlled`](Self::controlled) starts
+/// that of Runs.
 pub(crate) struct TestServer {
-    base: TestRegistry,
-    pub(crate) services: Services,
+    base: TestServices,
     _controller: Option<JoinHandle<()>>,
-    _documents: TempDir,
 }
 
 impl Deref for TestServer {
-    type Target = TestRegistry;
+    type Target = TestServices;
 
-    fn deref(&self) -> &TestRegistry {
+    fn deref(&self) -> &TestServices {
         &self.base
+    }
+}
+
+impl DerefMut for TestServer {
+    fn deref_mut(&mut self) -> &mut TestServices {
+        &mut self.base
     }
 }
 
 impl TestServer {
     pub(crate) async fn new() -> Self {
-        Self::with_runner(runner::unreachable()).await
+        Self::with_runner(unreachable_runner()).await
     }
 
     pub(crate) async fn with_runner(runner: Runner) -> Self {
@@ -82,7 +63,7 @@ impl TestServer {
 
     /// A server with the core kinds that a standalone server serves, such as Secrets.
     pub(crate) async fn with_secrets() -> Self {
-        Self::with_runner_and_secrets(runner::unreachable()).await
+        Self::with_runner_and_secrets(unreachable_runner()).await
     }
 
     pub(crate) async fn with_runner_and_secrets(runner: Runner) -> Self {
@@ -100,24 +81,7 @@ impl TestServer {
         runner: Runner,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
     ) -> Self {
-        let documents = TempDir::new().unwrap();
-        let mut made = None;
-        let base = TestRegistry::completed(log.clone(), more, |lookup, cluster, end| {
-            let services = Services {
-                log: log.clone(),
-                backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
-                sealing: encryption::with_keys(&[1]),
-                runner,
-                recorder: Recorder::start(cluster.clone(), end.clone()),
-                cluster: cluster.clone(),
-                authorizer: Arc::new(stoa_machinery::auth::AllowAll),
-                identity: "test".to_owned(),
-                clock: Arc::new(Shifted(Arc::default())),
-                lookup: lookup.clone(),
-                max_runs: 64,
-                run_lease: Duration::from_secs(30),
-                queues: queue::Metrics::new(&Families::default()).unwrap(),
-            };
+        let base = TestServices::over(log, runner, more, |services| {
             let notifications = stoa_notifications::Services {
                 lookup: services.lookup.clone(),
                 log: services.log.clone(),
@@ -126,13 +90,10 @@ impl TestServer {
                 clock: services.clock.clone(),
             };
             let subresources = Subresources::new(services.clone(), notifications);
-            made = Some(services);
             move |definition| subresources.attach(definition)
         })
         .await;
-        let services = made.expect("the registry has called for it");
-        base.create_web().await;
-        Self { base, services, _controller: None, _documents: documents }
+        Self { base, _controller: None }
     }
 
     /// A server with the controller of Runs.

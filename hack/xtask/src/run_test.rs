@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 /// The programs whose tests wait most of the time: for other processes, such as kubectl, or for time to go by.
-const WAITING: [&str; 7] =
-    ["behaviour", "cases", "delegation", "runners", "stoa_apiserver", "stoa_notifications", "transcripts"];
+const WAITING: [&str; 8] =
+    ["behaviour", "cases", "delegation", "runners", "stoa_apiserver", "stoa_notifications", "stoa_runs", "transcripts"];
 /// How many tests they have at once for each processor.
 const AT_ONCE: usize = 2;
 const THREADS: &str = "RUST_TEST_THREADS";

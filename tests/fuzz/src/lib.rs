@@ -5,7 +5,7 @@
 //! `stoa_runtime_kubernetes::fuzzing`, `stoa_storage::fuzzing` and `stoa_control_repo::fuzzing`, and in `engine` and `kinds` here. [`run`] replays the inputs
 //! that are kept in `corpus/<target>` and changes them at random; `tests/fuzz.rs` does so for each target with every
 //! `cargo test` for a bounded time, and `hack/fuzz` for as long as one likes. Programs have targets among their own tests:
-//! `spec_files` of the function runner, `pushed_files`, `webhooks` and `kusion_releases` of the API server.
+//! `spec_files` of the function runner, `pushed_files` and `webhooks` of the API server, `kusion_releases` of `stoa-runs`.
 
 #[cfg(feature = "targets")]
 mod engine;

@@ -10,6 +10,7 @@ use stoa_controller::{
     queue::{self, Trigger},
 };
 use stoa_machinery::ApiError;
+use stoa_runs::{Services, backends::Use};
 use stoa_storage::documents::{Digest, DocumentError, Refusal};
 use stoa_types::{
     Backend,
@@ -17,8 +18,6 @@ use stoa_types::{
     reason,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-
-use crate::runs::{Services, backends::Use};
 
 /// How often to look again at what is ready, and at what is not.
 const LOOK: Duration = Duration::from_secs(60);
@@ -64,23 +63,17 @@ async fn look(services: Services, probes: Probes, (_, name): ObjectKey) -> Resul
     Ok(Some(if ready { LOOK } else { LOOK_AGAIN }))
 }
 
-/// The probes that nobody waits for any more. A directory on a server that does not answer keeps a thread for as long, and is
-/// not to have another one with each look.
+/// Probes without an answer yet: a directory that hangs keeps one thread, not one for each look.
 #[derive(Clone, Default)]
 struct Probes(Arc<Mutex<HashMap<String, Probe>>>);
 
 struct Probe {
-    /// Of which object, and how it was.
     of: (Option<String>, BackendSpec),
     task: AbortOnDropHandle<Result<(), DocumentError>>,
 }
 
 impl Probes {
     /// What a probe finds, which begins now unless the last one of the same is still under way.
-    ///
-    /// # Errors
-    ///
-    /// What it fails with; Unavailable when there is no answer in time.
     async fn found<F>(
         &self,
         name: &str,

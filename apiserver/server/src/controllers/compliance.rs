@@ -4,7 +4,7 @@
 //! are turns ([`ASKING`]), whose clusters or Git servers do not answer, keep others waiting for as long as these are waited for.
 //! What is not compliant is looked at less and less often, so that they seldom do.
 //!
-//! Elsewhere: what is asked and how it is kept is in `runs::compliance`.
+//! Elsewhere: what is asked and how it is kept is in `stoa_runs::compliance`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,9 +21,11 @@ use stoa_controller::{
     events::Kind,
     index::{Index, Member},
     object::ObjectKey,
+    probes::{NamespaceSlots, ProbeSlots},
     queue::{self, Trigger},
 };
 use stoa_machinery::ApiError;
+use stoa_runs::{Services, StepError, compliance};
 use stoa_types::{
     Stack, Workspace,
     config::{ComplianceState, Deployment, DeploymentCompliance},
@@ -31,15 +33,11 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::probes::{NamespaceSlots, ProbeSlots};
-use crate::runs::{Services, StepError, compliance};
-
 /// The shortest wait before another look while something is not compliant: a twentieth of the time for which it is so.
 const SOONEST: Duration = Duration::from_secs(3);
 /// How many workspaces are looked at at once: all, since a look waits for its turn to ask.
 const AT_ONCE: usize = usize::MAX;
-/// How many workspaces are asked about at once: each has a place of a function-runner meanwhile, and these are half of those that
-/// one has by default.
+/// How many workspaces are asked about at once: half of the calls that a function-runner takes.
 const ASKING: usize = 128;
 /// How many commits are asked for at once: an answer says of each what every reconciler says.
 const ASKED: usize = 200;
@@ -134,7 +132,6 @@ fn look_after(since: Timestamp, now: Timestamp) -> Duration {
     (waited / 20).max(SOONEST)
 }
 
-/// The deployment of a stack to a workspace.
 fn of<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Deployment> {
     stack.status.as_ref()?.deployments.iter().find(|of| of.workspace == workspace)
 }
@@ -174,10 +171,9 @@ async fn write(
     let mut is_news = false;
     // Of several tries the last one counts.
     let update = |stack: &mut Stack| is_news = noted(stack, workspace, found);
-    match services.lookup.api::<Stack>()?.update_status_with(&namespace, &name, update).await {
-        Ok(_) => {}
-        Err(error) if error.code() == 404 => return Ok(()),
-        Err(error) => return Err(error),
+    let written = services.lookup.api::<Stack>()?.update_status_with(&namespace, &name, update).await;
+    if queue::unless_gone(written)?.is_none() {
+        return Ok(());
     }
     if let Some(found) = found.filter(|_| is_news) {
         let commit = &found.commit;
@@ -218,16 +214,11 @@ fn noted(stack: &mut Stack, workspace: &str, found: Option<&DeploymentCompliance
 mod tests {
     use serde_json::json;
     use stoa_proto::{Compliance, LookAtComplianceRequest, LookAtComplianceResponse, ReconcilerCompliance};
+    use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use tonic::{Request, Response};
 
     use super::*;
-    use crate::{
-        runs::runner::{
-            self,
-            testing::{Answer, FakeRunner},
-        },
-        testing::TestServer,
-    };
+    use crate::testing::TestServer;
 
     /// Longer than anything here takes.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -258,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn workspaces_whose_clusters_do_not_answer_keep_no_other_from_being_looked_at() {
-        let world = TestServer::with_runner(runner::at(Slow.serve())).await;
+        let world = TestServer::with_runner(runner_at(Slow.serve())).await;
         let reconciler = json!({
             "name": "hub", "inCluster": true, "application": { "namespace": "argocd", "name": "shop" },
         });

@@ -33,7 +33,6 @@ impl Cooldown {
         self.0.lock().insert(name.to_owned(), Instant::now() + pause);
     }
 
-    /// Removes an object that is deleted.
     pub(super) fn forget(&self, name: &str) {
         self.0.lock().remove(name);
     }

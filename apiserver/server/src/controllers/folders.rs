@@ -1,16 +1,17 @@
 //! Whether a Source has the folder that a Project or Stack names. It is asked before any run needs the folder.
 //!
-//! Each question has a task of its own ([`super::probes`]), which makes the object due once there is an answer. A folder that was
+//! Each question has a task of its own ([`stoa_controller::probes`]), which makes the object due once there is an answer. A folder that was
 //! found is not asked about again. One that is missing is looked for again at the next commit of the Source.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, Questions, Requeue},
+};
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{common::MissingFolder, reason};
-
-use super::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue};
-use crate::runs::{Services, StepError, runner, target};
 
 /// How long to wait where a source could not be asked.
 pub(super) const LATER: Duration = Duration::from_secs(60);
@@ -26,7 +27,6 @@ pub(super) struct Folder {
     pub(super) path: String,
 }
 
-/// The answer about a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// There is no answer yet. The object is due again once there is.
@@ -56,33 +56,21 @@ impl Seen {
 /// What is known of the folders of one kind of object, and the questions that are under way.
 #[derive(Debug)]
 pub(super) struct Folders {
-    /// The folder of each object that was asked about last.
-    asked: Mutex<HashMap<ObjectKey, Folder>>,
+    questions: Questions<(String, Folder), bool, StepError>,
     /// The source and path of each object whose folder was found.
     found: Mutex<HashMap<ObjectKey, (String, String)>>,
-    answers: Probes<(ObjectKey, Folder), bool>,
-    turns: ProbeSlots,
-    requeue: Requeue,
 }
 
 impl Folders {
     /// Makes an object due by `requeue` once there is an answer about its folder.
     pub(super) fn new(requeue: Requeue) -> Arc<Self> {
-        Arc::new(Self {
-            asked: Mutex::default(),
-            found: Mutex::default(),
-            answers: Probes::default(),
-            turns: ProbeSlots::default(),
-            requeue,
-        })
+        Arc::new(Self { questions: Questions::new(requeue), found: Mutex::default() })
     }
 
     /// Forgets an object, and asks no longer about its folder.
     pub(super) fn forget(&self, of: &ObjectKey) {
         self.found.lock().remove(of);
-        if let Some(folder) = self.asked.lock().remove(of) {
-            self.answers.forget(&(of.clone(), folder));
-        }
+        self.questions.forget(of);
     }
 
     /// The answer about the folder of an object. Asks for it where there is none.
@@ -91,21 +79,18 @@ impl Folders {
         if self.found.lock().get(of) == Some(&place) {
             return Seen::Found;
         }
-        let before = self.asked.lock().insert(of.clone(), folder.clone());
-        if let Some(before) = before.filter(|before| *before != folder) {
-            self.answers.forget(&(of.clone(), before));
-        }
-        let question = || {
-            let (services, turns, namespace) = (services.clone(), self.turns.of(&of.0), of.0.clone());
-            let folder = folder.clone();
+        let question = (of.0.clone(), folder.clone());
+        self.questions.set(of, [question.clone()].into());
+        let answer = self.questions.answer(of, &question, &of.0, |turns| {
+            let (services, (namespace, folder)) = (services.clone(), question.clone());
             async move { Box::pin(ask(&services, &turns, &namespace, folder)).await }
-        };
-        match self.answers.answer((of.clone(), folder.clone()), (&self.requeue, of), question) {
+        });
+        match answer {
             None => Seen::Unknown,
             Some(Err(_)) => Seen::Failed,
             Some(Ok(false)) => Seen::Missing(MissingFolder { path: folder.path, commit: folder.commit }),
             Some(Ok(true)) => {
-                self.forget(of);
+                self.questions.forget(of);
                 self.found.lock().insert(of.clone(), place);
                 Seen::Found
             }
@@ -113,7 +98,6 @@ impl Folders {
     }
 }
 
-/// Asks a source whether it has a folder.
 async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, StepError> {
     let Folder { source: name, commit, path } = folder;
     let source = Some(target::source_at(services, namespace, &name).await?);
@@ -134,6 +118,7 @@ mod tests {
     use serde_json::json;
     use stoa_controller::conditions::set_condition;
     use stoa_proto::{ContentRequest, ContentResponse, Problem};
+    use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use stoa_types::{
         Project, Source, Stack,
         common::{Condition, condition},
@@ -144,7 +129,6 @@ mod tests {
     use super::*;
     use crate::{
         controllers::{projects, stacks},
-        runs::runner::testing::{Answer, FakeRunner},
         testing::TestServer,
     };
 
@@ -206,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn missing_folder_is_reported_before_any_run() {
         let growing = Growing::default();
-        let world = TestServer::with_runner(runner::at(growing.clone().serve())).await;
+        let world = TestServer::with_runner(runner_at(growing.clone().serve())).await;
         let path = |project: &mut Project| project.spec.path = "apps".to_owned();
         world.registry.api::<Project>().update_with("shop", "web", path).await.unwrap();
         let end = CancellationToken::new();

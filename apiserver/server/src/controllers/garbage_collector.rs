@@ -51,7 +51,6 @@ pub(crate) async fn run(registry: Arc<Registry>, recorder: Recorder, queues: que
     tokio::join!(tokio::task::unconstrained(feed.run(end)), looks);
 }
 
-/// Looks at objects that are due.
 #[derive(Debug)]
 struct Collector {
     objects: Objects,

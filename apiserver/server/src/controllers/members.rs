@@ -12,14 +12,12 @@ use stoa_controller::{
     queue::{self, FirstError},
 };
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{Organization, labels, reason};
-
-use crate::runs::Services;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Makes the role bindings those that the organization wants, and says in its status whether they are. One that cannot be
-/// written keeps no other waiting, least of all one that somebody is to lose.
+/// Writes the role bindings and the condition about them. One that fails keeps no other waiting.
 pub(super) async fn bind(services: &Services, organization: &Organization) -> Result<(), ApiError> {
     let name = organization.name_any();
     let mut wanted = wanted(organization);

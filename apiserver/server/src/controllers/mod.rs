@@ -1,8 +1,7 @@
 //! Controllers: each brings one kind of object to what it should be, again and again.
 //!
-//! Start at [`start`]. Each is a `run` that drives a queue of `stoa-controller`. Several share [`probes`], the probes of remote
-//! services, [`folders`], the folders of Sources, [`references`], the references that keep an object, and [`cooldown`], the cool-down
-//! of objects that were processed just now.
+//! Start at [`start`]. Each is a `run` that drives a queue of `stoa-controller`. Several share [`folders`], the folders of Sources,
+//! [`references`], the references that keep an object, and [`cooldown`], the cool-down of objects that were processed just now.
 
 pub(crate) mod backends;
 pub(crate) mod compliance;
@@ -13,7 +12,6 @@ pub(crate) mod garbage_collector;
 mod members;
 pub(crate) mod namespaces;
 pub(crate) mod organizations;
-pub(crate) mod probes;
 pub(crate) mod projects;
 pub(crate) mod pull_requests;
 mod references;
@@ -25,10 +23,9 @@ pub(crate) mod triggers;
 pub(crate) mod workflows;
 pub(crate) mod workspaces;
 
+use stoa_runs::{Services, garbage};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-use crate::runs::{Services, garbage};
 
 /// Starts the controllers of Stoa's own kinds; they end with the token.
 pub(crate) fn start(services: &Services, end: &CancellationToken, tasks: &mut JoinSet<()>) {

@@ -18,6 +18,7 @@ use stoa_kinds::{
     deployed,
 };
 use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_runs::Services;
 use stoa_types::{DeletionPolicy, Organization, Run, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use super::{
     members,
     stacks::{self, Destruction},
 };
-use crate::runs::Services;
 
 /// How often to look whether a namespace is still there.
 const LOOK: Duration = Duration::from_secs(60);

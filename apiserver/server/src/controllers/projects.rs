@@ -9,9 +9,10 @@ use serde::{Deserialize, de::IgnoredAny};
 use stoa_controller::{
     conditions::set_condition,
     events::Kind,
-    finalizers::remove_finalizer,
+    finalizers::{remove_finalizer, update_status_of_same},
     index::{GATHER, Index, Member},
     object::ObjectKey,
+    probes::Requeue,
     queue::{self, FirstError, Trigger},
 };
 use stoa_kinds::{
@@ -20,15 +21,12 @@ use stoa_kinds::{
     deployed, project, readiness, stack, trigger,
 };
 use stoa_machinery::{ApiError, registry::DeleteOptions};
+use stoa_runs::Services;
 use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    folders::{Folder, Folders, Seen},
-    probes::Requeue,
-};
-use crate::runs::Services;
+use super::folders::{Folder, Folders, Seen};
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
@@ -167,16 +165,12 @@ async fn remove(services: &Services, project: &Project) -> Result<Option<Duratio
 
 /// Sets `Ready` of a project that is being deleted to why it is still there.
 async fn note(services: &Services, project: &Project, why: &str) -> Result<(), ApiError> {
-    let (namespace, name) = queue::key_of(project);
     let set = |project: &mut Project| {
         let generation = project.metadata.generation;
         let conditions = &mut project.status.get_or_insert_default().conditions;
         set_condition(conditions, reason::READY, false, reason::TERMINATING, why, generation);
     };
-    match services.lookup.api::<Project>()?.update_status_with(&namespace, &name, set).await {
-        Err(error) if error.code() != 404 => Err(error),
-        _ => Ok(()),
-    }
+    queue::unless_gone(update_status_of_same(&services.lookup.api::<Project>()?, project, set).await).map(drop)
 }
 
 #[cfg(test)]
@@ -185,10 +179,11 @@ mod tests {
     use serde_json::json;
     use stoa_controller::testing::FaultyLog;
     use stoa_kinds::testing::deploying;
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::common::condition;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn project_is_ready_while_its_source_can_be_read() {
@@ -284,7 +279,7 @@ mod tests {
     async fn stacks_that_go_already_as_the_project_says_are_not_read_again() {
         const STACKS: usize = 40;
         let log = FaultyLog::new(0);
-        let world = TestServer::over(log.clone(), runner::unreachable(), stoa_kinds::core_v1::register).await;
+        let world = TestServer::over(log.clone(), unreachable_runner(), stoa_kinds::core_v1::register).await;
         world.create_in("", "Namespace", "shop", json!({})).await;
         for number in 1..STACKS {
             world.create("Stack", &format!("web-{number}"), json!({"project": "web"})).await;

@@ -9,7 +9,7 @@
 //!
 //! [`listing`] asks the server which pull requests there are, [`snapshot`] finds out what they change, [`plans`] makes the runs,
 //! and [`merges`] keeps them until the merge is deployed. Apart from that [`reporter`] has [`publish`] tell of them what [`report`]
-//! puts in words. Both wait for the turn of the source's namespace (`controllers::probes`): a dozen namespaces whose servers do not
+//! puts in words. Both wait for the turn of the source's namespace (`stoa_controller::probes`): a dozen namespaces whose servers do not
 //! answer can keep others from looking for as long as these are waited for, and some forty from telling.
 
 mod listing;
@@ -26,11 +26,13 @@ use serde::Deserialize;
 use stoa_controller::{
     index::{GATHER, Member},
     object::ObjectKey,
+    probes::{MANY_AT_ONCE, NamespaceSlots, ProbeSlots, Requeue},
     queue::{self, Trigger},
 };
 use stoa_kinds::{readiness, run_view::OfRunMetadata};
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest};
+use stoa_runs::Services;
 use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
 use tokio_util::sync::CancellationToken;
 
@@ -40,8 +42,6 @@ use self::{
     publish::{Reported, clear, tell},
     snapshot::{SourceSnapshot, Stop},
 };
-use super::probes::{MANY_AT_ONCE, NamespaceSlots, ProbeSlots, Requeue};
-use crate::runs::Services;
 
 /// How many pull requests of a source are planned: the latest.
 const MOST: usize = 100;
@@ -229,7 +229,6 @@ async fn refused(
     Ok(wait)
 }
 
-/// What is not planned.
 #[derive(Debug, Default, PartialEq)]
 struct LeftOut {
     forks: usize,
@@ -237,7 +236,6 @@ struct LeftOut {
     too_many: usize,
 }
 
-/// The pull requests that are planned, latest first, with their commits.
 fn wanted(open: &[PullRequest], allow_forks: bool) -> (Vec<(PullRequest, String)>, LeftOut) {
     let mut left_out = LeftOut::default();
     let mut wanted = Vec::new();

@@ -22,10 +22,6 @@ pub(super) const BATCH: usize = 50;
 pub(super) const UNDER_WAY: &str = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Canceled";
 
 /// The keys of those of these runs that others name as the Previews whose plans they carry out.
-///
-/// # Errors
-///
-/// When runs cannot be read.
 pub(super) async fn to_be_carried_out(lookup: &Lookup, runs: &[&Run]) -> Result<HashSet<ObjectKey>, ApiError> {
     let previews = runs.iter().filter(|run| run.spec.operation == Operation::Preview);
     let previews: HashSet<ObjectKey> = previews.map(|run| queue::key_of(*run)).collect();
@@ -40,10 +36,6 @@ pub(super) async fn to_be_carried_out(lookup: &Lookup, runs: &[&Run]) -> Result<
 }
 
 /// The keys of those of these releases that a run goes back to, or a step of a workflow is to.
-///
-/// # Errors
-///
-/// When runs or workflows cannot be read.
 pub(super) async fn to_be_gone_back_to(lookup: &Lookup, releases: &[&Release]) -> Result<HashSet<ObjectKey>, ApiError> {
     let keyed: Vec<(ObjectKey, &Release)> =
         releases.iter().map(|release| (queue::key_of(*release), *release)).collect();
@@ -80,10 +72,6 @@ async fn of_runs_under_way<T>(
 }
 
 /// The workflows that have not ended, of a namespace or of all.
-///
-/// # Errors
-///
-/// When they cannot be read.
 pub(super) async fn workflows_under_way(lookup: &Lookup, namespace: Option<&str>) -> Result<Vec<Workflow>, ApiError> {
     let options = ListOptions { field_selector: Some(UNDER_WAY.to_owned()), ..ListOptions::default() };
     let is_under_way = |workflow: &Workflow| workflow.status.as_ref().is_none_or(|status| !status.phase.is_terminal());
@@ -91,8 +79,7 @@ pub(super) async fn workflows_under_way(lookup: &Lookup, namespace: Option<&str>
     lookup.api::<Workflow>()?.list_of(namespace, &options, found).await
 }
 
-/// Namespace, stack and number of the releases that the steps of a workflow go back to. In which workspaces they do may be found
-/// out when a step begins alone.
+/// Namespace, stack and number of the releases that the steps of a workflow roll back to.
 pub(super) fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
     let spec = effective(workflow);
     let of_step = |step: &RunStep| {
@@ -106,15 +93,16 @@ pub(super) fn gone_back_to(workflow: &Workflow) -> Vec<(String, String, i64)> {
 mod tests {
     use serde_json::json;
     use stoa_controller::testing::FaultyLog;
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn runs_are_listed_once_however_many_previews_are_asked_about() {
         let log = FaultyLog::new(0);
-        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
         let spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
         let mut previews = Vec::new();
         for number in 0..BATCH {

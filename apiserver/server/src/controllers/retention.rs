@@ -28,6 +28,7 @@ use stoa_machinery::{
     ApiError,
     registry::{Api, ListOptions},
 };
+use stoa_runs::Services;
 use stoa_types::{
     Release, Resource, Run, Stack, Workflow, Workspace, delivery::Operation, labels, platform::Retention,
 };
@@ -39,14 +40,12 @@ use super::{
     references::{self, gone_back_to},
     stacks,
 };
-use crate::runs::Services;
 
 /// How often it is looked whether what was needed still is: by then nothing else may happen in the workspace.
 const AGAIN: Duration = Duration::from_mins(10);
 /// How long what happens in a workspace is gathered: each look reads all that is on record there.
 const GATHER: Duration = Duration::from_secs(30);
 
-/// A stack in a workspace: namespace, stack, workspace.
 type Deployment = (String, String, String);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
@@ -71,7 +70,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         .await;
 }
 
-/// What of a workspace says what is kept.
 #[derive(Deserialize, PartialEq)]
 struct OfWorkspaceSpec {
     retention: Option<Retention>,
@@ -160,7 +158,6 @@ async fn remove_runs(services: &Services, runs: &[&Read], failed: &mut FirstErro
     gone
 }
 
-/// Removes what nobody needs; the keys of those that go.
 async fn remove<K: Kind>(
     services: &Services,
     objects: &[K],
@@ -218,7 +215,6 @@ impl Read {
     }
 }
 
-/// What counts of a run.
 #[derive(Debug)]
 struct OfRun {
     read: Read,
@@ -227,9 +223,7 @@ struct OfRun {
     /// Whether somebody else removes it: it is a plan of a pull request, or a look for drift.
     is_apart: bool,
     ended_at: (Option<Timestamp>, u64),
-    /// The Preview whose plan it carries out.
     carries_out: Option<ObjectKey>,
-    /// The release that it goes back to.
     back_to: Option<i64>,
     workflow: Option<ObjectKey>,
 }
@@ -264,7 +258,6 @@ fn is_kept_look(run: &Run) -> bool {
     stacks::is_look(run) && run.spec.ttl_seconds_after_finished.is_some()
 }
 
-/// What counts of a release.
 #[derive(Debug)]
 struct OfRelease {
     read: Read,
@@ -282,7 +275,6 @@ impl OfRelease {
     }
 }
 
-/// What counts of the record of a resource that was destroyed.
 #[derive(Debug)]
 struct OfResource {
     read: Read,
@@ -380,8 +372,9 @@ fn excess_resources<'a>(resources: &'a [OfResource], left: impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
     use serde_json::{Value, json};
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::delivery::{RunPhase, WorkflowPhase};
 
     fn object<K: Kind>(kind: &str, name: &str, spec: Value, status: Value) -> K {
@@ -534,7 +527,7 @@ mod tests {
 
     /// A world whose workspace keeps one run, and in which three have ended.
     async fn keeping_one() -> TestServer {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let keep = |workspace: &mut Workspace| {
             workspace.spec.retention = Some(Retention { runs: Some(1), ..Retention::default() });
         };
@@ -577,7 +570,7 @@ mod tests {
 
     #[tokio::test]
     async fn preview_that_somebody_was_given_since_it_was_read_stays() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let runs = world.registry.api::<Run>();
         world.create("Run", "preview", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
         end(&world, "preview").await;
@@ -593,7 +586,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_that_somebody_goes_back_to_since_it_was_read_stays() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid();
         let spec = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",
             "planDigest": "", "specDigest": "", "stateDigest": ""});

@@ -34,7 +34,11 @@ use kube::ResourceExt as _;
 use stoa_controller::{object::ObjectKey, queue};
 use stoa_failpoint::reached;
 use stoa_kinds::run_status::{awaits_approval, awaits_merge, queued_at, status, wants_end};
-use stoa_machinery::{ApiError, registry::api::Change};
+use stoa_machinery::registry::api::Change;
+use stoa_runs::{
+    Services,
+    executor::{self, Attempts, Stops},
+};
 use stoa_types::{
     Run,
     delivery::{OnConflict, RunPhase},
@@ -50,13 +54,6 @@ use self::{
     slots::Slots,
     time_limit::{Stopwatch, limit_of},
     ttl::FinishedRuns,
-};
-use crate::runs::{
-    Services,
-    circuit_breaker::CircuitBreaker,
-    execution::Execution,
-    executor::{self, Attempts, Stops},
-    run_log,
 };
 
 /// How long after a run was put down it is taken up again.
@@ -104,8 +101,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     while scheduler.tasks.join_next().await.is_some() {}
 }
 
-/// What runs are taken up by where they were not seen as they came: those that were under way come first, but for those
-/// that gave their turn away; then as they were created.
+/// The order of Runs at a start: begun ones first, then by their creation.
 fn turn(run: &Run) -> impl Ord + use<> {
     (status(run).start_time.is_none(), awaits_merge(run), queued_at(run), run.name_any())
 }
@@ -113,7 +109,6 @@ fn turn(run: &Run) -> impl Ord + use<> {
 struct Scheduler {
     services: Services,
     end: CancellationToken,
-    /// The runs that are executed, by uid.
     active: HashMap<String, Active>,
     /// Whose turn it is of those that change something.
     lanes: DeploymentQueues,
@@ -124,9 +119,7 @@ struct Scheduler {
     panics: Panics,
     /// Those that got nowhere, by uid, until they are tried again.
     stuck: HashMap<String, Stuck>,
-    /// Runs to be taken up again.
     later: HashMap<ObjectKey, Instant>,
-    /// Those that have ended.
     kept: FinishedRuns,
     /// What those that wait know of why.
     told: Reported,
@@ -135,17 +128,14 @@ struct Scheduler {
     tasks: JoinSet<Ended>,
 }
 
-/// A run that is executed.
 struct Active {
     key: ObjectKey,
     cancel: CancellationToken,
-    /// Whether it has one of the places.
     has_place: bool,
     /// Whether its task ended in a panic.
     has_panicked: Arc<AtomicBool>,
 }
 
-/// The task of a run has ended.
 struct Ended {
     uid: String,
     /// Those of a run that gets nowhere and is to be tried again.
@@ -156,7 +146,6 @@ struct Ended {
 struct Stuck {
     key: ObjectKey,
     tries: Attempts,
-    /// How much time it has.
     limit: Duration,
 }
 
@@ -167,8 +156,7 @@ fn look_after(run: &Run, now: Timestamp) -> Duration {
     (waited.unwrap_or_default() / 20).clamp(*MERGE.start(), *MERGE.end())
 }
 
-/// Executes a run as it is now: what the scheduler has seen of it may be older than its end. Returns its tries where it got
-/// nowhere.
+/// Executes a Run as it is now. Returns its attempts where it is to be suspended.
 async fn take_up(services: Services, seen: Run, began: Stopwatch, stops: Stops, tries: Attempts) -> Option<Attempts> {
     let (namespace, name) = queue::key_of(&seen);
     let runs = services.lookup.api::<Run>().ok()?;
@@ -200,14 +188,6 @@ async fn take_up(services: Services, seen: Run, began: Stopwatch, stops: Stops, 
     Box::pin(executor::run_to_completion(services, run, stops, tries)).await
 }
 
-/// A run that is ended without being carried out.
-fn unexecuted(services: Services, run: Run) -> Execution {
-    let journal = run_log::RunLog::new(services.log.clone(), services.clock.clone(), &run.uid().unwrap_or_default());
-    let (cancel, overdue) = (CancellationToken::new(), CancellationToken::new());
-    let (breaks, unheard_of) = (CircuitBreaker::default(), Vec::new());
-    Execution { services, run, journal, cancel, overdue, runner: None, breaks, unheard_of }
-}
-
 impl Scheduler {
     fn new(services: Services, end: CancellationToken) -> Self {
         Self {
@@ -227,7 +207,6 @@ impl Scheduler {
         }
     }
 
-    /// Takes notice of a run as it is now.
     async fn see(&mut self, run: Run) {
         let uid = run.uid().unwrap_or_default();
         let state = status(&run);
@@ -281,8 +260,12 @@ impl Scheduler {
         }
         let is_new = status(&run).start_time.is_none();
         if is_new && run.spec.on_conflict == OnConflict::Refuse && self.lanes.is_taken(&run) {
-            let ended = self.refuse(run.clone()).await;
-            self.complain(&run, ended);
+            let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
+            let services = self.services.clone();
+            if let Err(halt) = executor::fail(services, run.clone(), reason::CONFLICTING_RUN, message).await {
+                tracing::warn!(run = run.name_any(), ?halt, "a run that is refused does not end yet");
+                self.later.insert(queue::key_of(&run), Instant::now() + TAKE_UP);
+            }
             return;
         }
         if let Some(run) = self.lanes.join(run)
@@ -292,20 +275,11 @@ impl Scheduler {
         }
     }
 
-    async fn refuse(&self, run: Run) -> Result<(), ApiError> {
-        let mut execution = unexecuted(self.services.clone(), run);
-        let message = "another run of the stack in the workspace is under way, and onConflict is Refuse";
-        let finished = Box::pin(execution.finish(RunPhase::Failed, reason::CONFLICTING_RUN, message)).await;
-        finished.map_err(|halt| ApiError::internal(format!("{halt:?}")))
-    }
-
-    /// Has a run executed as soon as there is a place for it.
     fn start(&mut self, run: Run) {
         self.slots.queue(run);
         self.fill();
     }
 
-    /// Has those executed for whom there is a place.
     fn fill(&mut self) {
         while let Some(run) = self.slots.next() {
             self.execute(run, true);
@@ -468,7 +442,6 @@ impl Scheduler {
         }
     }
 
-    /// Looks at what was put off.
     async fn sweep(&mut self) {
         let Ok(runs) = self.services.lookup.api::<Run>() else { return };
         let now = Instant::now();
@@ -489,14 +462,6 @@ impl Scheduler {
             Box::pin(self.see(run)).await;
         }
         self.kept.sweep();
-    }
-
-    /// Logs a failure and puts the run off, so that it is tried again.
-    fn complain<T>(&mut self, run: &Run, result: Result<T, ApiError>) {
-        if let Err(error) = result {
-            tracing::warn!(run = run.name_any(), %error, "a run could not be taken care of");
-            self.later.insert(queue::key_of(run), Instant::now() + TAKE_UP);
-        }
     }
 }
 

@@ -24,6 +24,7 @@ use stoa_controller::{
     events::Kind,
     index::{GATHER, Index, Member},
     object::ObjectKey,
+    probes::ProbeSlots,
     queue::{self, Trigger},
 };
 use stoa_kinds::readiness::{self, OfProjectSpec};
@@ -31,13 +32,12 @@ use stoa_machinery::{
     ApiError,
     backoff::{Jitter, Policy},
 };
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::observed_commits::{ObservedCommits, OfRun};
-use super::probes::ProbeSlots;
-use crate::runs::{Services, StepError, runner, target};
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(30);
@@ -49,8 +49,7 @@ const AT_ONCE: usize = usize::MAX;
 const LONGEST: Duration = Duration::from_secs(600);
 /// How often it is noted that looks succeed where nothing is new: each time is a write.
 const NOTED: Duration = Duration::from_secs(300);
-/// From how many function-runners in a row that did not outlive a look the source is taken for the cause: one may go away at
-/// any time.
+/// After so many function-runners in a row that ended during a look, the source counts as the cause.
 const MOST_BROKE: usize = 2;
 /// As how many failures a look counts at least that may be the cause.
 const BROKE: u32 = 4;
@@ -92,7 +91,6 @@ impl Looked {
     }
 }
 
-/// Why nothing is known of a source.
 struct Unseen {
     reason: &'static str,
     message: String,
@@ -101,14 +99,12 @@ struct Unseen {
 }
 
 impl Unseen {
-    /// How many function-runners in a row did not outlive this look and those before it. Of one that no runner heard nothing is
-    /// known.
+    /// How many function-runners in a row ended during a look; one that no runner took says nothing.
     fn broke_after(&self, before: usize) -> usize {
         self.broke.map_or(0, |broke| before.saturating_add(broke))
     }
 }
 
-/// What is known of sources besides what is in the log.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     looked: Arc<Mutex<HashMap<ObjectKey, Looked>>>,
@@ -174,8 +170,7 @@ fn versions_of(services: &Services, wanted: &Index<Wanted>, (namespace, name): &
     Some(wanted.into_iter().map(|wanted| wanted.version).collect())
 }
 
-/// How long to wait after so many failures, one after the other: ever longer, and not all sources of one server that is
-/// away at the same moment.
+/// The wait after so many failures in a row, with a jitter.
 pub(super) fn wait_after(failures: u32, interval: Duration) -> Duration {
     if failures == 0 {
         return interval;
@@ -286,23 +281,14 @@ fn is_to_note(last: Option<&Time>, Time(now): &Time) -> bool {
     last.is_none_or(|Time(last)| now.duration_since(*last).unsigned_abs() >= NOTED)
 }
 
-/// The commits of a source, or the reason and message why there are none to be had; nothing when no function-runner has
-/// the time to look.
+/// The commits of a source, or why there are none; nothing while no function-runner has time.
 async fn resolve(
     services: &Services,
     source: &Source,
     versions: &BTreeSet<String>,
 ) -> Result<Option<stoa_proto::LookResponse>, Unseen> {
     let failed = |halt: StepError| {
-        let (reason, message) = match halt {
-            StepError::Failed { reason, message } | StepError::Refused { reason, message } => (reason, message),
-            StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
-                (reason::SOURCE_UNREACHABLE, message)
-            }
-            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-                (reason::SOURCE_UNREACHABLE, "the look was cancelled".to_owned())
-            }
-        };
+        let (reason, message) = halt.into_reason(reason::SOURCE_UNREACHABLE);
         Unseen { reason, message, broke: Some(0) }
     };
     let request = stoa_proto::LookRequest {

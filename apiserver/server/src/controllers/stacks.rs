@@ -18,6 +18,7 @@ use stoa_controller::{
     finalizers::{remove_finalizer, update_same},
     index::{Index, Member},
     object::{Kind as ServedKind, ObjectKey},
+    probes::Requeue,
     queue::{self, Trigger},
 };
 use stoa_kinds::{
@@ -46,10 +47,9 @@ pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
     folders::{Folder, Folders, Seen},
-    probes::Requeue,
     references::UNDER_WAY,
 };
-use crate::runs::{Services, state};
+use stoa_runs::{Services, state};
 
 /// How often to look while something is going, besides whenever one of its runs ends.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
@@ -71,7 +71,6 @@ struct References {
     workspaces: Vec<String>,
 }
 
-/// What of its status does.
 #[derive(Deserialize)]
 struct Deployed {
     #[serde(default)]
@@ -127,8 +126,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), asked.clone(), key)).await;
 }
 
-/// Makes due what is going when a run that it waits for ends, or stands in its way until somebody approves it. `whose` finds
-/// its key by namespace and name of the run's stack.
+/// Makes objects due that are being deleted when a Run of their stacks ends or waits for approval.
 pub(super) fn of_runs_waited_for<K: ServedKind>(
     lookup: &Lookup,
     runs: &Api<Run>,
@@ -206,8 +204,7 @@ fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stac
     }
 }
 
-/// Starts a Refresh wherever the stack is deployed and was not looked at for its `driftInterval`; how long until the
-/// next is due.
+/// Starts a Refresh wherever `driftInterval` has passed; how long until the next is due.
 async fn look_for_drift(services: &Services, stack: &Stack) -> Result<Option<Duration>, ApiError> {
     let every = stack.spec.drift_interval.parse().unwrap_or_default();
     if every == Duration::ZERO {
@@ -256,8 +253,7 @@ fn may_look(run: &Run, stack: &Stack) -> bool {
     is_of(run, stack) && has_seen && operation != Operation::Preview
 }
 
-/// How long ago a run looked at what is live: no time if it is under way, and nothing if nobody knows: it waits for
-/// somebody or behind one that does, which may take weeks, or the clock was set back.
+/// How long ago a Run looked at what is live; nothing where it waits for somebody or the clock was set back.
 fn looked_ago(run: &Run, now: Timestamp) -> Option<Duration> {
     let waits_behind_others = status(run).phase == RunPhase::Pending && run.spec.operation != Operation::Refresh;
     if awaits_approval(run) || awaits_merge(run) || waits_behind_others {
@@ -335,8 +331,7 @@ async fn remove(services: &Services, stack: &Stack) -> Result<Option<Duration>, 
     Ok(None)
 }
 
-/// The workspaces in which something of a stack is there or may be, by what is recorded. All that is recorded is read for
-/// it.
+/// The workspaces in which something of a stack is recorded; reads all records.
 async fn recorded_in(services: &Services, stack: &Stack) -> Result<BTreeSet<String>, ApiError> {
     let recorded = state::workspaces_of(&*services.log, &stack.uid().unwrap_or_default()).await;
     recorded.map_err(|error| {
@@ -350,7 +345,6 @@ pub(super) async fn runs_of(services: &Services, stack: &Stack) -> Result<Vec<Ru
     services.lookup.api::<Run>()?.list_with(stack.namespace().as_deref(), &of_stack(stack)).await
 }
 
-/// Lists what is a stack's.
 fn of_stack(stack: &Stack) -> ListOptions {
     let label_selector = Some(format!("{}={}", labels::STACK, stack.name_any()));
     ListOptions { label_selector, ..ListOptions::default() }
@@ -368,14 +362,15 @@ mod tests {
     use serde_json::json;
     use stoa_kinds::testing::deploying;
     use stoa_machinery::{Key, log, registry::DeleteOptions};
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::common::condition;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     /// A world in which the stack goes, and is destroyed before where it is deployed. A run that is to change it waits.
     async fn going() -> TestServer {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let stacks = world.registry.api::<Stack>();
         world.create("Run", "change", json!({"stack": "web", "workspace": "dev", "operation": "Apply"})).await;
         let destroy = |stack: &mut Stack| stack.spec.deletion_policy = Some(DeletionPolicy::Destroy);
@@ -466,7 +461,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stack_says_nothing_of_what_failed_in_a_workspace_once_that_is_gone() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let stacks = world.registry.api::<Stack>();
         let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Failed", "lastRun": "one"}]);
         let fail = |stack: &mut Stack| {

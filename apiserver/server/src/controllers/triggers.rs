@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use stoa_controller::{
     index::{Index, Member, Moved},
     object::ObjectKey,
+    probes::{AGAIN, Requeue},
     queue::{self, FirstError, Trigger},
 };
 use stoa_engine::digest::{canonical_json, hex};
@@ -32,6 +33,7 @@ use stoa_kinds::{
     trigger::{self, is_triggered},
 };
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{
     Project, Run, Stack,
     config::{self, Started},
@@ -46,11 +48,7 @@ use self::{
     start::{name_of, start},
     trigger_status::{Triggered, forget, forget_left, note, note_ends, summary, tell},
 };
-use super::{
-    probes::{AGAIN, Requeue},
-    stacks,
-};
-use crate::runs::{Services, StepError};
+use super::stacks;
 
 /// How many stacks are looked at at once.
 const AT_ONCE: usize = 8;
@@ -136,8 +134,7 @@ async fn follow(
     mut stack: Stack,
     operation: Operation,
 ) -> Result<Followed, ApiError> {
-    // What is written here brings the stack as it is by then, with what others decided meanwhile. The operation and the
-    // cause are of this one.
+    // Writes below return the stack with later decisions; operation and cause are of this one.
     let read = stack.clone();
     stack = forget_left(&services.lookup.api::<Stack>()?, stack).await?;
     if stack.spec.workspaces.is_empty() {
@@ -152,16 +149,9 @@ async fn follow(
     let Some(content) = content(services, memory, &stack, &commit).await else { return Ok((None, Some(AGAIN))) };
     let content = match content {
         Ok(content) => content,
-        Err(StepError::Failed { reason, message } | StepError::Refused { reason, message }) => {
+        Err(halt) => {
+            let (reason, message) = halt.into_reason(reason::NOT_STARTED);
             return Ok((Some((stack, (false, reason, message))), Some(AGAIN)));
-        }
-        Err(StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message)) => {
-            return Ok((Some((stack, (false, reason::NOT_STARTED, message))), Some(AGAIN)));
-        }
-        Err(
-            StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_),
-        ) => {
-            return Ok((Some((stack, (false, reason::NOT_STARTED, String::new()))), Some(AGAIN)));
         }
     };
     let cause = cause_of(&stack, operation, &content);
@@ -176,8 +166,7 @@ async fn follow(
             Some((started, Some(left))) if left.is_zero() && is_readable(services, &stack) => started.retries + 1,
             Some(_) => continue,
         };
-        // The workspace before may have taken a while, in which somebody may have decided otherwise. It is looked at as it is
-        // now.
+        // Somebody may have decided otherwise meanwhile.
         if !is_as_read(services, &read).await? {
             return Ok((None, Some(Duration::ZERO)));
         }
@@ -218,7 +207,6 @@ async fn is_as_read(services: &Services, stack: &Stack) -> Result<bool, ApiError
     }))
 }
 
-/// The digest of what a run is started for.
 fn cause_of(stack: &Stack, operation: Operation, content: &str) -> String {
     let spec = &stack.spec;
     let cause = json!({
@@ -233,8 +221,7 @@ fn started_in<'a>(stack: &'a Stack, workspace: &str) -> Option<&'a Started> {
     trigger.started.iter().find(|started| started.workspace == workspace)
 }
 
-/// The workspaces in which something was started that is not noted, since the server ended in between: what was noted for
-/// this cause is not the last there, and has to take its place.
+/// The workspaces with a started run that a crash kept from being noted.
 async fn unnoted_in(services: &Services, stack: &Stack, cause: &str) -> Result<BTreeSet<String>, ApiError> {
     let runs = stacks::runs_of(services, stack).await?;
     let is_unnoted = |run: &&Run| {

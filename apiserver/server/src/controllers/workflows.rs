@@ -5,7 +5,7 @@
 //! commits, the selected workspaces. So whoever goes on after a crash between the two last creates the same run again, and
 //! finds it. Elsewhere: runs are created in [`starts`], which commits are deployed is found in [`versions`], whether what was
 //! deployed is healthy in [`gates`], hooks are called in [`calls`], and Events are in [`events`]. Whoever may not answer is asked
-//! by a task of its own (`controllers::probes`), so that no look waits for them.
+//! by a task of its own (`stoa_controller::probes`), so that no look waits for them.
 
 mod calls;
 mod events;
@@ -30,6 +30,7 @@ use stoa_controller::{
     conditions::set_condition,
     finalizers::{remove_finalizer, update_same},
     object::ObjectKey,
+    probes::{AGAIN, ProbeSlots, Probes, Requeue},
     queue::{self, FirstError, Trigger},
 };
 use stoa_kinds::{
@@ -38,6 +39,7 @@ use stoa_kinds::{
     workflow::{effective, hook, stack_of, waves},
 };
 use stoa_machinery::{ApiError, RequestContext};
+use stoa_runs::{Services, StepError};
 use stoa_types::{
     Run, Stack, Workflow,
     common::condition,
@@ -56,11 +58,7 @@ use self::{
     starts::Tries,
     timers::Timers,
 };
-use super::{
-    probes::{AGAIN, ProbeSlots, Probes, Requeue},
-    references,
-};
-use crate::runs::{Services, StepError};
+use super::references;
 
 /// As whom workflows are looked after.
 const COMPONENT: &str = "workflow";
@@ -105,12 +103,10 @@ struct Memory {
     timers: Timers,
     gates: Gates,
     calls: Calls,
-    /// The runs that could not be created.
     tries: Tries,
     /// What was found in repositories for those that have not begun, by uid.
-    templates: Probes<String, ResolvedTemplate>,
-    versions: Probes<String, Vec<PinnedVersion>>,
-    /// Whose turn it is to ask a repository.
+    templates: Probes<String, ResolvedTemplate, StepError>,
+    versions: Probes<String, Vec<PinnedVersion>, StepError>,
     turns: ProbeSlots,
     requeue: Requeue,
 }
@@ -124,7 +120,6 @@ impl Memory {
         }
     }
 
-    /// Forgets the one that has this name.
     fn forget(&self, key: &ObjectKey) {
         let uid = self.uids.lock().remove(key);
         if let Some(uid) = uid {
@@ -145,15 +140,13 @@ impl Memory {
         self.leave_repositories(uid);
     }
 
-    /// Asks no repository any longer for a workflow that has begun, or is not to begin: what was answered is noted, or is
-    /// not what a branch points to when it begins.
+    /// Asks no repository any longer for a workflow that has begun or is not to begin.
     fn leave_repositories(&self, uid: &str) {
         self.templates.forget(uid);
         self.versions.forget(uid);
     }
 }
 
-/// Why a workflow ends before all of its steps have.
 struct Ending {
     phase: WorkflowPhase,
     reason: &'static str,
@@ -163,12 +156,10 @@ struct Ending {
 /// How a workflow ends and what it waits for, as far as its steps do not tell.
 struct Ends {
     ending: Option<Ending>,
-    /// Whether the steps have ended, and the hooks after all of them.
     is_over: bool,
     /// Which hook of the whole failed, and which did without harm.
     failure: Option<String>,
     ignored: Option<String>,
-    /// Which runs cannot be created yet, and why.
     uncreated: Vec<String>,
 }
 
@@ -302,22 +293,16 @@ fn find(services: &Services, memory: &Memory, workflow: &Workflow) -> Option<Res
 /// Ends a workflow that cannot begin, or says what it waits for; when to look again.
 fn put_off(workflow: &Workflow, state: &mut WorkflowStatus, halt: StepError, now: &Time) -> Option<Duration> {
     let generation = workflow.metadata.generation;
-    match halt {
-        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
-            finish(state, now, WorkflowPhase::Failed, reason, &message, generation);
-            None
-        }
-        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
-            set_condition(&mut state.conditions, reason::WAITING, true, reason::WAITING, message, generation);
-            Some(AGAIN)
-        }
-        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-            Some(AGAIN)
-        }
+    let is_final = halt.is_final();
+    let (why, message) = halt.into_reason(reason::WAITING);
+    if is_final {
+        finish(state, now, WorkflowPhase::Failed, why, &message, generation);
+        return None;
     }
+    set_condition(&mut state.conditions, reason::WAITING, true, why, message, generation);
+    Some(AGAIN)
 }
 
-/// The context of whoever asked for a workflow.
 fn context(services: &Services, state: &WorkflowStatus) -> RequestContext {
     let mut context = RequestContext::new(user(&state.requester), services.authorizer.clone());
     context.field_manager = format!("stoa-{COMPONENT}");
@@ -355,7 +340,6 @@ fn timed_out(workflow: &Workflow) -> Ending {
     Ending { phase: WorkflowPhase::Failed, reason: reason::TIMED_OUT, message }
 }
 
-/// Whether a workflow started a run, by what the run says.
 fn is_own(run: &Run, workflow: &Workflow) -> bool {
     run.owner_references().iter().any(|owner| Some(&owner.uid) == workflow.metadata.uid.as_ref())
 }
@@ -418,14 +402,12 @@ async fn waves_of(
     Ok(all)
 }
 
-/// The runs that have a workflow's name.
 async fn labelled_runs(services: &Services, workflow: &Workflow) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={}", labels::WORKFLOW, workflow.name_any());
     services.lookup.api::<Run>()?.list(workflow.namespace().as_deref(), &selector).await
 }
 
-/// Cancels the runs that are under way, also those that the status does not name, since they were started right before a crash;
-/// whether there are any.
+/// Cancels the runs under way, also unnoted ones of before a crash; whether there are any.
 async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowStatus) -> Result<bool, ApiError> {
     let known: HashSet<&str> = state
         .steps
@@ -443,13 +425,8 @@ async fn cancel_runs(services: &Services, workflow: &Workflow, state: &WorkflowS
         }
         is_active = true;
         if !run.spec.cancel {
-            match update_same(&runs, &run, |run| run.spec.cancel = true).await.map(drop) {
-                Err(error) if error.code() == 404 => {}
-                // One that cannot be cancelled keeps no other from being.
-                canceled => {
-                    failed.note(canceled);
-                }
-            }
+            // One that cannot be cancelled keeps no other from being.
+            failed.note(queue::unless_gone(update_same(&runs, &run, |run| run.spec.cancel = true).await));
         }
     }
     failed.told()?;
@@ -587,11 +564,7 @@ async fn keep(services: &Services, workflow: &Workflow) -> Result<Option<Duratio
             if !is_own(&run, workflow) || run.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            match runs.delete(&namespace, &run.name_any(), &queue::as_read(&run)).await {
-                Ok(_) => {}
-                Err(error) if error.code() == 404 => {}
-                Err(error) => return Err(error),
-            }
+            queue::unless_gone(runs.delete(&namespace, &run.name_any(), &queue::as_read(&run)).await)?;
         }
     }
     remove_finalizer(&workflows, workflow, labels::WORKFLOW_FINALIZER).await?;

@@ -13,6 +13,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use stoa_controller::{
     index::{GATHER, Index, Member},
     object::ObjectKey,
+    probes::Requeue,
     queue::{self, Trigger},
 };
 use stoa_kinds::{
@@ -23,12 +24,12 @@ use stoa_kinds::{
     },
 };
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{Backend, Stack, Workspace, config::Deployment};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::repositories::Repositories;
-use crate::runs::Services;
 
 /// How often to look for the Secrets that a workspace names: those of a cluster nobody tells of.
 const LOOK: Duration = Duration::from_secs(60);
@@ -39,8 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// So many workspaces are looked at at once: one whose Secrets nobody answers for is to keep no other waiting.
 const AT_ONCE: usize = 64;
 
-/// What was last found of the Secrets of each workspace, by its name: there are more looks, as for each stack that is deployed,
-/// than Secrets are read. Of these nothing is kept.
+/// The last result about the Secrets of each workspace, without their values.
 #[derive(Clone, Debug, Default)]
 struct Looks(Arc<Mutex<HashMap<String, Look>>>);
 
@@ -78,7 +78,6 @@ fn term(found: &Referents) -> Duration {
     if matches!(found, Referents::Found) { LOOK } else { SOON }
 }
 
-/// What of a stack says where it is live.
 #[derive(Deserialize)]
 struct Deployments {
     #[serde(default)]
@@ -97,7 +96,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
-    let (repositories, answered) = Repositories::new();
+    let (requeue, answered) = Requeue::triggering();
+    let repositories = Repositories::new(requeue);
     let triggers = vec![
         answered,
         Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
@@ -118,29 +118,30 @@ async fn look(
     stacks: Index<ObjectKey>,
     looks: Looks,
     repositories: &Repositories,
-    (_, name): ObjectKey,
+    key: ObjectKey,
 ) -> Result<Option<Duration>, ApiError> {
+    let name = &key.1;
     let workspaces = services.lookup.api::<Workspace>()?;
-    let Some(workspace) = workspaces.get_opt("", &name).await? else {
-        looks.remove(&name);
-        repositories.forget(&name);
+    let Some(workspace) = workspaces.get_opt("", name).await? else {
+        looks.remove(name);
+        repositories.forget(&key);
         return Ok(None);
     };
-    let Some(stacks) = stacks.count(&(String::new(), name.clone())) else { return Ok(Some(GATHER)) };
+    let Some(stacks) = stacks.count(&key) else { return Ok(Some(GATHER)) };
     let (secrets, again) = secrets_of(&services, &looks, &workspace).await;
     let repository = workspace.spec.gitops.as_ref().filter(|_| workspace.spec.kubernetes.is_none());
     let (found, again) = match repository {
         Some(gitops) if matches!(secrets, Referents::Found) => {
-            let (found, sooner) = repositories.find(&services, &workspace, gitops);
+            let (found, sooner) = repositories::find(repositories, &services, &workspace, gitops);
             (found, again.min(sooner))
         }
         _ => {
-            repositories.forget(&name);
+            repositories.forget(&key);
             (secrets, again)
         }
     };
     workspaces
-        .update_status_with("", &name, |w: &mut Workspace| {
+        .update_status_with("", name, |w: &mut Workspace| {
             w.status.get_or_insert_default().stacks = i64::try_from(stacks).unwrap_or(i64::MAX);
             // What was found is of the workspace as it was, and this one is looked at next.
             if w.spec == workspace.spec {

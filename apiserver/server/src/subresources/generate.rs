@@ -7,20 +7,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use stoa_controller::{memory_budget, probes::ProbeSlots};
 use stoa_kinds::{lookup, run::target_workspace};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
+use stoa_runs::{Services, StepError, documents, runner, target::Target};
 use stoa_types::{Run, Stack, delivery::Operation, reason};
 use tonic::{Code, Status};
 
 use super::{document, failure, non_empty, parameter, wants_json};
-use crate::{
-    controllers::probes::ProbeSlots,
-    memory_budget,
-    runs::{Services, StepError, documents, runner, target::Target},
-};
 
 /// How long a client is kept waiting.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -149,13 +146,11 @@ mod tests {
     use http::{HeaderMap, Method};
     use stoa_machinery::RequestContext;
     use stoa_proto::{GenerateRequest, GenerateResponse, ResolveRequest, ResolveResponse};
+    use stoa_runs::testing::{Answer, FakeRunner, SPEC_BYTES, runner_at, unreachable_runner};
     use tonic::{Request, Response};
 
     use super::*;
-    use crate::{
-        runs::runner::testing::{Answer, FakeRunner},
-        testing::TestServer,
-    };
+    use crate::testing::TestServer;
 
     fn call(namespace: &str) -> SubresourceCall {
         SubresourceCall {
@@ -171,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let generate = Generate::new(world.services.clone());
         let silent = generate.turns.of("silent");
         let held: Vec<_> = iter::from_fn(|| silent.try_take()).collect();
@@ -206,7 +201,7 @@ mod tests {
             let bytes = spec.len();
             let mut answer = Response::new(GenerateResponse { spec: spec.into(), ..GenerateResponse::default() });
             if self.tells {
-                answer.metadata_mut().insert(runner::SPEC_BYTES, bytes.into());
+                answer.metadata_mut().insert(SPEC_BYTES, bytes.into());
             }
             self.calls.fetch_add(1, Relaxed);
             Ok(answer)
@@ -219,7 +214,7 @@ mod tests {
         for (bytes, tells, is_large) in [(SMALL, true, true), (SMALL / 2, true, false), (SMALL / 2, false, true)] {
             let calls = Arc::new(AtomicUsize::new(0));
             let rendering = Rendering { bytes, tells, calls: calls.clone() };
-            let world = TestServer::with_runner(runner::at(rendering.serve())).await;
+            let world = TestServer::with_runner(runner_at(rendering.serve())).await;
             let generate = Generate::new(world.services.clone());
             let others: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| generate.large.of(name)).collect();
             let held: Vec<_> = others.iter().filter_map(|of| of.try_take()).collect();

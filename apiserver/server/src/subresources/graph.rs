@@ -18,6 +18,7 @@ use stoa_machinery::{
     registry::ListOptions,
     status::FieldError,
 };
+use stoa_runs::Services;
 use stoa_types::{
     Organization, Project, Resource, Stack, Workspace,
     delivery::{CloudIdentity, KubernetesIdentity, ResourcePhase},
@@ -27,7 +28,6 @@ use super::{
     format::{Format, PLAIN, bad_parameter},
     non_empty,
 };
-use crate::runs::Services;
 
 const DOT: &str = "text/vnd.graphviz";
 const MERMAID: &str = "text/vnd.mermaid";

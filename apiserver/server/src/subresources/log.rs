@@ -15,13 +15,13 @@ use stoa_machinery::{
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     log::LogError,
 };
-use stoa_types::Run;
-
-use super::{answer, parameter, stored::DocumentScope, wants_json};
-use crate::runs::{
+use stoa_runs::{
     Services,
     run_log::{self, Line},
 };
+use stoa_types::Run;
+
+use super::{answer, parameter, stored::DocumentScope, wants_json};
 
 /// After so much silence whoever follows a run looks whether it is still there.
 const SILENCE: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use stoa_machinery::{
 use stoa_types::delivery::Operation;
 
 pub(crate) use self::run_plan::plan_text;
-use crate::runs::Services;
+use stoa_runs::Services;
 
 const DELIVERY: &str = "delivery.stoa.dev";
 const VERSION: &str = "v1alpha1";
@@ -205,22 +205,13 @@ fn document(json: &[u8], as_json: bool) -> Result<SubresourceResponse, ApiError>
     answer(StatusCode::OK, "application/yaml", yaml)
 }
 
-/// A [`StepError`](crate::runs::StepError) of something that a client waits for.
-fn failure(halt: crate::runs::StepError) -> ApiError {
-    use crate::runs::StepError;
-    match halt {
-        StepError::Failed { reason, message } if reason == stoa_types::reason::PERMISSION_DENIED => {
-            ApiError::new(403, "Forbidden", message)
-        }
-        StepError::Failed { reason, message } | StepError::Refused { reason, message } => {
-            ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message)
-        }
-        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
-            ApiError::service_unavailable(message).with_retry_after(1)
-        }
-        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-            ApiError::service_unavailable("the call was cancelled")
-        }
+/// A [`StepError`](stoa_runs::StepError) of something that a client waits for.
+fn failure(halt: stoa_runs::StepError) -> ApiError {
+    let is_final = halt.is_final();
+    match halt.into_reason(stoa_types::reason::UNREACHABLE) {
+        (stoa_types::reason::PERMISSION_DENIED, message) => ApiError::new(403, "Forbidden", message),
+        (reason, message) if is_final => ApiError::new(422, "Invalid", message.clone()).with_cause(reason, "", message),
+        (_, message) => ApiError::service_unavailable(message).with_retry_after(1),
     }
 }
 

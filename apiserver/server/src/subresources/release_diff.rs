@@ -6,6 +6,7 @@
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::Serialize;
+use stoa_controller::memory_budget;
 use stoa_engine::{
     Change, Changes, State, document,
     render::{Colour, render_changes},
@@ -18,6 +19,7 @@ use stoa_machinery::{
     registry::ListOptions,
     status::FieldError,
 };
+use stoa_runs::{Services, StepError};
 use stoa_types::{Release, labels, reason};
 
 use super::{
@@ -26,10 +28,6 @@ use super::{
     non_empty,
     release_documents::{self, Document},
     stored::StoredDocument,
-};
-use crate::{
-    memory_budget,
-    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.
@@ -253,9 +251,10 @@ mod tests {
         auth::{Attributes, Authorizer, Decision},
         request::UserInfo,
     };
+    use stoa_runs::testing::unreachable_runner;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     fn release(stack: &str, uid: &str, workspace: &str, revision: i64) -> Release {
         let spec = json!({"stack": stack, "stackUID": uid, "workspace": workspace, "revision": revision, "run": "r",
@@ -339,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn release_of_another_deployment_needs_permission_first() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let this = of_project("shop", release("web-stage", "u1", "stage", 2));
         let others = [
             release("web-stage", "u1", "stage", 1),

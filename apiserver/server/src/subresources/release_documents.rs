@@ -7,6 +7,7 @@ use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
+use stoa_runs::{Services, documents};
 use stoa_types::Release;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     stored::{DocumentScope, StoredDocument},
     wants_json,
 };
-use crate::runs::{Services, documents};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
+use stoa_controller::blocking::run_blocking;
 use stoa_engine::{
     Plan, document,
     render::{Colour, render},
@@ -12,16 +13,13 @@ use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
+use stoa_runs::{Services, StepError};
 use stoa_types::{Run, common::condition, reason};
 
 use super::{
     failure,
     format::{Format, PLAIN, colour},
     stored::{DocumentScope, StoredDocument},
-};
-use crate::{
-    blocking::run_blocking,
-    runs::{Services, StepError},
 };
 
 /// What it comes in besides JSON and YAML.

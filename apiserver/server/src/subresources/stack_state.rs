@@ -6,22 +6,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use serde::Serialize;
+use stoa_controller::memory_budget::{self, FIRST, Memory};
 use stoa_engine::{ResourceId, record::Record};
 use stoa_machinery::{
     ApiError, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     status::FieldError,
 };
+use stoa_runs::{
+    Services, StepError, documents,
+    state::{Records, State},
+};
 use stoa_types::{Stack, Workspace};
 
 use super::{document, failure, format::bad_parameter, non_empty, stored::DocumentScope, wants_json};
-use crate::{
-    memory_budget::{self, FIRST, Memory},
-    runs::{
-        Services, StepError, documents,
-        state::{Records, State},
-    },
-};
 
 /// What is recorded.
 #[derive(Serialize)]
@@ -156,14 +154,15 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 #[cfg(test)]
 mod tests {
     use stoa_controller::testing::FaultyLog;
+    use stoa_runs::testing::unreachable_runner;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
         let log = FaultyLog::new(0);
-        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
         let services = &world.services;
         let place = DocumentScope { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();

@@ -8,10 +8,10 @@ use stoa_machinery::{
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     http::SubresourceCallExt as _,
 };
+use stoa_runs::Services;
 use stoa_types::{Run, Stack, delivery::Operation};
 
 use super::non_empty;
-use crate::runs::Services;
 
 /// Starts runs of one operation.
 #[derive(Debug)]

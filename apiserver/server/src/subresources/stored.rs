@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
+use stoa_controller::{
+    blocking::{SMALL, memory_to_read},
+    memory_budget::{self, Memory},
+};
 use stoa_kinds::run_status::status;
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_storage::documents::{Digest, DocumentError, DocumentStore, Measured};
 use stoa_types::{Run, Stack, Workspace};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::failure;
-use crate::{
-    blocking::{SMALL, memory_to_read},
-    memory_budget::{self, Memory},
-    runs::Services,
-};
 
 /// Where the documents of a stack are, in the Backend of any of its workspaces.
 #[derive(Debug)]
@@ -145,10 +145,11 @@ fn found<T>(found: Result<Option<T>, DocumentError>, absent: &str) -> Result<T, 
 mod tests {
     use std::time::Duration;
 
+    use stoa_runs::testing::unreachable_runner;
     use stoa_storage::documents::LocalDocuments;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     const MIB: usize = 1 << 20;
 
@@ -190,7 +191,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_no_room_is_asked_for_once() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let services = &world.services;
         let store = services.backends.store("default").await.unwrap();
         for bytes in [0, 1, SMALL - 1, SMALL] {

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use stoa_controller::object::ObjectKey;
 use stoa_machinery::{ApiError, serve::ServingCertificate};
+use stoa_runs::Services;
 use stoa_types::Source;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -43,7 +44,6 @@ use self::{
     proof::{Check, Proof},
     waiting::{Place, Waiting},
 };
-use crate::runs::Services;
 
 /// How long a delivery may take, from the connection to the answer.
 const TIME: Duration = Duration::from_secs(20);

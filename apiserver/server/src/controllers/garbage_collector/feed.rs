@@ -19,7 +19,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream::BoxStream};
 use parking_lot::Mutex;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{blocking::on_own_thread, object::ObjectKey};
 use stoa_machinery::{
     ApiError,
     registry::{
@@ -34,12 +34,10 @@ use super::{
     graph::Graph,
     objects::{Found, Objects},
 };
-use crate::blocking::on_own_thread;
 
 /// How many objects of a list are taken up while the graph is locked.
 const AT_ONCE: usize = 256;
 
-/// The graph, for whoever looks at objects.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     graph: Arc<Mutex<Graph>>,
@@ -47,12 +45,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What `of` finds in the graph, in which is all that was written before this is called: see the invariant above. An
-    /// owner that is about to go must not miss a dependent that was made before.
-    ///
-    /// # Errors
-    ///
-    /// 503 when the server ends.
+    /// What `of` finds in a graph with all writes before this call: see the invariant above.
     pub(super) async fn ask<T>(&self, of: impl FnOnce(&Graph) -> T) -> Result<T, ApiError> {
         let ends = || ApiError::service_unavailable("the garbage collector ends");
         let (caught_up, is_caught_up) = oneshot::channel();
@@ -76,7 +69,6 @@ struct Changes {
     has_begun: bool,
 }
 
-/// Feeds the graph.
 pub(super) struct Feed {
     graph: Arc<Mutex<Graph>>,
     resources: Vec<Changes>,
@@ -180,8 +172,7 @@ fn unless_due(listings: &[Listing]) -> Poll<()> {
     if listings.iter().any(Listing::is_due) { Poll::Pending } else { Poll::Ready(()) }
 }
 
-/// The next change, and of which of the resources it is. All are asked, also those that have not called, so that none is
-/// left when there is none.
+/// The next change and the index of its resource; all are polled, so that none is left.
 fn next_change(resources: &mut [Changes], context: &mut Context<'_>) -> Poll<(usize, Change<Arc<Stored>>)> {
     for (index, resource) in resources.iter_mut().enumerate() {
         if let Poll::Ready(Some(change)) = resource.changes.poll_next_unpin(context) {

@@ -77,12 +77,10 @@ impl Graph {
         self.objects.values().filter(is_unsettled).map(Found::key).collect()
     }
 
-    /// What refers to an owner.
     pub(super) fn dependents(&self, uid: &str) -> Vec<Found> {
         self.referring(uid).cloned().collect()
     }
 
-    /// Whether anything refers to an owner.
     pub(super) fn has_dependents(&self, uid: &str) -> bool {
         self.referring(uid).next().is_some()
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Preconditions};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{object::ObjectKey, queue::unless_gone};
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     auth::{Attributes, Authorizer, Decision},
@@ -79,12 +79,10 @@ struct Metadata {
     finalizers: Option<Vec<String>>,
 }
 
-/// An object as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) store: Arc<Store>,
     pub(super) stored: Arc<Stored>,
-    /// What it belongs to.
     pub(super) owners: Vec<OwnerReference>,
     is_to_orphan: bool,
     is_to_delete_dependents: bool,
@@ -146,21 +144,10 @@ impl Found {
     }
 }
 
-/// The resource of a store, such as `stacks.config.stoa.dev`.
 fn resource_of(store: &Store) -> String {
     status::qualified(&store.definition().plural, &store.definition().group)
 }
 
-/// What there is, and nothing where it is gone.
-fn unless_gone<T>(outcome: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
-    match outcome {
-        Ok(there) => Ok(Some(there)),
-        Err(error) if error.code() == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The objects of a server.
 #[derive(Debug)]
 pub(super) struct Objects {
     registry: Arc<Registry>,
@@ -196,10 +183,6 @@ impl Objects {
     }
 
     /// Reads an object, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub(super) async fn read(&self, (namespace, of): &ObjectKey) -> Result<Option<Found>, ApiError> {
         let Some((resource, name)) = of.split_once('/') else { return Ok(None) };
         let Some(store) = self.registry.stores().find(|store| resource_of(store) == resource) else { return Ok(None) };
@@ -208,10 +191,6 @@ impl Objects {
     }
 
     /// Reads an owner where its dependents in a namespace have theirs. One of another uid is another object.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub(super) async fn owner(
         &self,
         store: &Arc<Store>,
@@ -223,26 +202,17 @@ impl Objects {
     }
 
     /// Takes references to owners of these uids away from an object; one that is gone needs nothing.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub(super) async fn remove_owners(&self, object: &Found, uids: &[String]) -> Result<(), ApiError> {
         let is_other = |owner: &Value| !uids.iter().any(|uid| owner["uid"] == uid.as_str());
         self.change(object, |metadata| retain(metadata, "ownerReferences", is_other)).await
     }
 
     /// Takes a finalizer away from an object; one that is gone needs nothing.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub(super) async fn remove_finalizer(&self, object: &Found, finalizer: &str) -> Result<(), ApiError> {
         let is_other = |item: &Value| item.as_str() != Some(finalizer);
         self.change(object, |metadata| retain(metadata, "finalizers", is_other)).await
     }
 
-    /// Changes the metadata of an object as it is by now, if it is the same.
     async fn change(
         &self,
         object: &Found,

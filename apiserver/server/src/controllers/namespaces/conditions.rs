@@ -21,7 +21,6 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.remaining.is_empty() && self.failures.is_empty()
     }

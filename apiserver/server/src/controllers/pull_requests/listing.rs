@@ -10,17 +10,15 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{object::ObjectKey, probes::Requeue};
 use stoa_kinds::source::pull_requests_at;
 use stoa_pulls::{Credentials, Pauses, PullError, PullRequest, PullRequests, Server};
+use stoa_runs::Services;
 use stoa_types::{Source, config::PullRequestPlans, reason};
 use tokio::time::Instant;
 
 use super::{publish::Reported, reporter::News};
-use crate::{
-    controllers::{probes::Requeue, sources::wait_after},
-    runs::Services,
-};
+use crate::controllers::sources::wait_after;
 
 /// What is known of all sources. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +36,6 @@ pub(super) type Changed = Option<Arc<[String]>>;
 struct OfSource {
     /// The client, and the hash of what it was made of.
     client: Option<(u64, Arc<dyn PullRequests>)>,
-    /// The last question.
     asked: Option<Asked>,
     /// Which paths the commit of a pull request changes, and for which question that was.
     changed: HashMap<u64, (u64, Changed)>,
@@ -48,14 +45,12 @@ struct OfSource {
     held: HashMap<String, Instant>,
     /// Which of them were told of which run that follows them.
     told: HashSet<[String; 2]>,
-    /// What there is to tell.
     news: Option<Arc<News>>,
     /// What keeps some of it from being told.
     untold: Option<Refusal>,
     /// How many times the server did not let us, one after the other, and until when it is left alone then.
     refusals: u32,
     rests_until: Option<Instant>,
-    /// What the last look came to.
     concluded: Option<Reported>,
 }
 
@@ -78,10 +73,8 @@ impl OfSource {
 /// Something that could not be done, and is not tried again before its time.
 #[derive(Debug)]
 struct PutOff {
-    /// What it was.
     what: String,
     why: Refusal,
-    /// How many times it did not, one after the other.
     failures: u32,
     until: Instant,
 }
@@ -89,16 +82,12 @@ struct PutOff {
 #[derive(Clone, Debug)]
 struct Asked {
     at: Instant,
-    /// How long what is known is good for.
     wait: Duration,
-    /// How many failed, one after the other.
     failures: u32,
     /// Of which Source, and how it was.
     of: (Option<String>, Option<i64>),
     webhook: Option<MicroTime>,
-    /// At which commit the branch was.
     base: Option<String>,
-    /// The open pull requests; nothing after a failure.
     pulls: Option<Arc<[PullRequest]>>,
 }
 
@@ -110,9 +99,7 @@ impl Asked {
 
 /// Whether something is to be done for a source now.
 pub(super) enum Due {
-    /// Not before that.
     Later(Duration),
-    /// These are the open pull requests.
     Now(Arc<[PullRequest]>),
 }
 
@@ -131,7 +118,6 @@ impl Known {
         Self { teller, ..Self::default() }
     }
 
-    /// Forgets a source.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.sources.lock().remove(key);
     }
@@ -230,12 +216,10 @@ impl Known {
         self.teller.add(key.clone());
     }
 
-    /// What there is to tell, if anything.
     pub(super) fn news(&self, key: &ObjectKey) -> Option<Arc<News>> {
         self.sources.lock().get(key)?.news.clone()
     }
 
-    /// Whether this is what there is to tell.
     pub(super) fn is_news(&self, key: &ObjectKey, news: &Arc<News>) -> bool {
         self.sources.lock().get(key).and_then(|known| known.news.as_ref()).is_some_and(|now| Arc::ptr_eq(now, news))
     }
@@ -258,8 +242,7 @@ impl Known {
         known.told()
     }
 
-    /// Notes that the server did not let us tell; how long to leave it alone, and what is to be said of the source now. What is
-    /// listed goes on.
+    /// Notes that the server rejected a report; how long to wait, and the source's condition.
     pub(super) fn note_refused(
         &self,
         key: &ObjectKey,
@@ -299,14 +282,12 @@ impl Known {
         asked.left()
     }
 
-    /// Which paths a pull request changes, if that was found out for the same question.
     pub(super) fn changed(&self, key: &ObjectKey, number: u64, question: u64) -> Option<Changed> {
         let sources = self.sources.lock();
         let (of, paths) = sources.get(key)?.changed.get(&number)?;
         (*of == question).then(|| paths.clone())
     }
 
-    /// Keeps which paths a pull request changes.
     pub(super) fn note_changed(&self, key: &ObjectKey, number: u64, question: u64, paths: Changed) {
         self.sources.lock().entry(key.clone()).or_default().changed.insert(number, (question, paths));
     }
@@ -339,7 +320,6 @@ impl Known {
         self.sources.lock().get(key).is_some_and(|known| known.told.contains(uids))
     }
 
-    /// Notes that it was.
     pub(super) fn note_told(&self, key: &ObjectKey, uids: [String; 2]) {
         self.sources.lock().entry(key.clone()).or_default().told.insert(uids);
     }
@@ -352,7 +332,6 @@ impl Known {
         }
     }
 
-    /// Forgets all pull requests but these.
     pub(super) fn retain(&self, key: &ObjectKey, is_there: impl Fn(u64) -> bool) {
         if let Some(known) = self.sources.lock().get_mut(key) {
             known.changed.retain(|number, _| is_there(*number));

@@ -1,7 +1,7 @@
 //! Pull requests that are not open any more: which of them were merged, and what became of their plans.
 //!
 //! The plans of a merged pull request stay until a run that its stack's trigger started has followed the merge: that run
-//! compares its own plan with them (`runs::steps::merged`). Where nothing follows, as when somebody takes the change back at
+//! compares its own plan with them (`merged`, a step of the Run). Where nothing follows, as when somebody takes the change back at
 //! once, they stay for [`HOLD`].
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use kube::ResourceExt as _;
-use stoa_controller::queue;
+use stoa_controller::{finalizers::update_status_of_same, queue};
 use stoa_kinds::{
     pull_request::{has_followed, is_following},
     run_status::status,
@@ -38,9 +38,7 @@ const HOLD: Duration = Duration::from_secs(3600);
 /// What is known of pull requests that are not open any more.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
-    /// The names of the runs that stay.
     pub(super) kept: HashSet<String>,
-    /// The plans of those that were merged.
     held: Vec<Run>,
     /// Why it could not be found out of all.
     pub(super) refused: Option<PullError>,
@@ -58,7 +56,6 @@ pub(super) struct Followed {
     text: String,
 }
 
-/// Whether a run made its plan, and stays.
 fn is_made(run: &Run) -> bool {
     let status = status(run);
     run.metadata.deletion_timestamp.is_none() && status.phase == RunPhase::Succeeded && status.plan.is_some()
@@ -115,16 +112,10 @@ impl SourceSnapshot {
     pub(super) async fn hold(&self, merges: &mut Merges, runs: &[Run], number: u64) -> Result<(), ApiError> {
         for run in runs.iter().filter(|run| number_of(run) == Some(number) && is_made(run)) {
             if !status(run).merged {
-                let (namespace, name) = queue::key_of(run);
-                let merged = |now: &mut Run| {
-                    if now.uid() == run.uid() {
-                        now.status.get_or_insert_default().merged = true;
-                    }
-                };
-                match self.services.lookup.api::<Run>()?.update_status_with(&namespace, &name, merged).await {
-                    Ok(_) => {}
-                    Err(error) if error.code() == 404 => continue,
-                    Err(error) => return Err(error),
+                let merged = |now: &mut Run| now.status.get_or_insert_default().merged = true;
+                let written = update_status_of_same(&self.services.lookup.api::<Run>()?, run, merged).await;
+                if queue::unless_gone(written)?.is_none() {
+                    continue;
                 }
             }
             merges.held.push(run.clone());
@@ -132,8 +123,7 @@ impl SourceSnapshot {
         Ok(())
     }
 
-    /// Keeps the plans of merged pull requests that a run may still have to follow; what there is to say of those that one
-    /// does.
+    /// Keeps the plans of merged pull requests that a run may still follow; the reports about followed ones.
     pub(super) async fn followed(
         &self,
         merges: &mut Merges,

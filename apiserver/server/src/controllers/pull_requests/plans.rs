@@ -17,6 +17,7 @@ use stoa_kinds::{
 };
 use stoa_machinery::ApiError;
 use stoa_pulls::PullRequest;
+use stoa_runs::Services;
 use stoa_types::{
     Run, Source, Stack,
     common::condition,
@@ -28,10 +29,7 @@ use super::{
     report::{Outcome, Plan},
     snapshot::SourceSnapshot,
 };
-use crate::{
-    controllers::{references, stacks},
-    runs::Services,
-};
+use crate::controllers::{references, stacks};
 
 /// As whom runs are created.
 const COMPONENT: &str = "pull-request";
@@ -105,7 +103,6 @@ impl SourceSnapshot {
         Ok((plans, all.saturating_sub(MOST_PLANS)))
     }
 
-    /// Creates a run, or finds it.
     async fn create(&self, pull: &PullRequest, stack: &Stack, run: &Run) -> Result<Outcome, ApiError> {
         let mut context = trigger::on_behalf_of(COMPONENT, Deciders::of(&self.services.lookup, stack).await?.last);
         if !pull.url.is_empty() {
@@ -145,7 +142,6 @@ fn run_of(source: &Source, pull: &PullRequest, commit: &str, stack: &Stack, work
     run
 }
 
-/// What came of a run.
 fn outcome(run: &Run) -> Outcome {
     let now = status(run);
     let failed = condition(&now.conditions, reason::FAILED).map(|failed| failed.message.clone());
@@ -162,7 +158,6 @@ fn outcome(run: &Run) -> Outcome {
     }
 }
 
-/// The runs that are plans of a source's pull requests.
 pub(super) async fn plans_of(services: &Services, (namespace, name): &ObjectKey) -> Result<Vec<Run>, ApiError> {
     let selector = format!("{}={name},{}", labels::SOURCE, labels::PULL_REQUEST);
     let runs = services.lookup.api::<Run>()?.list(Some(namespace), &selector).await?;
@@ -181,11 +176,7 @@ pub(super) async fn remove(services: &Services, runs: impl Iterator<Item = &Run>
                 is_any_needed = true;
                 continue;
             }
-            match api.delete(&key.0, &key.1, &Default::default()).await {
-                Ok(_) => {}
-                Err(error) if error.code() == 404 => {}
-                Err(error) => return Err(error),
-            }
+            queue::unless_gone(api.delete(&key.0, &key.1, &Default::default()).await)?;
         }
     }
     Ok(is_any_needed)

@@ -1,12 +1,12 @@
 //! Writes to pull requests: the statuses and comments of their plans, and the record of them in the Source.
 
-use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use stoa_controller::{conditions::set_condition, queue};
+use stoa_controller::{conditions::set_condition, finalizers::update_status_of_same};
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
+use stoa_runs::Services;
 use stoa_types::{
     Run, Source,
     common::condition,
@@ -19,7 +19,7 @@ use super::{
     report::{self, Outcome, Plan, Texts},
     snapshot::{SourceSnapshot, Stop},
 };
-use crate::{runs::Services, subresources::plan_text};
+use crate::subresources::plan_text;
 
 /// What a look came to, for the condition `PullRequestsPlanned`.
 pub(super) type Reported = (bool, &'static str, String);
@@ -90,7 +90,6 @@ impl SourceSnapshot {
         Ok(Ok(()))
     }
 
-    /// Makes the calls that tell a pull request how its plans are. The id of the comment, if there is to be one.
     async fn say(
         &self,
         pull: &PullRequest,
@@ -225,7 +224,6 @@ pub(super) async fn tell(
     write(services, source, tell).await.map(drop)
 }
 
-/// Drops what is known of a source's pull requests.
 pub(super) async fn clear(services: &Services, source: &Source) -> Result<(), ApiError> {
     let is_told = |source: &Source| {
         let status = source.status.clone().unwrap_or_default();
@@ -248,21 +246,7 @@ pub(super) async fn clear(services: &Services, source: &Source) -> Result<(), Ap
 async fn write(
     services: &Services,
     source: &Source,
-    mut change: impl FnMut(&mut Source) + Send,
+    change: impl FnMut(&mut Source) + Send,
 ) -> Result<Source, ApiError> {
-    let (namespace, name) = queue::key_of(source);
-    let uid = source.uid();
-    let change = |source: &mut Source| {
-        if source.uid() != uid {
-            return Err(ApiError::conflict(
-                "config.stoa.dev",
-                "sources",
-                &source.name_any(),
-                "another run has its name",
-            ));
-        }
-        change(source);
-        Ok(())
-    };
-    services.lookup.api::<Source>()?.update_status_with(&namespace, &name, change).await
+    update_status_of_same(&services.lookup.api::<Source>()?, source, change).await
 }

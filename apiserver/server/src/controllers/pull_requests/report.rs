@@ -16,28 +16,21 @@ const TEXT: usize = 45_000;
 /// How many characters of a failure are.
 const FAILURE: usize = 500;
 
-/// One of the plans of a pull request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) stack: String,
     pub(super) workspace: String,
-    /// The run that makes it.
     pub(super) run: String,
     pub(super) outcome: Outcome,
 }
 
-/// What came of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// It is being made.
     Pending,
-    /// It is made.
     Made {
-        /// What an approval names.
         digest: String,
         summary: PlanSummary,
     },
-    /// Its run failed.
     Failed(String),
     /// There is no run that would make it.
     Refused(String),
@@ -53,7 +46,6 @@ impl Outcome {
     }
 }
 
-/// How far some plans are.
 pub(super) fn phase(plans: &[Plan]) -> PlansPhase {
     if plans.iter().any(|plan| plan.outcome == Outcome::Pending) {
         PlansPhase::Pending
@@ -64,7 +56,6 @@ pub(super) fn phase(plans: &[Plan]) -> PlansPhase {
     }
 }
 
-/// What is said of the commit.
 pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
     let count = match plans.len() {
         1 => "1 plan".to_owned(),
@@ -90,8 +81,7 @@ pub(super) fn commit_status(plans: &[Plan]) -> (StatusState, String) {
     }
 }
 
-/// What a comment shows of its plans, one after the other. Plans are of any length, and many pull requests are told at once: no
-/// more of a text is kept than is shown.
+/// The texts of plans in a comment: no more of each is in memory than is shown.
 #[derive(Debug)]
 pub(super) struct Texts {
     /// How many characters there is room for yet.
@@ -101,7 +91,6 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Those of so many plans.
     pub(super) fn of(plans: usize) -> Self {
         Self { room: TEXT, plans, shown: Vec::new() }
     }
@@ -169,8 +158,7 @@ pub(super) fn comment(namespace: &str, commit: &str, plans: &[Plan], texts: &Tex
     out
 }
 
-/// What a merged pull request is told of the run that makes another plan than was shown: how that differs, and whether it
-/// waits for somebody, since it does more.
+/// The report about a run that makes another plan than was shown, and whether it waits for approval.
 pub(super) fn followed(run: &Run, waits: bool, message: &str) -> String {
     let Run { spec, .. } = run;
     let (name, namespace) = (run.name_any(), run.namespace().unwrap_or_default());
@@ -188,7 +176,6 @@ pub(super) fn followed(run: &Run, waits: bool, message: &str) -> String {
     )
 }
 
-/// The commit as people write it.
 fn short(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
 }
@@ -198,7 +185,6 @@ fn counts(summary: &Summary) -> String {
     summary_line(summary).trim_start_matches("Plan: ").trim_end_matches('.').to_owned()
 }
 
-/// The first lines of a text, and how many more there are.
 pub(super) fn cut(text: &str, most: usize) -> String {
     let text = text.trim_end();
     if text.chars().count() <= most {
@@ -218,8 +204,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     kept
 }
 
-/// A text in a block that it cannot end, and in which it is no marker of a comment and is shown in the order in which it
-/// is written.
+/// A text in a code block that it cannot end, without markers and directional characters.
 fn fenced(text: &str) -> String {
     let plain = |c: char| match c {
         '\n' | '\t' => c,

@@ -1,16 +1,15 @@
-//! The reporter: it writes statuses and comments to pull requests, apart from the reconciliation that found
-//! them.
+//! The reporter: it writes statuses and comments to pull requests, apart from the reconciliation that found them.
 //!
 //! A slow server therefore delays no merge. A report stays queued until the next reconciliation replaces it. A
-//! namespace reports for [`TURN`] at a time; the rest waits for its next turn. Each report is recorded by
-//! itself.
+//! namespace reports for [`TURN`] at a time; the rest waits for its next turn. Each report is recorded by itself.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{object::ObjectKey, probes::NamespaceSlots};
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest, PullRequests};
+use stoa_runs::Services;
 use stoa_types::Source;
 use tokio::time::Instant;
 
@@ -21,7 +20,6 @@ use super::{
     report::Plan,
     snapshot::{SourceSnapshot, Stop},
 };
-use crate::{controllers::probes::NamespaceSlots, runs::Services};
 
 /// How long after the beginning of a turn something else is told.
 const TURN: Duration = Duration::from_secs(60);
@@ -47,7 +45,6 @@ pub(super) struct Planned {
     pub(super) left_out: usize,
 }
 
-/// How far it was told.
 enum Progress {
     /// All of it, but for this.
     Done(Option<Refusal>),

@@ -13,6 +13,7 @@ use stoa_kinds::{source_path::path, trigger};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_proto::{CompareRequest, CompareResponse};
 use stoa_pulls::{PullError, PullRequest, PullRequests};
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{Project, Run, Source, Stack, labels, reason};
 use tokio::time::Instant;
 
@@ -23,12 +24,10 @@ use super::{
     publish::note_known,
     reporter::{News, Planned},
 };
-use crate::runs::{Services, StepError, runner, target};
 
 /// How long the comparison of two commits may take.
 const COMPARE: Duration = Duration::from_secs(20);
-/// How long after the list a look asks for merges, and begins comparisons: what is left over is for the next one, so that
-/// others of the namespace have their turn.
+/// How long a look asks about merges and comparisons; the rest is for the next look.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Why not all was done.
@@ -65,8 +64,7 @@ pub(super) struct SourceSnapshot {
 }
 
 impl SourceSnapshot {
-    /// Finds out what was merged, and makes the plans of all pull requests, of which there is something to tell then; how many of
-    /// them change stacks.
+    /// Finds merges and makes the plans of all pull requests; the number of those that change stacks.
     pub(super) async fn bring_about(
         &self,
         mut source: Source,
@@ -137,8 +135,7 @@ impl SourceSnapshot {
         self.services.lookup.api::<Stack>()?.list_of(Some(namespace), &ListOptions::default(), with_path).await
     }
 
-    /// The stacks whose folder a pull request changes, and nothing where it is in the branch already; what cannot be found
-    /// out is asked less and less often.
+    /// The stacks whose folder a pull request changes; nothing where it is merged already.
     async fn changed<'a>(
         &self,
         source: &Source,
@@ -170,7 +167,7 @@ impl SourceSnapshot {
                 let changed = match self.compare(source, base, commit, paths).await {
                     Ok(changed) => changed,
                     Err(halt) => {
-                        let (why, message) = refusal(halt);
+                        let (why, message) = halt.into_reason(reason::SOURCE_UNREACHABLE);
                         let why = (why, format!("pull request {number}: {message}"));
                         self.known.note_put_off(&self.key, number, what, why.clone(), AGAIN);
                         return Err(Stop::of_comparison(why));
@@ -212,22 +209,8 @@ impl SourceSnapshot {
     }
 }
 
-/// Whether a stack follows the source's branch by itself.
 fn is_following(source: &Source, stack: &Stack) -> bool {
     stack.metadata.deletion_timestamp.is_none()
         && trigger::operation(stack.spec.trigger).is_some()
         && ["latest", &source.spec.reference, branch(source)].contains(&stack.spec.desired_version.as_str())
-}
-
-/// Why two commits could not be compared.
-fn refusal(halt: StepError) -> Refusal {
-    match halt {
-        StepError::Failed { reason, message } | StepError::Refused { reason, message } => (reason, message),
-        StepError::Retry(message) | StepError::SourceUnreachable(message) | StepError::Abandoned(message) => {
-            (reason::SOURCE_UNREACHABLE, message)
-        }
-        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-            (reason::SOURCE_UNREACHABLE, "the comparison was cancelled".to_owned())
-        }
-    }
 }

@@ -19,11 +19,12 @@ use stoa_controller::{
 };
 use stoa_kinds::run_status::status;
 use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_runs::Services;
 use stoa_types::{Release, Resource, Run, Stack, Workspace, labels, platform::Retention};
 use tokio_util::sync::CancellationToken;
 
 use super::{Read, remove_releases, remove_resource, remove_runs};
-use crate::{controllers::references, runs::Services};
+use crate::controllers::references;
 
 /// How often to look. Each time all records are read.
 const EVERY: Duration = Duration::from_hours(1);
@@ -36,7 +37,6 @@ const MOST_DAYS: i64 = 100_000;
 /// How many records of each kind a stack has where the Workspace does not say.
 const NEWEST: i64 = 100;
 
-/// Looks every hour until the token ends.
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let mut wait = FIRST;
     while end.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
@@ -47,7 +47,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     }
 }
 
-/// What counts of a record.
 #[derive(Debug)]
 struct Record {
     read: Read,
@@ -127,7 +126,6 @@ fn excess<'a>(
     excess
 }
 
-/// The last time at which anything of an object was written.
 fn written<K: Kind>(object: &K) -> Option<Timestamp> {
     let metadata = object.meta();
     let entries = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
@@ -231,10 +229,11 @@ async fn stacks(services: &Services) -> Result<Stacks, ApiError> {
 mod tests {
     use serde_json::json;
     use stoa_machinery::registry::DeleteOptions;
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::delivery::RunPhase;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -310,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn records_of_a_deleted_stack_go_and_live_ones_stay() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         world.create("Stack", "api", json!({"project": "web"})).await;
         let keep = |workspace: &mut Workspace| workspace.spec.retention = Some(retention(None, Some(1)));
         world.registry.api::<Workspace>().update_with("", "dev", keep).await.unwrap();

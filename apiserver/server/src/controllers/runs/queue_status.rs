@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::join_all;
 use kube::ResourceExt as _;
-use stoa_controller::{conditions::set_condition, queue};
+use stoa_controller::{conditions::set_condition, finalizers::update_status_of_same, queue};
 use stoa_kinds::run_status::{status, wants_end};
 use stoa_machinery::registry::Api;
 use stoa_types::{Run, delivery::RunPhase, reason};
@@ -56,7 +56,6 @@ impl Cause {
     }
 }
 
-/// What runs were told.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     /// By uid: what, when, and in which round it was last still waiting.
@@ -64,7 +63,6 @@ pub(super) struct Reported {
     round: u64,
 }
 
-/// What runs are to be told.
 pub(super) type Due = Vec<(Run, Cause)>;
 
 impl Reported {
@@ -92,7 +90,6 @@ impl Reported {
         due
     }
 
-    /// Notes what was told.
     pub(super) fn note(&mut self, told: Due) {
         for (run, cause) in told {
             self.told.insert(run.uid().unwrap_or_default(), (cause, Instant::now(), self.round));
@@ -100,31 +97,25 @@ impl Reported {
     }
 }
 
-/// Tells runs; what of it is done.
 pub(super) async fn tell(runs: Api<Run>, due: Due) -> Due {
     let writes = join_all(due.iter().map(|(run, cause)| tell_one(&runs, run, cause))).await;
     due.into_iter().zip(writes).filter(|(_, is_told)| *is_told).map(|(told, _)| told).collect()
 }
 
-/// Tells one run; whether that is done.
 async fn tell_one(runs: &Api<Run>, run: &Run, cause: &Cause) -> bool {
-    let uid = run.uid();
-    let (namespace, name) = queue::key_of(run);
     let (why, message) = (cause.reason(), cause.message(run));
     let change = |run: &mut Run| {
         // It may have begun since, or be about to end.
         let is_waiting = status(run).phase == RunPhase::Pending && status(run).start_time.is_none() && !wants_end(run);
-        if run.uid() == uid && is_waiting {
+        if is_waiting {
             let generation = run.metadata.generation;
             let conditions = &mut run.status.get_or_insert_default().conditions;
             set_condition(conditions, reason::WAITING, true, why, message.as_str(), generation);
         }
     };
-    match runs.update_status_with(&namespace, &name, change).await {
-        Ok(_) => true,
-        Err(error) => {
-            tracing::debug!(run = name, %error, "a run does not show what it waits for");
-            error.code() == 404
-        }
+    let written = queue::unless_gone(update_status_of_same(runs, run, change).await);
+    if let Err(error) = &written {
+        tracing::debug!(run = run.name_any(), %error, "a run does not show what it waits for");
     }
+    written.is_ok()
 }

@@ -1,5 +1,4 @@
-//! The queue of each deployment: Runs that change it execute one after the other, in the order of their
-//! creation.
+//! The queue of each deployment: Runs that change it execute one after the other, in the order of their creation.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +17,6 @@ fn lane(run: &Run) -> Lane {
     (run.namespace().unwrap_or_default(), run.spec.stack.clone(), run.spec.workspace.clone())
 }
 
-/// The run that has its turn in a lane.
 struct Turn {
     uid: String,
     name: String,
@@ -30,28 +28,23 @@ impl Turn {
     }
 }
 
-/// The lanes in which there are runs.
 #[derive(Default)]
 pub(super) struct DeploymentQueues {
     /// For each lane whose turn it is and those that wait.
     lanes: HashMap<Lane, (Turn, VecDeque<Run>)>,
-    /// The lane of each run that is in one, by uid.
     lane_of: HashMap<String, Lane>,
 }
 
 impl DeploymentQueues {
-    /// Whether a run is in its lane.
     pub(super) fn has(&self, uid: &str) -> bool {
         self.lane_of.contains_key(uid)
     }
 
-    /// Whether it is the turn of a run in its lane.
     pub(super) fn has_turn(&self, uid: &str) -> bool {
         let lane = self.lane_of.get(uid).and_then(|lane| self.lanes.get(lane));
         lane.is_some_and(|(current, _)| current.uid == uid)
     }
 
-    /// Whether some run has its turn in the lane of this one.
     pub(super) fn is_taken(&self, run: &Run) -> bool {
         self.lanes.contains_key(&lane(run))
     }

@@ -21,23 +21,19 @@ pub(super) struct Slots {
     slots: FairSemaphore,
     /// The slots that are held, by namespace; never empty.
     held: HashMap<String, Vec<Permit>>,
-    /// The runs that wait, by namespace.
     waiting: HashMap<String, Waiting>,
     /// The runs that wait, by uid: thousands may wait, and each is seen again with every change of it.
     runs: HashMap<String, Run>,
-    /// The namespaces in which runs wait, in the order of their turns.
     turns: VecDeque<String>,
 }
 
-/// The uids of the runs that wait in one namespace, in the order in which they came. Runs that have begun, such as to apply, and
-/// new runs take turns, so that neither waits for all of the others.
+/// The uids of waiting runs of one namespace in their order. Begun and new runs take turns.
 #[derive(Debug, Default)]
 struct Waiting {
     begun: VecDeque<String>,
     new: VecDeque<String>,
     /// Drift checks, of which hundreds may come at once and for which nobody waits: all other runs come first.
     drift_checks: VecDeque<String>,
-    /// Whether the last turn was that of a run that has begun.
     was_begun: bool,
 }
 
@@ -67,8 +63,7 @@ impl Slots {
         }
     }
 
-    /// Queues a run. A run that waits already is replaced by its present state. [`next`](Self::next) returns the runs that get a
-    /// slot.
+    /// Queues a run, or replaces its earlier state. [`next`](Self::next) returns the runs with a slot.
     pub(super) fn queue(&mut self, run: Run) {
         let (namespace, uid) = (run.namespace().unwrap_or_default(), run.uid().unwrap_or_default());
         let (has_begun, is_look) = (status(&run).start_time.is_some(), stacks::is_look(&run));
@@ -87,8 +82,7 @@ impl Slots {
         queue.push_back(uid);
     }
 
-    /// The runs that wait, and what each waits for. The share of a namespace changes with what the others hold, of which nobody
-    /// is informed.
+    /// The waiting runs, and their causes.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Run, Cause)> {
         let all = self.slots.permits();
         self.runs.values().map(move |run| {
@@ -97,7 +91,6 @@ impl Slots {
         })
     }
 
-    /// The next run that gets a slot now, if there is one.
     pub(super) fn next(&mut self) -> Option<Run> {
         let (at, slot) = self.slots.try_acquire_for_next(self.turns.iter().map(String::as_str).enumerate())?;
         let namespace = self.turns.remove(at)?;
@@ -112,7 +105,6 @@ impl Slots {
         Some(run)
     }
 
-    /// Frees the slot of a run of this namespace.
     pub(super) fn release(&mut self, namespace: &str) {
         let Some(held) = self.held.get_mut(namespace) else { return };
         held.pop();
@@ -121,7 +113,6 @@ impl Slots {
         }
     }
 
-    /// Removes a run that waits.
     pub(super) fn forget(&mut self, namespace: &str, uid: &str) {
         if self.runs.remove(uid).is_none() {
             return;

@@ -31,15 +31,13 @@ use std::sync::{
 use serde_json::{Value, json};
 use stoa_kinds::testing::deploying;
 use stoa_machinery::{Object, RequestContext, registry::DeleteOptions};
+use stoa_runs::{StepError, testing::Shifted};
 use stoa_storage::Clock;
 use stoa_types::{Condition, Stack, common::condition, delivery::RunStatus};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    runs::{StepError, runner},
-    testing::{PATIENCE, Shifted, TestServer},
-};
+use crate::testing::{PATIENCE, TestServer};
 
 impl Scheduler {
     /// Waits until the task of a run has ended, and takes notice; the run's uid.
@@ -197,12 +195,9 @@ async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack(
     let ended = runs.update_status_with("shop", "one", end).await.unwrap();
     let stack = stacks.get("shop", "web").await.unwrap();
     // As of before it was suspended.
-    let back = || unexecuted(world.services.clone(), seen.clone());
-    let entered = back().enter(RunPhase::Planning).await;
-    assert!(matches!(entered, Err(StepError::Abandoned(_))), "{entered:?}");
-    let mut late = back();
-    late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
-    assert_eq!(status(&late.run).phase, RunPhase::Succeeded);
+    let late = executor::fail_alone(world.services.clone(), seen.clone(), reason::TIMED_OUT, "it took too long").await;
+    assert!(matches!(late, Err(StepError::Abandoned(_))), "{late:?}");
+    executor::fail(world.services.clone(), seen, reason::TIMED_OUT, "it took too long").await.unwrap();
     assert_eq!(runs.get("shop", "one").await.unwrap(), ended);
     assert_eq!(stacks.get("shop", "web").await.unwrap(), stack);
 }

@@ -49,13 +49,11 @@ impl Stopwatch {
         self.at.get_or_insert_with(Instant::now);
     }
 
-    /// Whether its time is up, if it counts.
     pub(super) fn is_over(self, limit: Duration) -> bool {
         self.at.is_some() && self.spent() >= limit
     }
 }
 
-/// How much time a run has.
 pub(super) fn limit_of(run: &Run) -> Duration {
     run.spec.timeout.parse().unwrap_or(Duration::from_secs(3600))
 }

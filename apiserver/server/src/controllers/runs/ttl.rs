@@ -16,6 +16,7 @@ use kube::ResourceExt as _;
 use stoa_controller::{finalizers::remove_finalizer, object::ObjectKey, queue};
 use stoa_kinds::run_status::status;
 use stoa_machinery::ApiError;
+use stoa_runs::{Services, run_log};
 use stoa_types::{Run, labels};
 use tokio::{
     task::{JoinError, JoinSet},
@@ -23,10 +24,7 @@ use tokio::{
 };
 
 use super::TAKE_UP;
-use crate::{
-    controllers::references,
-    runs::{Services, run_log},
-};
+use crate::controllers::references;
 
 /// So many looks are taken at once, each at some runs of a namespace, one after the other.
 const AT_ONCE: usize = 8;
@@ -81,7 +79,6 @@ impl FinishedRuns {
         }
     }
 
-    /// Forgets a run that is gone.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.runs.remove(key);
     }
@@ -180,7 +177,6 @@ fn is_held(run: &Run) -> bool {
     run.finalizers().iter().any(|finalizer| finalizer == labels::RUN_FINALIZER)
 }
 
-/// Looks at ended runs of a namespace.
 async fn look(services: Services, keys: Vec<ObjectKey>) -> Vec<Cleaned> {
     let looked = Box::pin(look_at(&services, &keys));
     AssertUnwindSafe(looked).catch_unwind().await.unwrap_or_else(|_| {
@@ -218,7 +214,6 @@ async fn look_at(services: &Services, keys: &[ObjectKey]) -> Vec<Cleaned> {
     looked
 }
 
-/// What is to be done about a run.
 enum Found {
     /// Nothing any more.
     Done,
@@ -246,7 +241,6 @@ async fn find(services: &Services, (namespace, name): &ObjectKey) -> Result<Foun
     })
 }
 
-/// Deletes a run as it was read; whether it goes.
 async fn remove(services: &Services, run: &Run) -> Result<bool, ApiError> {
     queue::delete(&services.lookup.api::<Run>()?, run).await
 }
@@ -271,11 +265,12 @@ mod tests {
     use serde_json::json;
     use stoa_controller::testing::FaultyLog;
     use stoa_machinery::registry::DeleteOptions;
+    use stoa_runs::testing::unreachable_runner;
     use stoa_types::delivery::RunPhase;
     use tokio_util::sync::CancellationToken;
 
     use super::{super::Scheduler, *};
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     const RUNS: usize = 40;
     /// Longer than anything here takes.
@@ -305,7 +300,7 @@ mod tests {
 
     async fn scheduling() -> (std::sync::Arc<FaultyLog>, TestServer, Scheduler) {
         let log = FaultyLog::new(0);
-        let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
+        let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
         let scheduler = Scheduler::new(world.services.clone(), CancellationToken::new());
         (log, world, scheduler)
     }

@@ -2,14 +2,12 @@
 
 use k8s_openapi::api::core::v1::Event;
 use stoa_proto::{LookRequest, LookResponse};
+use stoa_runs::testing::{Answer, FakeRunner, runner_at};
 use tokio::sync::Notify;
 use tonic::Request;
 
 use super::*;
-use crate::{
-    runs::runner::testing::{Answer, FakeRunner},
-    testing::TestServer,
-};
+use crate::testing::TestServer;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +32,7 @@ impl FakeRunner for Missing {
 #[tokio::test]
 async fn no_event_tells_what_was_found_of_a_source_as_it_is_no_more() {
     let missing = Missing::default();
-    let world = TestServer::with_runner_and_secrets(runner::at(missing.clone().serve())).await;
+    let world = TestServer::with_runner_and_secrets(runner_at(missing.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let is_asked = || tokio::time::timeout(PATIENCE, missing.asked.notified());
     let end = CancellationToken::new();

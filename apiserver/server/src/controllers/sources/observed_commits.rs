@@ -1,7 +1,6 @@
 //! Commits that Runs observe before the controller of Sources does.
 //!
-//! A Run asks the repository itself. The Source is reconciled soon after, so that its status does not stay
-//! behind.
+//! A Run asks the repository itself. The Source is reconciled soon after, so that its status does not stay behind.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,7 +13,6 @@ use stoa_types::{
     delivery::{Operation, RunPhase},
 };
 
-/// What of a run says which commit it found, and of what.
 pub(super) type OfRun = Member<OfRunSpec, OfRunStatus>;
 
 #[derive(Deserialize, PartialEq)]
@@ -50,8 +48,7 @@ impl ObservedCommits {
         Some(source)
     }
 
-    /// The commit that a run has found of a source and that the source does not say yet. It stays until the source was
-    /// [looked](Self::looked) at.
+    /// A commit that a run has found and the source does not name yet, until it was [looked](Self::looked) at.
     pub(super) fn of(&self, key: &ObjectKey, source: &Source) -> Option<String> {
         let mut all = self.0.lock();
         let commit = all.get(key)?.clone();
@@ -74,7 +71,6 @@ impl ObservedCommits {
         }
     }
 
-    /// Forgets what was found of a source that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.0.lock().remove(key);
     }
@@ -101,13 +97,14 @@ fn found(lookup: &Lookup, run: &OfRun) -> Option<(ObjectKey, String)> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use stoa_runs::testing::unreachable_runner;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn run_that_finds_another_commit_of_what_is_desired_has_its_source_looked_at_once() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let sources = world.registry.api::<Source>();
         let observe =
             |source: &mut Source| source.status.get_or_insert_default().observed_commit = Some("a".repeat(40));

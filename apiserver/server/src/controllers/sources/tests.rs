@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
 use stoa_proto::{LookRequest, LookResponse};
+use stoa_runs::testing::{Answer, FakeRunner, runner_at};
 use stoa_types::delivery::{RunPhase, RunSource};
 use tokio::{sync::Notify, time::error::Elapsed};
 use tokio_util::sync::DropGuard;
 use tonic::{Request, Response};
 
 use super::*;
-use crate::{
-    runs::runner::testing::{Answer, FakeRunner},
-    testing::TestServer,
-};
+use crate::testing::TestServer;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,7 +54,7 @@ impl FakeRunner for Held {
 #[tokio::test]
 async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
     let held = Held::default();
-    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
@@ -78,7 +76,7 @@ async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
 #[tokio::test]
 async fn source_is_looked_at_when_a_run_finds_another_commit() {
     let held = Held::default();
-    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
     held.answer.notify_one();
@@ -97,7 +95,7 @@ async fn source_is_looked_at_when_a_run_finds_another_commit() {
 #[tokio::test]
 async fn source_says_every_few_minutes_that_looks_succeed() {
     let held = Held::default();
-    let world = TestServer::with_runner(runner::at(held.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let synced = async || sources.get("shop", "config").await.unwrap().status.and_then(|it| it.last_sync_time);
     // A webhook asks for a look, the last before which succeeded then, or when it is said to have.
@@ -151,7 +149,7 @@ impl FakeRunner for Mended {
 #[tokio::test]
 async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
     let mended = Mended::default();
-    let world = TestServer::with_runner_and_secrets(runner::at(mended.clone().serve())).await;
+    let world = TestServer::with_runner_and_secrets(runner_at(mended.clone().serve())).await;
     let until = async |kind: &str, text: &str| {
         let is_it = |event: &Event| {
             let is_of_kind = event.type_.as_deref() == Some(kind);
@@ -195,7 +193,7 @@ impl FakeRunner for Refless {
 
 #[tokio::test]
 async fn source_without_its_ref_says_so() {
-    let world = TestServer::with_runner(runner::at(Refless.serve())).await;
+    let world = TestServer::with_runner(runner_at(Refless.serve())).await;
     let sources = world.registry.api::<Source>();
     let set = |source: &mut Source| source.spec.reference = "nope".to_owned();
     sources.update_with("shop", "config", set).await.unwrap();
@@ -244,7 +242,7 @@ impl FakeRunner for Slow {
 
 #[tokio::test]
 async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_at() {
-    let world = TestServer::with_runner(runner::at(Slow.serve())).await;
+    let world = TestServer::with_runner(runner_at(Slow.serve())).await;
     // It comes first in every order.
     for number in 0..200 {
         let remote = format!("{SLOW}{number}.git");

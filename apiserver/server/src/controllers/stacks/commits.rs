@@ -3,98 +3,38 @@
 //! A task of its own asks the function-runner for each pair of commits of a Source, so that no look waits for that. Every
 //! stack with that pair shares the answer and records it in its status. The answer is in memory while a stack has the pair.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
-use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue};
+use stoa_controller::{
+    probes::{NamespaceSlots, Questions},
+    queue,
+};
 use stoa_kinds::readiness;
 use stoa_machinery::ApiError;
 use stoa_proto::CompareRequest;
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{
     Stack,
     config::{CommitOrder, ComparedCommits, Deployment},
     reason,
 };
 
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target},
-};
-
 /// How long until commits are compared again that could not be.
 const AGAIN: Duration = Duration::from_mins(1);
 
 /// Two commits of a Source. All Stacks of the Source that have them share the answer.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Pair {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pair {
     namespace: String,
-    /// The name of the Source.
     source: String,
-    /// The deployed commit.
     commit: String,
-    /// The commit of the desired version.
     desired: String,
 }
 
-/// The answers, and the questions under way.
-#[derive(Debug, Default)]
-pub(super) struct Commits {
-    orders: Probes<Pair, CommitOrder>,
-    wanted: Mutex<Wanted>,
-    turns: ProbeSlots,
-    requeue: Requeue,
-}
+/// The questions of Stacks.
+pub(super) type Commits = Questions<Pair, CommitOrder, StepError>;
 
-/// The pairs that Stacks have.
-#[derive(Debug, Default)]
-struct Wanted {
-    by_stack: HashMap<ObjectKey, BTreeSet<Pair>>,
-    /// The number of Stacks that have a pair.
-    stacks: HashMap<Pair, usize>,
-}
-
-impl Commits {
-    /// Makes a Stack due by `requeue` once an answer is there.
-    pub(super) fn new(requeue: Requeue) -> Self {
-        Self { requeue, ..Self::default() }
-    }
-
-    /// Replaces the pairs of a Stack. The answer about a pair is forgotten when no Stack has it any more.
-    fn want(&self, key: &ObjectKey, pairs: BTreeSet<Pair>) {
-        let mut wanted = self.wanted.lock();
-        let Wanted { by_stack, stacks } = &mut *wanted;
-        let before = by_stack.remove(key).unwrap_or_default();
-        for pair in pairs.difference(&before) {
-            *stacks.entry(pair.clone()).or_default() += 1;
-        }
-        for pair in before.difference(&pairs) {
-            let Some(count) = stacks.get_mut(pair) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                stacks.remove(pair);
-                self.orders.forget(pair);
-            }
-        }
-        if !pairs.is_empty() {
-            by_stack.insert(key.clone(), pairs);
-        }
-    }
-
-    /// Forgets the pairs of a Stack.
-    pub(super) fn forget(&self, key: &ObjectKey) {
-        self.want(key, BTreeSet::new());
-    }
-}
-
-/// Records the order of each deployed commit that is not the desired one, as far as it is known by now. Returns when
-/// to ask again for one that could not be found out.
-///
-/// # Errors
-///
-/// When the status cannot be written.
+/// Records the order of deployed commits, as far as it is known; when to ask again.
 pub(super) async fn compare(
     services: &Services,
     commits: &Commits,
@@ -102,13 +42,13 @@ pub(super) async fn compare(
 ) -> Result<Option<Duration>, ApiError> {
     let key = queue::key_of(stack);
     let (pairs, unordered) = pairs(services, &key.0, stack);
-    commits.want(&key, pairs);
+    commits.set(&key, pairs);
     let mut found: Vec<ComparedCommits> = Vec::new();
     let mut again = None;
     for pair in unordered {
         let Pair { commit, desired, .. } = pair.clone();
-        let answer = commits.orders.answer(pair.clone(), (&commits.requeue, &key), || {
-            let (services, turns) = (services.clone(), commits.turns.of(&key.0));
+        let answer = commits.answer(&key, &pair, &key.0, |turns| {
+            let (services, pair) = (services.clone(), pair.clone());
             async move { Box::pin(order(&services, &turns, &pair)).await }
         });
         match answer {
@@ -137,8 +77,8 @@ pub(super) async fn compare(
 }
 
 /// The pairs of a Stack, and those of them whose order its status does not have.
-fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (BTreeSet<Pair>, BTreeSet<Pair>) {
-    let (mut all, mut unordered) = (BTreeSet::new(), BTreeSet::new());
+fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (HashSet<Pair>, HashSet<Pair>) {
+    let (mut all, mut unordered) = (HashSet::new(), HashSet::new());
     let Some(status) = &stack.status else { return (all, unordered) };
     let Some(desired) = &status.observed_commit else { return (all, unordered) };
     let others = |of: &&Deployment| of.resources > 0 && of.commit.as_ref() != Some(desired);
@@ -195,16 +135,15 @@ mod tests {
     };
 
     use serde_json::json;
+    use stoa_controller::probes::Requeue;
     use stoa_kinds::testing::deploying;
     use stoa_proto::CompareResponse;
+    use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use stoa_types::{Source, common::condition};
     use tonic::{Request, Response};
 
     use super::*;
-    use crate::{
-        runs::runner::testing::{Answer, FakeRunner},
-        testing::TestServer,
-    };
+    use crate::testing::TestServer;
 
     /// A repository whose commits follow each other as letters do, but `x`, which is in another history.
     /// It counts what it is asked.
@@ -237,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn ready_tells_behind_ahead_and_diverged_apart() {
-        let world = TestServer::with_runner(runner::at(Letters::default().serve())).await;
+        let world = TestServer::with_runner(runner_at(Letters::default().serve())).await;
         let services = &world.services;
         let stacks = world.registry.api::<Stack>();
         observe(&world).await;
@@ -267,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn stacks_of_one_source_share_the_answer_about_two_commits() {
         let letters = Letters::default();
-        let world = TestServer::with_runner(runner::at(letters.clone().serve())).await;
+        let world = TestServer::with_runner(runner_at(letters.clone().serve())).await;
         let (requeue, mut poked) = Requeue::new();
         let asked = super::super::Asked::new(requeue);
         let look = async |name: &str| {
@@ -299,7 +238,6 @@ mod tests {
             deploy(&world, name, "b").await;
             look(name).await;
         }
-        let wanted = asked.commits.wanted.lock();
-        assert!(wanted.by_stack.is_empty() && wanted.stacks.is_empty(), "{wanted:?}");
+        assert!(asked.commits.is_empty(), "{:?}", asked.commits);
     }
 }

@@ -16,6 +16,7 @@ use stoa_kinds::{
     trigger,
 };
 use stoa_machinery::{ApiError, backoff::Policy, registry::ListOptions};
+use stoa_runs::Services;
 use stoa_types::{
     Backend, Organization, Project, Run, Stack, Workspace,
     delivery::{Decision, Operation, RunPhase},
@@ -23,7 +24,6 @@ use stoa_types::{
 };
 
 use super::{recorded_in, run_of};
-use crate::runs::Services;
 
 /// How long after Destroys that failed the next is started.
 const DESTROY_AGAIN: Policy = Policy::new(Duration::from_mins(1), Duration::from_hours(1));
@@ -40,9 +40,7 @@ fn is_rejected(run: &Run) -> bool {
     is_internal(&status.requester) && status.approval.is_some_and(|approval| approval.decision == Decision::Rejected)
 }
 
-/// The runs that count when stacks are to be destroyed.
 pub(in crate::controllers) struct Destruction {
-    /// The Destroys, by stack.
     destroys: HashMap<String, Vec<OfRun>>,
     /// What waits to be approved to change something otherwise: it would have its turn first; by stack.
     waiting: HashMap<String, Vec<OfRun>>,
@@ -54,10 +52,8 @@ struct OfRun {
     name: String,
     uid: Option<String>,
     workspace: String,
-    /// Absent before it begins.
     stack_uid: Option<String>,
     began: Option<Timestamp>,
-    /// Absent while it is under way.
     ended: Option<Timestamp>,
     /// Where the server started it for a deletion, and it did not succeed: which try it was. Earlier ones may be gone.
     failed: Option<usize>,
@@ -71,7 +67,6 @@ impl OfRun {
     }
 }
 
-/// What counts of a run, with the name of its stack.
 fn of_run(run: Run) -> (String, OfRun) {
     let status = status(&run);
     let has_failed = is_internal(&status.requester) && matches!(status.phase, RunPhase::Failed | RunPhase::Canceled);
@@ -100,8 +95,7 @@ impl Attempts<'_> {
         failed().max().unwrap_or_default().max(failed().count())
     }
 
-    /// Whether no other is to be started now: one is under way or was rejected, or has failed, and nothing has changed by
-    /// which another could succeed.
+    /// Whether no other is to be started: one is under way, was rejected, or has just failed.
     fn are_enough(&self, lookup: &Lookup, stack: &Stack, workspace: &str, now: Timestamp) -> bool {
         if self.0.iter().any(|run| run.is_rejected || run.ended.is_none()) {
             return true;
@@ -141,10 +135,6 @@ fn by_stack(runs: Vec<(String, OfRun)>) -> HashMap<String, Vec<OfRun>> {
 
 impl Destruction {
     /// Those of the stacks of a namespace that these options select.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub(in crate::controllers) async fn of(
         services: &Services,
         namespace: &str,
@@ -172,10 +162,6 @@ impl Destruction {
     /// Starts a Destroy in every workspace where the stack is deployed and none has begun, or the last has failed long
     /// enough ago. What waits there to be approved to change it otherwise is cancelled. Whether anything of the stack may
     /// be there.
-    ///
-    /// # Errors
-    ///
-    /// When what is recorded cannot be read, or runs cannot be created.
     pub(in crate::controllers) async fn begin(&self, services: &Services, stack: &Stack) -> Result<bool, ApiError> {
         // What was decided about an earlier stack of the same name says nothing of this one.
         let (attempts, waiting) = (self.attempts(stack), of_stack(&self.waiting, stack));
@@ -183,8 +169,7 @@ impl Destruction {
             attempts.iter().filter(|(workspace, of)| of.are_enough(&services.lookup, stack, workspace, self.now));
         let begun: BTreeSet<&str> = begun.map(|(workspace, _)| *workspace).collect();
         let mut workspaces: BTreeSet<String> = live_workspaces(stack).map(str::to_owned).collect();
-        // The status may be older than what is recorded: a run that was put down has not told of its last calls. While all
-        // that it tells of is destroyed, nothing is to be found out.
+        // The status may be older than the records; they are read unless all that it names is destroyed.
         if workspaces.is_empty() || !workspaces.iter().all(|workspace| begun.contains(workspace.as_str())) {
             workspaces.extend(recorded_in(services, stack).await?);
         }
@@ -206,12 +191,10 @@ impl Destruction {
     }
 }
 
-/// Those of the runs that are a stack's.
 fn of_stack<'a>(runs: &'a HashMap<String, Vec<OfRun>>, stack: &Stack) -> Vec<&'a OfRun> {
     runs.get(&stack.name_any()).into_iter().flatten().filter(|run| run.is_of(stack)).collect()
 }
 
-/// Cancels a run of a stack, unless it is gone.
 async fn cancel(services: &Services, stack: &Stack, of: &OfRun) -> Result<(), ApiError> {
     let (runs, namespace) = (services.lookup.api::<Run>()?, stack.namespace().unwrap_or_default());
     if let Some(run) = runs.get_opt(&namespace, &of.name).await?.filter(|run| run.uid() == of.uid) {
@@ -221,16 +204,11 @@ async fn cancel(services: &Services, stack: &Stack, of: &OfRun) -> Result<(), Ap
 }
 
 /// Has a stack destroyed wherever it is deployed, as `Destruction::begin` does. Whether anything of it may be there.
-///
-/// # Errors
-///
-/// When runs cannot be read or created.
 pub(crate) async fn destroy(services: &Services, stack: &Stack) -> Result<bool, ApiError> {
     let namespace = stack.namespace().unwrap_or_default();
     Destruction::of(services, &namespace, &super::of_stack(stack)).await?.begin(services, stack).await
 }
 
-/// Starts a Destroy, after so many that failed.
 async fn start_destroy(services: &Services, stack: &Stack, workspace: &str, failures: usize) -> Result<(), ApiError> {
     let mut run = run_of(stack, workspace, Operation::Destroy);
     run.annotations_mut().insert(labels::ATTEMPT.to_owned(), failures.saturating_add(1).to_string());
@@ -247,10 +225,6 @@ async fn start_destroy(services: &Services, stack: &Stack, workspace: &str, fail
 }
 
 /// Who deleted a stack, or what takes it along. Of its namespace nobody tells.
-///
-/// # Errors
-///
-/// When that cannot be read.
 async fn deleted_by(services: &Services, stack: &Stack) -> Result<Vec<String>, ApiError> {
     let namespace = stack.namespace().unwrap_or_default();
     let project = services.lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
@@ -266,13 +240,14 @@ mod tests {
     use serde_json::json;
     use stoa_kinds::testing::deploying;
     use stoa_machinery::registry::DeleteOptions;
+    use stoa_runs::testing::unreachable_runner;
 
     use super::*;
-    use crate::{runs::runner, testing::TestServer};
+    use crate::testing::TestServer;
 
     #[tokio::test]
     async fn runs_of_one_stack_say_nothing_of_another() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         world.create("Stack", "api", json!({"project": "web"})).await;
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deployed = json!([{"workspace": "dev", "resources": 1}]);
@@ -303,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn waits_grow_also_where_runs_that_failed_are_not_kept() {
-        let world = TestServer::with_runner(runner::unreachable()).await;
+        let world = TestServer::with_runner(unreachable_runner()).await;
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));
         stacks.update_status_with("shop", "web", deploy).await.unwrap();

@@ -1,54 +1,36 @@
 //! What the folders of stacks are at commits. A task of its own asks the source for each, so that no look waits for that.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue};
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{NamespaceSlots, Questions, Requeue},
+    queue,
+};
+use stoa_runs::{Services, StepError, runner, target::Target};
 use stoa_types::{Stack, reason};
 
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target::Target},
-};
-
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memory {
-    /// Of which folder of each that is asked, or was.
-    folders: Mutex<HashMap<ObjectKey, Folder>>,
-    /// What folders were found to be.
-    pub(super) contents: Probes<Folder, String>,
-    /// Whose turn it is to ask a source.
-    turns: ProbeSlots,
+    pub(super) contents: Questions<Folder, String, StepError>,
     /// The stacks of which it is known that every run that was started is noted.
     pub(super) noted: Mutex<HashSet<ObjectKey>>,
-    requeue: Requeue,
 }
 
-/// The folder of a stack: whose, at which commit, and its path.
+/// A stack, a commit and the folder.
 type Folder = (ObjectKey, String, String);
 
 impl Memory {
     /// Has a stack looked at once an answer is there by `requeue`.
     pub(super) fn new(requeue: Requeue) -> Self {
-        Self { requeue, ..Self::default() }
+        Self { contents: Questions::new(requeue), noted: Mutex::default() }
     }
 
-    /// Forgets what another folder was that the stack had before.
-    fn meet(&self, folder: &Folder) {
-        let before = self.folders.lock().insert(folder.0.clone(), folder.clone());
-        if let Some(before) = before.filter(|before| before != folder) {
-            self.contents.forget(&before);
-        }
-    }
-
-    /// Forgets what a stack's folder was.
     pub(super) fn forget(&self, stack: &ObjectKey) {
         self.noted.lock().remove(stack);
-        let folder = self.folders.lock().remove(stack);
-        if let Some(folder) = folder {
-            self.contents.forget(&folder);
-        }
+        self.contents.forget(stack);
     }
 }
 
@@ -65,15 +47,14 @@ pub(super) async fn content(
         Err(halt) => return Some(Err(halt)),
     };
     let folder: Folder = (key.clone(), commit.to_owned(), path);
-    memory.meet(&folder);
-    memory.contents.answer(folder.clone(), (&memory.requeue, &key), || {
-        let (services, turns, stack) = (services.clone(), memory.turns.of(&key.0), stack.clone());
-        let (_, commit, path) = folder;
+    memory.contents.set(&key, [folder.clone()].into());
+    memory.contents.answer(&key, &folder, &key.0, |turns| {
+        let (services, stack) = (services.clone(), stack.clone());
+        let (_, commit, path) = folder.clone();
         async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
     })
 }
 
-/// Asks the source for the content of a folder at a commit.
 async fn ask(
     services: &Services,
     turns: &NamespaceSlots,

@@ -9,21 +9,18 @@ use stoa_kinds::{
     trigger::{CAUSED_BY, Deciders, is_triggered},
 };
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{
     Run, Stack,
     config::{SeenChanges, Started},
     delivery::{Decision, Operation, RunPhase, RunStatus},
 };
 
-use crate::{controllers::stacks, runs::Services};
+use crate::controllers::stacks;
 
 /// The people behind what is to be started in a workspace: who decided about it since something was started there, and those
 /// behind earlier runs which nobody else agreed to, and which brought nothing about. What these decided is in it, too, whoever
 /// changed something since. With them comes up to which changes they are those who made them.
-///
-/// # Errors
-///
-/// When they cannot be read.
 pub(super) async fn behind(
     services: &Services,
     stack: &Stack,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_machinery::backoff::Policy;
+use stoa_runs::Services;
 use stoa_types::{
     Project, Source, Stack,
     common::condition,
@@ -13,10 +14,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::runs::Services;
-
-/// How long after a run that failed since its source was out of reach another one is started for the same. It is not tried so
-/// often that it would take longer.
+/// The waits before a run is repeated whose source was out of reach.
 const BACKOFF: Policy = Policy::new(Duration::from_mins(1), Duration::from_hours(1));
 
 /// How often that is tried.

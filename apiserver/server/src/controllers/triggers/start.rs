@@ -2,14 +2,15 @@
 
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_controller::{events::Kind, queue};
+use stoa_controller::{events::Kind, finalizers::update_same, queue};
 use stoa_engine::digest::hex;
 use stoa_kinds::trigger::{self, is_triggered};
 use stoa_machinery::ApiError;
+use stoa_runs::Services;
 use stoa_types::{Run, Stack, config::Started, delivery::Operation, labels, reason};
 
 use super::{is_waiting, people, started_in, trigger_status::short};
-use crate::{controllers::stacks, runs::Services};
+use crate::controllers::stacks;
 
 /// As whom runs are created.
 const COMPONENT: &str = "trigger";
@@ -81,8 +82,7 @@ pub(super) async fn start(
     }
 }
 
-/// Cancels what the trigger started in a workspace before, as far as it did not begin, or begin to change anything: what
-/// waits to be approved is out of date.
+/// Cancels earlier runs of the trigger in a workspace that have not begun to change anything.
 async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str) -> Result<(), ApiError> {
     let runs = services.lookup.api::<Run>()?;
     for run in stacks::runs_of(services, stack).await? {
@@ -90,7 +90,6 @@ async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str
         if !is_earlier || !is_waiting(&run) || run.spec.cancel {
             continue;
         }
-        let (namespace, name) = queue::key_of(&run);
         let cancel = |run: &mut Run| {
             // It may have begun in between: then it is finished.
             if is_waiting(run) {
@@ -98,11 +97,7 @@ async fn supersede(services: &Services, stack: &Stack, workspace: &str, by: &str
                 run.spec.cancel = true;
             }
         };
-        match runs.update_with(&namespace, &name, cancel).await {
-            Ok(_) => {}
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
-        }
+        queue::unless_gone(update_same(&runs, &run, cancel).await)?;
     }
     Ok(())
 }

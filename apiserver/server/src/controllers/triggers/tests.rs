@@ -13,18 +13,16 @@ use stoa_machinery::{
     admission::{self, AdmissionPlugin, Attributes, Chain, Reinvocation},
 };
 use stoa_proto::{CompareRequest, CompareResponse, ContentRequest, ContentResponse};
+use stoa_runs::{
+    runner::{self},
+    testing::{Answer, FakeRunner, runner_at},
+};
 use stoa_types::{Condition, Source, common::condition, delivery::RunPhase};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use super::{start::NAMES, *};
-use crate::{
-    runs::runner::{
-        self,
-        testing::{Answer, FakeRunner},
-    },
-    testing::TestServer as Runs,
-};
+use crate::testing::TestServer as Runs;
 
 mod people;
 
@@ -92,7 +90,7 @@ impl FakeRunner for Commits {
 impl Commits {
     /// A runner that knows them.
     pub(crate) fn runner(&self) -> runner::Runner {
-        runner::at(self.clone().serve())
+        runner_at(self.clone().serve())
     }
 }
 
@@ -221,7 +219,7 @@ async fn one_run_is_started_for_what_changed() {
         }
         world.look().await;
         // As another leader would, which has looked at nothing yet.
-        world.looker.memory.contents.retain(|_| false);
+        world.looker.memory.contents.forget(&("shop".to_owned(), "web".to_owned()));
         world.look().await;
         assert_eq!(world.started().await.len(), expected, "{what}");
     }
@@ -571,7 +569,7 @@ async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
 
 #[tokio::test]
 async fn run_that_is_cancelled_before_it_began_never_does() {
-    use crate::runs::executor::{self, Attempts, Stops};
+    use stoa_runs::executor::{self, Attempts, Stops};
     let world = World::new().await;
     world.look().await;
     let seen = world.last().await;

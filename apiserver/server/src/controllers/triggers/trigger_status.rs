@@ -1,13 +1,13 @@
-//! The trigger in the status of a Stack: what was started for which cause, how it ended, and the condition
-//! `Triggered`.
+//! The trigger in the status of a Stack: what was started for which cause, how it ended, and the condition `Triggered`.
 
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_controller::{conditions::set_condition, queue};
+use stoa_controller::{conditions::set_condition, finalizers::update_status_of_same, queue};
 use stoa_kinds::run_status::status;
 use stoa_machinery::{ApiError, registry::Api};
+use stoa_runs::Services;
 use stoa_types::{
     Run, Stack,
     common::condition,
@@ -20,9 +20,7 @@ use super::{
     is_following, people,
     retries::{retry_time, was_mended},
 };
-use crate::runs::Services;
 
-/// What a look came to, for the condition `Triggered`.
 pub(super) type Triggered = (bool, &'static str, String);
 
 /// Keeps what was started: for this cause no other run is.
@@ -80,10 +78,8 @@ pub(super) async fn forget(stacks: &Api<Stack>, stack: &Stack) -> Result<(), Api
     if !has_causes && !is_told {
         return Ok(());
     }
-    let (namespace, name) = queue::key_of(stack);
-    let uid = stack.uid();
     let forget = |stack: &mut Stack| {
-        if stack.uid() != uid || is_following(stack) {
+        if is_following(stack) {
             return;
         }
         let status = stack.status.get_or_insert_default();
@@ -93,7 +89,7 @@ pub(super) async fn forget(stacks: &Api<Stack>, stack: &Stack) -> Result<(), Api
             trigger.started.iter_mut().for_each(|started| started.cause.clear());
         }
     };
-    stacks.update_status_with(&namespace, &name, forget).await.map(drop)
+    queue::unless_gone(update_status_of_same(stacks, stack, forget).await).map(drop)
 }
 
 /// Forgets for what runs were started in workspaces that the stack has left: should it come back, one is started again.
@@ -115,16 +111,8 @@ async fn change(
     stack: &Stack,
     mut change: impl FnMut(&mut TriggerStatus) + Send,
 ) -> Result<Stack, ApiError> {
-    let (namespace, name) = queue::key_of(stack);
-    let uid = stack.uid();
-    let change = |stack: &mut Stack| {
-        if stack.uid() != uid {
-            return Err(ApiError::conflict("config.stoa.dev", "stacks", &stack.name_any(), "another run has its name"));
-        }
-        change(stack.status.get_or_insert_default().trigger.get_or_insert_default());
-        Ok(())
-    };
-    stacks.update_status_with(&namespace, &name, change).await
+    let change = |stack: &mut Stack| change(stack.status.get_or_insert_default().trigger.get_or_insert_default());
+    update_status_of_same(stacks, stack, change).await
 }
 
 pub(super) async fn tell(
@@ -137,15 +125,11 @@ pub(super) async fn tell(
     if !set_condition(&mut conditions, reason::TRIGGERED, is_started, why, message.clone(), generation) {
         return Ok(());
     }
-    let (namespace, name) = queue::key_of(stack);
-    let uid = stack.uid();
     let tell = |stack: &mut Stack| {
-        if stack.uid() == uid {
-            let conditions = &mut stack.status.get_or_insert_default().conditions;
-            set_condition(conditions, reason::TRIGGERED, is_started, why, message.clone(), generation);
-        }
+        let conditions = &mut stack.status.get_or_insert_default().conditions;
+        set_condition(conditions, reason::TRIGGERED, is_started, why, message.clone(), generation);
     };
-    stacks.update_status_with(&namespace, &name, tell).await.map(drop)
+    queue::unless_gone(update_status_of_same(stacks, stack, tell).await).map(drop)
 }
 
 /// What there is to say once everything was started.
@@ -178,7 +162,6 @@ pub(super) fn summary(stack: &Stack) -> Triggered {
     (true, reason::STARTED, told.collect::<Vec<_>>().join("; "))
 }
 
-/// A commit as people write it.
 pub(super) fn short(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
 }

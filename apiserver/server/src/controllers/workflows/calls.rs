@@ -14,7 +14,11 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stoa_controller::{object::ObjectKey, queue};
+use stoa_controller::{
+    object::ObjectKey,
+    probes::{MANY_AT_ONCE, NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
+    queue,
+};
 use stoa_kinds::{
     text::cut,
     workflow::{hook, stack_of},
@@ -28,6 +32,7 @@ use stoa_notifications::{
     delivery::{Endpoint, Keys, LONGEST_WAIT, told},
     events::{Event, id, source_of},
 };
+use stoa_runs::Services;
 use stoa_types::{
     DurationString, Workflow,
     delivery::{Hook, HookPhase, HookStatus, Step, StepPhase, StepStatus, WorkflowStatus},
@@ -39,10 +44,6 @@ use super::{
     machine::{Called, Which, has_failed, run_name},
     versions,
 };
-use crate::{
-    controllers::probes::{MANY_AT_ONCE, NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
-    runs::Services,
-};
 
 /// The type of the events that hooks get.
 const TYPE: &str = "dev.stoa.workflow.hook";
@@ -51,7 +52,6 @@ const LONGEST: usize = 200;
 /// So many runs are named to a hook.
 const MOST_NAMED: usize = 1_000;
 
-/// A hook that is called: the workflow's uid, and which of its hooks.
 type Of = (String, Which);
 
 /// The hooks that are called, and those that were and of which that is not noted yet.
@@ -120,7 +120,6 @@ impl Calls {
         called
     }
 
-    /// Calls nothing of a workflow any longer.
     pub(super) fn forget(&self, uid: &str) {
         self.asks.retain(|(of, _)| of != uid);
     }
@@ -189,7 +188,6 @@ fn event(workflow: &Workflow, state: &WorkflowStatus, place: &Place<'_>, waves: 
     }
 }
 
-/// How far the steps are, for hooks of the whole.
 fn steps_of(state: &WorkflowStatus) -> Vec<Value> {
     let told =
         |step: &StepStatus| without_nothing(json!({ "name": step.name, "phase": step.phase, "counts": step.counts }));
@@ -203,7 +201,6 @@ fn without_nothing(mut value: Value) -> Value {
     value
 }
 
-/// What came of a try.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Passed(String),
@@ -212,7 +209,6 @@ enum Answer {
     Later(String, Option<Duration>),
 }
 
-/// The calls of one hook.
 struct Call {
     services: Services,
     /// Of whoever asked for the workflow.
@@ -313,7 +309,6 @@ impl Call {
     }
 }
 
-/// What an answer means.
 fn decide(status: StatusCode, message: Option<String>, retry_after: Option<Duration>) -> Answer {
     if status.is_success() {
         return Answer::Passed(message.unwrap_or_default());
@@ -331,7 +326,6 @@ fn decide(status: StatusCode, message: Option<String>, retry_after: Option<Durat
     }
 }
 
-/// What is read of an answer.
 #[derive(Deserialize)]
 struct Said {
     message: String,

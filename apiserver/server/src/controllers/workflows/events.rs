@@ -1,6 +1,7 @@
 //! Events of Workflows, and the message about hooks that are retried.
 
 use stoa_controller::events::Kind;
+use stoa_runs::Services;
 use stoa_types::{
     Workflow,
     common::condition,
@@ -9,9 +10,7 @@ use stoa_types::{
 };
 
 use super::{machine, status};
-use crate::runs::Services;
 
-/// Records what happened to the steps, and how the workflow ended.
 pub(super) fn tell(services: &Services, old: &Workflow, new: &Workflow) {
     let (before, after) = (status(old), status(new));
     let phase_before = |name: &str| before.steps.iter().find(|step| step.name == name).map(|step| step.phase);

@@ -10,9 +10,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use stoa_controller::queue;
+use stoa_controller::{
+    probes::{NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
+    queue,
+};
 use stoa_kinds::workflow::{run_of, stack_of};
 use stoa_machinery::ApiError;
+use stoa_runs::{Services, StepError, compliance, runner, state::State, target::Target};
 use stoa_types::{
     Stack, Workflow,
     delivery::{HealthGate, Requester, RunStatus, RunStep, StepPhase, StepStatus, WorkflowStatus},
@@ -21,13 +25,7 @@ use stoa_types::{
 use tokio::time::Instant;
 
 use super::machine::Gate;
-use crate::{
-    controllers::{
-        probes::{NamespaceSlots, ProbeCache, ProbeSlots, Requeue},
-        sources::wait_after,
-    },
-    runs::{Services, StepError, compliance, runner, state::State, target::Target},
-};
+use crate::controllers::sources::wait_after;
 
 /// How many workspaces of a wave are looked at at once.
 const AT_ONCE: usize = 16;
@@ -52,10 +50,8 @@ pub(super) fn note_every(healthy_for: Duration) -> Duration {
     (healthy_for / 10).max(NOTE)
 }
 
-/// A wave: the workflow's uid, the step, and the wave's number.
 type Of = (String, String, i64);
 
-/// What was seen of one wave.
 #[derive(Debug, Default)]
 struct Seen {
     /// For how long it was healthy by what was noted before, and until looks began to find nothing out.
@@ -83,8 +79,7 @@ impl Seen {
         self.last = Some((now, found));
     }
 
-    /// Notes whether function-runners went away in the middle of the look that was noted last: what it asks for may be what ends
-    /// them, and others are not to lose all of them by it.
+    /// Notes whether function-runners ended during the last look: it may be the cause.
     fn note_broken(&mut self, is_broken: bool) {
         if is_broken {
             self.broken = self.broken.saturating_add(1);
@@ -94,7 +89,6 @@ impl Seen {
         }
     }
 
-    /// Whether it is time to look.
     fn is_due(&self, gate: &HealthGate) -> bool {
         self.last.as_ref().is_none_or(|(looked, _)| looked.elapsed() >= every(gate).max(self.wait))
     }
@@ -122,8 +116,7 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// What was seen of all waves of a workflow whose runs have ended, by step. Begins to look at those that it is time for; when
-    /// that is over, the workflow is looked at again.
+    /// The health of waves whose runs have ended, by step; looks that are due begin.
     pub(super) fn look(
         &self,
         services: &Services,
@@ -171,13 +164,11 @@ impl Gates {
         seen
     }
 
-    /// Forgets what belongs to a workflow, and looks at it no longer.
     pub(super) fn forget(&self, uid: &str) {
         self.asks.retain(|(of, ..)| of != uid);
     }
 }
 
-/// A look at the workspaces of a wave.
 struct Look {
     services: Services,
     turns: NamespaceSlots,
@@ -223,7 +214,6 @@ impl Look {
         Ok((together(found, tolerated, self.broken), is_broken))
     }
 
-    /// Looks at what is deployed in a workspace.
     async fn look_in(&self, stack: Stack, workspace: &str) -> Result<Found, StepError> {
         let Self { services, workflow, run, .. } = self;
         let mut of = run_of(workflow, run, workspace, None);
@@ -257,17 +247,16 @@ impl Look {
         Ok(response.examples.first().map_or(Found::Healthy, |first| {
             Found::Unhealthy(match response.unhealthy.saturating_sub(1) {
                 0 => format!("{}: {}", first.id, first.message),
+                1 => format!("{}: {}; and 1 more resource", first.id, first.message),
                 more => format!("{}: {}; and {more} more resources", first.id, first.message),
             })
         }))
     }
 }
 
-/// What a look found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Healthy,
-    /// This is wrong.
     Unhealthy(String),
     /// Nothing, since no function-runner looked: each has no time or is away.
     Unseen(String),
@@ -301,6 +290,7 @@ fn together(all: Vec<Found>, tolerated: usize, broken: u32) -> Found {
     }
     let told = |all: &[String]| match all {
         [first] => first.clone(),
+        [first, _] => format!("{first}; and 1 more workspace"),
         [first, more @ ..] => format!("{first}; and {} more workspaces", more.len()),
         [] => String::new(),
     };
@@ -313,7 +303,6 @@ fn together(all: Vec<Found>, tolerated: usize, broken: u32) -> Found {
     }
 }
 
-/// A workspace, and a look at it.
 type LookIn<'a> = (&'a str, BoxFuture<'a, Result<Found, StepError>>);
 
 /// What is found in workspaces, several of which are looked at at once, each for so long at most.
@@ -324,20 +313,9 @@ async fn all(turns: &NamespaceSlots, looks: Vec<LookIn<'_>>) -> Vec<Found> {
             let _turn = turns.take().await;
             let found = match tokio::time::timeout(PATIENCE, look).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(StepError::Failed { message, .. } | StepError::Refused { message, .. })) => {
-                    Found::Unhealthy(message)
-                }
-                // Our own log or Backend: that says nothing of the cluster.
+                // The log or the Backend: that says nothing about the cluster.
                 Ok(Err(StepError::Retry(message))) => Found::Unseen(message),
-                Ok(Err(StepError::SourceUnreachable(message) | StepError::Abandoned(message))) => {
-                    Found::Unhealthy(message)
-                }
-                Ok(Err(
-                    StepError::Canceled
-                    | StepError::AwaitingApproval
-                    | StepError::AwaitingMerge
-                    | StepError::Superseded(_),
-                )) => Found::Healthy,
+                Ok(Err(halt)) => Found::Unhealthy(halt.into_reason(reason::UNREACHABLE).1),
                 Err(_) => Found::Unhealthy("no answer in time".to_owned()),
             };
             found.told(|message| format!("workspace {workspace}: {message}"))

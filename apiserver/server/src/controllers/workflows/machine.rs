@@ -35,10 +35,8 @@ const LONGEST: usize = 300;
 
 /// What is decided about.
 pub(super) struct Situation<'a> {
-    /// Name and uid of the workflow.
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
-    /// What is to be done.
     pub(super) steps: &'a [Step],
     /// The hooks before and after all of them, as those of a step.
     pub(super) whole: Option<&'a Step>,
@@ -54,18 +52,15 @@ pub(super) struct Situation<'a> {
     pub(super) gates: &'a HashMap<String, Gate>,
     /// What came of the hooks that the status says are called, as far as they were.
     pub(super) hooks: &'a HashMap<Which, Called>,
-    /// What the time is.
     pub(super) now: &'a Time,
     /// How long ago a moment was that a step has noted, as far as that can be told.
     pub(super) elapsed: &'a (dyn Fn(&str, &Time) -> Duration + Sync),
 }
 
-/// What is seen of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uid: String,
     pub(super) phase: RunPhase,
-    /// Why it did not succeed.
     pub(super) message: String,
 }
 
@@ -74,13 +69,10 @@ pub(super) struct Seen {
 pub(super) enum Gate {
     /// Every look found it so, for this long.
     Healthy(Duration),
-    /// It is not, and why.
     Unhealthy(String),
-    /// Nobody could look lately, and why.
     Unseen(String),
 }
 
-/// A run that is to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     /// The step's place in the spec.
@@ -89,7 +81,6 @@ pub(super) struct Start {
     pub(super) workspace: String,
 }
 
-/// What is to be done now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decided {
     pub(super) starts: Vec<Start>,
@@ -152,11 +143,9 @@ pub(super) fn run_name(workflow: &str, uid: &str, step: &str, workspace: &str) -
     format!("{workflow}-{}", &digest[..10])
 }
 
-/// Whether a step begins.
 enum Turn {
     Now,
     Later,
-    /// It never does, and why.
     Never(String),
 }
 
@@ -282,7 +271,6 @@ fn go_on(status: &mut WorkflowStatus, situation: &Situation<'_>, i: usize, decid
     }
 }
 
-/// How many runs of a step are under way.
 fn active(step: &StepStatus) -> usize {
     step.runs.iter().filter(|run| !run.phase.is_terminal()).count()
 }
@@ -307,8 +295,7 @@ fn observe(step: &mut StepStatus, situation: &Situation<'_>) {
     }
 }
 
-/// Starts what may be started of a step's runs, at most so many, wave by wave, with what is called before and after, and ends it
-/// after the last.
+/// Starts at most so many runs of a step, wave by wave, with its hooks, and ends it after the last.
 fn start_runs(
     step: &mut StepStatus,
     situation: &Situation<'_>,
@@ -392,7 +379,6 @@ fn start_runs(
     }
 }
 
-/// Why a step fails, if it does.
 fn failure(step: &StepStatus, spec: &Step, run: &RunStep) -> Option<String> {
     let has_failed = step.counts.is_some_and(|counts| counts.failed > run.max_failures);
     hooks::failure(step, spec).or_else(|| has_failed.then(|| why_failed(step)))

@@ -17,6 +17,7 @@ use stoa_machinery::{
     ApiError,
     backoff::{Jitter, Policy},
 };
+use stoa_runs::Services;
 use stoa_types::{
     Run, Workflow,
     delivery::{RunPhase, RunSpec, StepPhase, WorkflowStatus},
@@ -28,12 +29,10 @@ use super::{
     machine::{self, Start},
     versions,
 };
-use crate::runs::Services;
 
 /// The waits before a run that could not be created is tried again.
 const BACKOFF: Policy = Policy::new(Duration::from_secs(1), Duration::from_secs(30)).with_jitter(Jitter::HALF);
 
-/// A run to be created: the workflow's uid, and the run's name.
 type Of = (String, String);
 
 /// The runs that could not be created when it was last tried.
@@ -42,10 +41,8 @@ pub(super) struct Tries(Mutex<HashMap<Of, Failure>>);
 
 #[derive(Clone, Debug)]
 struct Failure {
-    /// How often in a row.
     count: u32,
     why: String,
-    /// When it is tried again.
     due: Instant,
 }
 
@@ -68,7 +65,6 @@ impl Tries {
         self.0.lock().remove(of);
     }
 
-    /// Forgets what belongs to a workflow.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().retain(|(of, _), _| of != uid);
     }
@@ -77,7 +73,6 @@ impl Tries {
 /// What came of runs that were to be started.
 #[derive(Debug, Default)]
 pub(super) struct Started {
-    /// When to look again.
     pub(super) again: Option<Duration>,
     /// What keeps runs from being created now, as sentences.
     pub(super) put_off: Vec<String>,
@@ -142,10 +137,6 @@ pub(super) async fn create_all(
 }
 
 /// Creates a run as who asked for the workflow, or finds it: its uid, or why that is refused.
-///
-/// # Errors
-///
-/// When it may be tried again.
 async fn create(
     services: &Services,
     workflow: &Workflow,
@@ -191,10 +182,6 @@ async fn create(
 }
 
 /// The name of the Preview whose plan a run is to carry out: that of a step in a workspace. Or why there is none.
-///
-/// # Errors
-///
-/// When the run cannot be read.
 async fn preview_of(
     services: &Services,
     workflow: &Workflow,

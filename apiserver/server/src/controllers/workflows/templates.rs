@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use stoa_control_repo::{Complaint, complaints, explain};
+use stoa_controller::probes::NamespaceSlots;
 use stoa_kinds::workflow::{
     admissible, effective, fill_workspaces, require_template,
     template::{self, TemplateError},
 };
 use stoa_machinery::RequestContext;
 use stoa_proto::ReadFileRequest;
+use stoa_runs::{Services, StepError, runner, target::Target};
 use stoa_types::{
     Workflow,
     delivery::{ResolvedTemplate, Step, WorkflowSpec, WorkflowStatus, WorkflowTemplate},
@@ -16,10 +18,6 @@ use stoa_types::{
 };
 
 use super::versions;
-use crate::{
-    controllers::probes::NamespaceSlots,
-    runs::{Services, StepError, runner, target::Target},
-};
 
 /// Reads the file, for whoever asked for the workflow and as far as they may, and checks its steps as if they had been
 /// sent.
@@ -60,7 +58,6 @@ pub(super) async fn read(
     Ok(resolved)
 }
 
-/// Parses a template's file; a complaint has the line of the field.
 fn parse(
     spec: &WorkflowSpec,
     parameters: &BTreeMap<String, String>,

@@ -23,19 +23,14 @@ use stoa_proto::{
     HealthRequest, HealthResponse, Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse,
     Unhealthy,
 };
+use stoa_runs::testing::{Answer, FakeRunner, runner_at};
 use stoa_types::delivery::RunPhase;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::{Code, Request, Response, Status};
 
 use super::*;
-use crate::{
-    runs::runner::{
-        self,
-        testing::{Answer, FakeRunner},
-    },
-    testing::TestServer as Runs,
-};
+use crate::testing::TestServer as Runs;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -139,7 +134,7 @@ impl World {
     async fn new() -> Self {
         let versions = Versions::default();
         versions.0.lock().insert("main".to_owned(), 'a');
-        let mut runs = Runs::with_runner_and_secrets(runner::at(versions.clone().serve())).await;
+        let mut runs = Runs::with_runner_and_secrets(runner_at(versions.clone().serve())).await;
         let authorizer = Arc::new(Revocable::default());
         runs.services.authorizer = authorizer.clone();
         for name in ["eu", "us"] {

@@ -28,7 +28,6 @@ impl Timers {
         known.2 + known.1.elapsed()
     }
 
-    /// Forgets what belongs to a workflow.
     pub(super) fn forget(&self, uid: &str) {
         self.0.lock().retain(|(of, _), _| of != uid);
     }

@@ -2,16 +2,13 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
 use kube::ResourceExt as _;
+use stoa_controller::probes::NamespaceSlots;
 use stoa_kinds::workflow::{deploys, previewing, stack_of};
+use stoa_runs::{Services, StepError, runner, target::Target};
 use stoa_types::{
     Stack, Workflow,
     delivery::{PinnedVersion, RunStep},
     reason,
-};
-
-use crate::{
-    controllers::probes::NamespaceSlots,
-    runs::{Services, StepError, runner, target::Target},
 };
 
 /// How many are asked at once for one workflow.
@@ -23,8 +20,7 @@ fn wanted(workflow: &Workflow, run: &RunStep, stack: &Stack) -> String {
     version.unwrap_or(&stack.spec.desired_version).clone()
 }
 
-/// The commit of a step's runs, which was found when the workflow began. Of a step that carries out plans it is the commit that
-/// they were made for.
+/// The commit of a step's runs, found when the workflow began; for plans, that of their Preview.
 pub(super) fn of_step<'a>(workflow: &'a Workflow, pinned: &'a [PinnedVersion], run: &RunStep) -> Option<&'a str> {
     let run = previewing(&workflow.spec, run).unwrap_or(run);
     let stack = stack_of(&workflow.spec, run);
@@ -87,7 +83,6 @@ async fn all(looks: Vec<BoxFuture<'_, Result<String, StepError>>>) -> Result<Vec
     stream::iter(looks).buffered(AT_ONCE).try_collect().await
 }
 
-/// Asks for the commit of a version.
 pub(super) async fn resolve(
     services: &Services,
     turns: &NamespaceSlots,

@@ -1,34 +1,26 @@
 //! Whether the repository of a workspace can be read and has the branch.
 //!
-//! Each question has a task of its own ([`super::super::probes`]), so that no server that does not answer holds the controller.
+//! Each question has a task of its own ([`stoa_controller::probes`]), so that no server that does not answer holds the controller.
 //! Workspaces with the same repository, branch and Secret share a question and its answer. The function-runner lists the refs
 //! of the repository and fetches nothing.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
-use futures_util::StreamExt as _;
-use kube::ResourceExt as _;
-use parking_lot::Mutex;
-use stoa_controller::{object::ObjectKey, queue::Trigger};
+use stoa_controller::{
+    probes::{NamespaceSlots, Questions},
+    queue,
+};
 use stoa_kinds::workspace::{self, referents::Referents};
+use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{Workspace, platform::GitOpsTarget, reason};
 use tokio::time::Instant;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
 use super::{LOOK, SOON};
-use crate::{
-    controllers::probes::{NamespaceSlots, ProbeSlots, Probes, Requeue},
-    runs::{Services, StepError, runner, target},
-};
 
 /// A question: the branch of a repository, with the credentials of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Repository {
+pub(super) struct Repository {
     remote: String,
     branch: String,
     /// Namespace and name of the Secret.
@@ -42,9 +34,8 @@ impl Repository {
     }
 }
 
-/// The answer of a repository.
 #[derive(Clone, Debug)]
-struct Answer {
+pub(super) struct Answer {
     at: Instant,
     found: Found,
 }
@@ -53,7 +44,6 @@ struct Answer {
 enum Found {
     Branch,
     NoBranch,
-    /// Reason and message.
     Unusable(&'static str, String),
 }
 
@@ -65,102 +55,46 @@ impl Answer {
     }
 }
 
-/// The repositories of all workspaces.
-#[derive(Debug)]
-pub(super) struct Repositories {
-    /// By the name of the workspace.
-    of: Mutex<HashMap<String, Repository>>,
-    answers: Probes<Repository, Answer>,
-    turns: ProbeSlots,
-    requeue: Requeue,
-}
+/// The questions of Workspaces.
+pub(super) type Repositories = Questions<Repository, Answer, StepError>;
 
-impl Repositories {
-    /// None yet, and the trigger that makes workspaces due once there is an answer about their repository.
-    pub(super) fn new() -> (Arc<Self>, Trigger) {
-        let (requeue, answered) = Requeue::new();
-        let (of, answers, turns) = (Mutex::default(), Probes::default(), ProbeSlots::default());
-        let repositories = Arc::new(Self { of, answers, turns, requeue });
-        let all = Arc::downgrade(&repositories);
-        let due = UnboundedReceiverStream::new(answered)
-            .map(move |(_, asker)| Weak::upgrade(&all).map(|all| all.sharing(&asker)).unwrap_or_default());
-        (repositories, Trigger::new(due.boxed()))
-    }
-
-    /// The workspaces that share the repository of one.
-    fn sharing(&self, workspace: &str) -> Vec<ObjectKey> {
-        let of = self.of.lock();
-        let Some(repository) = of.get(workspace) else { return Vec::new() };
-        let sharing = of.iter().filter(|(_, other)| *other == repository);
-        sharing.map(|(name, _)| (String::new(), name.clone())).collect()
-    }
-
-    /// Forgets a workspace. A question that no other workspace has is dropped.
-    pub(super) fn forget(&self, workspace: &str) {
-        self.set(workspace, None);
-    }
-
-    fn set(&self, workspace: &str, repository: Option<&Repository>) {
-        let mut of = self.of.lock();
-        let before = match repository {
-            Some(repository) => of.insert(workspace.to_owned(), repository.clone()),
-            None => of.remove(workspace),
-        };
-        let left = before.filter(|before| Some(before) != repository && !of.values().any(|other| other == before));
-        if let Some(left) = left {
-            self.answers.forget(&left);
-        }
-    }
-
-    /// What is known of the repository of a workspace, and when to ask again. The last result stays valid while the repository
-    /// has not answered.
-    pub(super) fn find(
-        &self,
-        services: &Services,
-        workspace: &Workspace,
-        gitops: &GitOpsTarget,
-    ) -> (Referents, Duration) {
-        let (name, repository) = (workspace.name_any(), Repository::of(gitops));
-        self.set(&name, Some(&repository));
-        let known = || workspace::known_referents(workspace, Some(workspace));
-        let answer = match self.answer(services, &name, &repository, gitops) {
-            Some(Ok(answer)) if answer.left().is_zero() => {
-                self.answers.forget(&repository);
-                self.answer(services, &name, &repository, gitops)
-            }
-            answer => answer,
-        };
-        match answer {
-            // The answer makes the workspace due. This wait is for one whose asker was deleted meanwhile.
-            None => match known() {
-                known @ (Referents::Found | Referents::Unusable(..) | Referents::Unreachable(_)) => (known, SOON),
-                Referents::Missing(_) | Referents::Unread(_) | Referents::Unseen => (Referents::Unseen, SOON),
-            },
-            Some(Ok(answer)) => (for_workspace(&answer.found, gitops), answer.left()),
-            Some(Err(halt)) => match known() {
-                known @ (Referents::Found | Referents::Unusable(..)) => (known, SOON),
-                _ => (Referents::Unreachable(message_of(halt)), SOON),
-            },
-        }
-    }
-
-    fn answer(
-        &self,
-        services: &Services,
-        workspace: &str,
-        repository: &Repository,
-        gitops: &GitOpsTarget,
-    ) -> Option<Result<Answer, StepError>> {
-        let question = || {
+/// The result about the repository of a workspace, and when to ask again; the last one stays meanwhile.
+pub(super) fn find(
+    repositories: &Repositories,
+    services: &Services,
+    workspace: &Workspace,
+    gitops: &GitOpsTarget,
+) -> (Referents, Duration) {
+    let (key, repository) = (queue::key_of(workspace), Repository::of(gitops));
+    repositories.set(&key, [repository.clone()].into());
+    let known = || workspace::known_referents(workspace, Some(workspace));
+    let answer = || {
+        repositories.answer(&key, &repository, server_of(&gitops.repository), |turns| {
             let (services, gitops) = (services.clone(), gitops.clone());
-            let turns = self.turns.of(server_of(&gitops.repository));
             async move {
                 let found = Box::pin(ask(&services, &turns, &gitops)).await?;
                 Ok(Answer { at: Instant::now(), found })
             }
-        };
-        let key = (String::new(), workspace.to_owned());
-        self.answers.answer(repository.clone(), (&self.requeue, &key), question)
+        })
+    };
+    let answer = match answer() {
+        Some(Ok(old)) if old.left().is_zero() => {
+            repositories.repeat(&repository);
+            answer()
+        }
+        answer => answer,
+    };
+    match answer {
+        // The answer makes the workspace due. This wait is for one whose question another workspace dropped meanwhile.
+        None => match known() {
+            known @ (Referents::Found | Referents::Unusable(..) | Referents::Unreachable(_)) => (known, SOON),
+            Referents::Missing(_) | Referents::Unread(_) | Referents::Unseen => (Referents::Unseen, SOON),
+        },
+        Some(Ok(answer)) => (for_workspace(&answer.found, gitops), answer.left()),
+        Some(Err(halt)) => match known() {
+            known @ (Referents::Found | Referents::Unusable(..)) => (known, SOON),
+            _ => (Referents::Unreachable(halt.into_reason(reason::SOURCE_UNREACHABLE).1), SOON),
+        },
     }
 }
 
@@ -172,7 +106,6 @@ fn server_of(remote: &str) -> &str {
     host.split(':').next().unwrap_or_default()
 }
 
-/// Asks a repository for a branch.
 async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget) -> Result<Found, StepError> {
     let credentials = match &gitops.secret_ref {
         None => HashMap::new(),
@@ -199,7 +132,7 @@ async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget)
         Code::InvalidArgument => reason::REPOSITORY_REFUSED,
         _ => return Err(runner::halt(&status, reason::SOURCE_UNREACHABLE)),
     };
-    Ok(Found::Unusable(reason, message_of(runner::halt(&status, reason))))
+    Ok(Found::Unusable(reason, runner::halt(&status, reason).into_reason(reason).1))
 }
 
 /// The meaning of an answer for a workspace.
@@ -215,20 +148,6 @@ fn for_workspace(found: &Found, gitops: &GitOpsTarget) -> Referents {
             Referents::Unusable(reason::BRANCH_NOT_FOUND, message)
         }
         Found::Unusable(why, message) => Referents::Unusable(why, message.clone()),
-    }
-}
-
-/// The message of a halt.
-fn message_of(halt: StepError) -> String {
-    match halt {
-        StepError::Failed { message, .. }
-        | StepError::Refused { message, .. }
-        | StepError::Retry(message)
-        | StepError::SourceUnreachable(message)
-        | StepError::Abandoned(message) => message,
-        StepError::Canceled | StepError::AwaitingApproval | StepError::AwaitingMerge | StepError::Superseded(_) => {
-            "the request was cancelled".to_owned()
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 use stoa_control_repo::{GitOptions, GitStatus};
-use stoa_controller::{events::Recorder, object::Kind, queue};
+use stoa_controller::{events::Recorder, object::Kind};
 use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
     lookup::Lookup,
@@ -16,19 +16,18 @@ use stoa_machinery::{
     admission::Chain,
     auth::{AllowAll, Authorizer},
     log::{Key, Log, MemoryLog, Record, Version},
-    metrics::Families,
     registry::{Apply, DeleteOptions, Store, Stored, Target, UpdateSource, Window},
     request::UserInfo,
 };
+use stoa_runs::testing::{services, unreachable_runner};
 use stoa_types::Organization;
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    controllers, encryption,
+    controllers,
     git::{Metrics, REPOSITORY, Repository, attach, start_with},
-    runs::{Services, backends::Backends, runner},
 };
 
 /// Longer than anything here takes.
@@ -75,22 +74,9 @@ impl Fixture {
         };
         let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
         let registry = lookup.build(builder).await.expect("built");
-        let recorder = Recorder::start(cluster.clone(), end.clone());
-        let services = Services {
-            lookup: lookup.clone(),
-            log: log.clone(),
-            backends: Backends::new(lookup.clone(), cluster.clone(), directory.path().join("documents")),
-            sealing: encryption::with_keys(&[1]),
-            runner: runner::unreachable(),
-            cluster: cluster.clone(),
-            recorder: recorder.clone(),
-            authorizer: authorizer.clone(),
-            identity: "test".to_owned(),
-            clock: Arc::new(stoa_storage::SystemClock),
-            max_runs: 64,
-            run_lease: Duration::from_secs(30),
-            queues: queue::Metrics::new(&Families::default()).unwrap(),
-        };
+        let documents = directory.path().join("documents");
+        let services = services(&log, (&lookup, &cluster), unreachable_runner(), &documents, &end);
+        let recorder = services.recorder.clone();
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.
         tasks.spawn(controllers::organizations::run(services.clone(), end.clone()));

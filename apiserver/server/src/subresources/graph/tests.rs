@@ -4,9 +4,10 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::json;
 use stoa_machinery::RequestContext;
+use stoa_runs::testing::unreachable_runner;
 
 use super::*;
-use crate::{runs::runner, testing::TestServer};
+use crate::testing::TestServer;
 
 /// A Resource of `stack` in `workspace`, of a ConfigMap if nothing else is said.
 fn resource(stack: &str, workspace: &str, id: &str, depends_on: &[&str]) -> Resource {
@@ -45,7 +46,7 @@ fn several() -> Vec<Resource> {
 
 #[tokio::test]
 async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it() {
-    let world = TestServer::with_runner(runner::unreachable()).await;
+    let world = TestServer::with_runner(unreachable_runner()).await;
     let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
     world.create("Resource", "web.gone.a", resource).await;
     let graph = GraphOf { services: world.services.clone(), scope: Scope::Stack };

@@ -5,10 +5,12 @@ use std::sync::{Mutex, atomic::AtomicBool};
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use stoa_machinery::{
+    ApiError,
     auth::{AllowAll, Attributes, Authorizer, Decision},
     registry::{Target, UpdateSource},
     request::UserInfo,
 };
+use stoa_runs::testing::runner_at;
 use stoa_types::Workspace;
 use tokio::sync::mpsc;
 
@@ -21,7 +23,7 @@ const B: &str = "v1:ConfigMap:shop:b";
 async fn guarded() -> (TestServer, Planned, mpsc::UnboundedReceiver<Conversation>) {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::planning(planned.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let workspaces = world.registry.api::<Workspace>();
     workspaces
         .update_with("", "dev", |workspace: &mut Workspace| workspace.spec.require_approval = true)

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
+use stoa_runs::testing::runner_at;
 use stoa_storage::documents::Digest;
 use stoa_test_s3::{Fault, Faults, REGION, S3Server};
 use stoa_types::Release;
@@ -30,7 +31,7 @@ impl Bucket {
         let server = S3Server::start("documents");
         let faults = Faults::before(server.port());
         let (address, conversations) = Scripted::start(&[ID]).await;
-        let world = TestServer::with(runner::at(address), stoa_kinds::core_v1::register).await;
+        let world = TestServer::with(runner_at(address), stoa_kinds::core_v1::register).await;
         let credentials = json!({"namespace": "platform", "name": "s3"});
         let s3 = json!({"bucket": "documents", "prefix": "team", "region": REGION, "endpoint": faults.url(),
             "credentialsSecretRef": credentials});

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use stoa_proto::ReconcilerCompliance;
+use stoa_runs::testing::runner_at;
 use stoa_types::{
     Release, Workspace,
     config::{ComplianceState, Deployment},
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::fenced_runners::{A, Clusters, Conversation, Scripted, deleting};
 use super::{approval::told, *};
-use crate::{controllers::compliance, runs};
+use crate::controllers::compliance;
 
 const COMMIT: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
@@ -30,7 +31,7 @@ async fn reconciled(wait: Option<&str>) -> (TestServer, Clusters, mpsc::Unbounde
     let clusters: Clusters = Arc::new(Mutex::new(vec![edge("Pending", "it has main@sha1:aaaa")]));
     let planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::reconciling(planned, clusters.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let change = |workspace: &mut Workspace| {
         let object = ReconcilerObject { namespace: "flux-system".to_owned(), name: "apps".to_owned() };
         let reconciler = Reconciler {
@@ -95,7 +96,7 @@ async fn status_says_whether_clusters_have_what_was_committed() {
     assert_eq!((found.commit.as_str(), found.reconcilers[0].revision.as_deref()), (COMMIT, Some("main@sha1:aaaa")));
     let workspace = world.registry.api::<Workspace>().get("", "dev").await.unwrap();
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
-    let lacking = runs::compliance::lacking(&stack, &workspace).unwrap();
+    let lacking = stoa_runs::compliance::lacking(&stack, &workspace).unwrap();
     assert!(lacking.ends_with("edge: it has main@sha1:aaaa"), "{lacking}");
 
     *clusters.lock().unwrap() = vec![edge("NonCompliant", "the Deployment does not become ready")];
@@ -106,7 +107,7 @@ async fn status_says_whether_clusters_have_what_was_committed() {
     let (deployment, is) = world.complies(ComplianceState::Compliant).await;
     assert_eq!((is.status.as_str(), is.reason.as_str()), ("True", reason::COMPLIANT));
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
-    assert_eq!(runs::compliance::lacking(&stack, &workspace), None);
+    assert_eq!(stoa_runs::compliance::lacking(&stack, &workspace), None);
 
     // What is as it was is not written again.
     let since = deployment.compliance.unwrap().time;

@@ -46,15 +46,13 @@ async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
     for (phase, last) in [("Succeeded", "one"), ("Generating", "two")] {
         let deployed = deploying(json!([{"workspace": "dev", "resources": 0, "phase": phase, "lastRun": last}]));
         let stack = stacks.update_status_with("shop", "web", deployed).await.unwrap();
-        let mut late = unexecuted(world.services.clone(), seen.clone());
-        late.finish(RunPhase::Failed, reason::TIMED_OUT, "it took too long").await.unwrap();
+        executor::fail(world.services.clone(), seen.clone(), reason::TIMED_OUT, "it took too long").await.unwrap();
         assert_eq!(stacks.get("shop", "web").await.unwrap(), stack);
     }
     let deployed = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Applying", "lastRun": "one"}]));
     stacks.update_status_with("shop", "web", deployed).await.unwrap();
-    let mut last = unexecuted(world.services.clone(), seen);
-    last.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
-    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
+    executor::fail(world.services.clone(), seen, reason::TIMED_OUT, "it took too long").await.unwrap();
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Failed)));
 }
 
 #[tokio::test]
@@ -69,11 +67,8 @@ async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
     vanish(&world, "one").await;
     world.apply("one").await;
     let other = runs.get("shop", "one").await.unwrap();
-    let mut gone = unexecuted(world.services.clone(), seen);
-    let entered = gone.enter(RunPhase::Applying).await;
-    assert!(matches!(entered, Err(StepError::Abandoned(_))), "{entered:?}");
-    gone.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
-    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Canceled)));
+    executor::fail(world.services.clone(), seen, reason::TIMED_OUT, "it took too long").await.unwrap();
+    assert_eq!(world.deployment().await, (Some("one".to_owned()), Some(RunPhase::Failed)));
     assert_eq!(runs.get("shop", "one").await.unwrap(), other);
 }
 
@@ -90,7 +85,6 @@ async fn stack_hears_nothing_late_of_a_run_once_another_of_its_name_has_begun() 
     let deployed = deploying(json!([{"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "one"}]));
     let stacks = world.registry.api::<Stack>();
     let stack = stacks.update_status_with("shop", "web", deployed).await.unwrap();
-    let mut gone = unexecuted(world.services.clone(), seen);
-    gone.finish(RunPhase::Canceled, reason::CANCELED, "the run was cancelled").await.unwrap();
+    executor::fail(world.services.clone(), seen, reason::TIMED_OUT, "it took too long").await.unwrap();
     assert_eq!(stacks.get("shop", "web").await.unwrap(), stack, "it is the other one's");
 }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use stoa_engine::Plan;
 use stoa_proto::{FinishedEvent, IntentEvent, Problem, ResultEvent, apply_event::Event};
+use stoa_runs::testing::runner_at;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::fenced_runners::{A, Conversation, Planned, Rendered, Scripted};
@@ -30,7 +31,7 @@ impl Deployed {
         let planned: Planned = Arc::new(Mutex::new(plan(Some(json!({"action": "Create"})))));
         let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
         let (address, conversations) = Scripted::rendering(planned.clone(), rendered).await;
-        let world = TestServer::with_runner(runner::at(address)).await.controlled();
+        let world = TestServer::with_runner(runner_at(address)).await.controlled();
         let mut deployed = Self { world, planned, conversations };
         deployed.makes("first", true).await;
         deployed

@@ -14,12 +14,12 @@ use stoa_proto::{
     LookAtComplianceResponse, LookAtProposalRequest, Place, PlanRequest, PlanResponse, Problem, Proposal,
     ResolveRequest, ResolveResponse, ResultEvent, apply_event::Event, apply_request::Message,
 };
+use stoa_runs::testing::{ANYWHERE, Answer, Events, FakeRunner, runner_at};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::*;
-use crate::runs::runner::testing::{ANYWHERE, Answer, Events, FakeRunner};
 
 /// How long the calls of a runner are waited for that is not heard of any more.
 const WAITED_OUT: Duration = Duration::from_secs(8);
@@ -324,7 +324,7 @@ impl TestServer {
     /// One with the controller at work and a scripted runner whose plans delete these.
     pub(super) async fn scripted(ids: &[&str]) -> (Self, mpsc::UnboundedReceiver<Conversation>) {
         let (address, conversations) = Scripted::start(ids).await;
-        (Self::with_runner(runner::at(address)).await.controlled(), conversations)
+        (Self::with_runner(runner_at(address)).await.controlled(), conversations)
     }
 
     pub(super) async fn destroy(&self, name: &str) {
@@ -447,7 +447,7 @@ async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over
 #[tokio::test(flavor = "multi_thread")]
 async fn clock_that_jumps_changes_nothing_of_an_apply() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
-    let mut world = TestServer::with_runner(runner::at(address)).await;
+    let mut world = TestServer::with_runner(runner_at(address)).await;
     let shift = Arc::<AtomicI64>::default();
     world.services.clock = Arc::new(Shifted(shift.clone()));
     let world = world.controlled();
@@ -484,7 +484,7 @@ async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_without_changes_writes_nothing_of_its_runner() {
     let (address, mut conversations) = Scripted::start(&[]).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
     let mut only = conversations.recv().await.unwrap();
     only.begin("only").await;

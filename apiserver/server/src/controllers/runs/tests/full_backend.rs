@@ -8,6 +8,7 @@ use std::{
 };
 
 use stoa_git::testing::skipped;
+use stoa_runs::testing::runner_at;
 
 use super::fenced_runners::Scripted;
 use super::*;
@@ -65,7 +66,7 @@ async fn run_fails_when_its_backend_is_full_and_loses_nothing() {
         return;
     };
     let (runner, mut conversations) = Scripted::start(&[ID]).await;
-    let world = TestServer::with_runner(runner::at(runner)).await;
+    let world = TestServer::with_runner(runner_at(runner)).await;
     let local = json!({"type": "Local", "local": {"directory": disk.path()}});
     world.create("Backend", "small", local).await;
     let gitops = json!({"backend": {"name": "small"}, "gitops": {"repository": "file:///deploy.git"}});

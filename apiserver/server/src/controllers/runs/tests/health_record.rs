@@ -2,6 +2,7 @@
 
 use stoa_controller::testing::FaultyLog;
 use stoa_proto::{FinishedEvent, HealthEvent, Problem, apply_event::Event};
+use stoa_runs::testing::runner_at;
 use stoa_types::Resource;
 
 use super::fenced_runners::{A, Scripted};
@@ -48,7 +49,7 @@ async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
 async fn conversation_goes_on_however_much_objects_say_and_though_it_cannot_be_told() {
     let log = FaultyLog::new(0);
     let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = TestServer::over(log.clone(), runner::at(address), |builder| builder).await.controlled();
+    let world = TestServer::over(log.clone(), runner_at(address), |builder| builder).await.controlled();
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;

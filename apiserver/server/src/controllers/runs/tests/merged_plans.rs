@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::fenced_runners::{A, Conversation, Planned, Rendered, Scripted, deleting};
 use super::{approval::told, *};
 use stoa_kinds::pull_request::USER;
+use stoa_runs::testing::runner_at;
 
 const B: &str = "v1:ConfigMap:shop:b";
 const SPEC: &str = r#"{"resources":[]}"#;
@@ -26,7 +27,7 @@ async fn planning(plan: Plan, earlier: &str) -> (TestServer, Planned, mpsc::Unbo
     let earlier = earlier.chars().map(|letter| letter.to_string().repeat(40)).collect();
     let (address, conversations) =
         Scripted::rendering(planned.clone(), Rendered { spec: SPEC, earlier, ..Rendered::default() }).await;
-    (TestServer::with_runner(runner::at(address)).await, planned, conversations)
+    (TestServer::with_runner(runner_at(address)).await, planned, conversations)
 }
 
 impl TestServer {

@@ -5,6 +5,7 @@ use stoa_machinery::{
     auth::{Attributes, Authorizer, Decision},
     request::UserInfo,
 };
+use stoa_runs::testing::runner_at;
 
 use super::fenced_runners::{A, Scripted};
 use super::*;
@@ -24,7 +25,7 @@ impl Authorizer for Mistaken {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_task_panics_again_and_again_ends_and_gives_its_turn_away() {
     let (address, _conversations) = Scripted::start(&[A]).await;
-    let mut world = TestServer::with_runner(runner::at(address)).await;
+    let mut world = TestServer::with_runner(runner_at(address)).await;
     world.services.authorizer = Arc::new(Mistaken);
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     let runs = world.registry.api::<Run>();

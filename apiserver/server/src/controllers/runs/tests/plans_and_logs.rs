@@ -5,10 +5,10 @@ use http_body_util::BodyExt as _;
 use stoa_controller::testing::FaultyLog;
 use stoa_engine::{Plan, document};
 use stoa_machinery::http::{ApiHandler, Body, RequestInfo, body};
+use stoa_runs::{run_log::Line, testing::runner_at};
 
 use super::fenced_runners::{A, BUSY, Scripted, deleting};
 use super::*;
-use crate::runs::run_log::Line;
 
 const RUNS: &str = "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs";
 
@@ -64,7 +64,7 @@ async fn plan_of_any_size_is_read_by_whoever_is_to_approve_it() {
         (0..20_000).map(|number| format!("v1:ConfigMap:shop:{}{number}", "long-".repeat(20))).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (address, _conversations) = Scripted::start(&ids).await;
-    let world = TestServer::over(FaultyLog::new(0), runner::at(address), |builder| builder).await;
+    let world = TestServer::over(FaultyLog::new(0), runner_at(address), |builder| builder).await;
     let guard = |workspace: &mut stoa_types::Workspace| workspace.spec.require_approval = true;
     world.registry.api::<stoa_types::Workspace>().update_with("", "dev", guard).await.unwrap();
     let world = world.controlled();
@@ -186,7 +186,7 @@ async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_generates_while_there_is_no_time_for_it_is_told_when_to_come_again() {
     let (address, _conversations) = Scripted::start(&[]).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let path = "/apis/config.stoa.dev/v1alpha1/namespaces/shop/stacks/web/generate?workspace=dev";
     let answer = world.send(Method::POST, path, "application/json").await;
     assert_eq!((answer.code, answer.headers["retry-after"].to_str().unwrap()), (429, "1"));

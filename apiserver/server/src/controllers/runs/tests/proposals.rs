@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use stoa_proto::Proposal;
+use stoa_runs::testing::runner_at;
 use stoa_types::{
     Release, Workspace,
     config::Deployment,
@@ -25,7 +26,7 @@ async fn proposing_of(rendered: Rendered) -> (TestServer, Proposed, mpsc::Unboun
     let proposed = Found::new(Ok(pull("Open", "c1")));
     let planned = Arc::new(Mutex::new(deleting(&[A])));
     let (address, conversations) = Scripted::rendering_and_proposing(planned, rendered, proposed.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let change = |workspace: &mut Workspace| {
         workspace.spec.gitops = Some(GitOpsTarget {
             repository: "https://git.example.com/shop/deploy.git".to_owned(),

@@ -2,6 +2,7 @@
 
 use stoa_controller::testing::FaultyLog;
 use stoa_proto::{FinishedEvent, IntentEvent, apply_event::Event};
+use stoa_runs::testing::{runner_at, unreachable_runner};
 
 use super::fenced_runners::{A, Awaits, Scripted};
 use super::*;
@@ -117,7 +118,7 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
 #[tokio::test]
 async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
     let log = FaultyLog::new(0);
-    let world = TestServer::over(log.clone(), runner::unreachable(), |builder| builder).await;
+    let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
     log.hang("\"Queued\"");
     let world = world.controlled();
     world.apply("one").await;
@@ -131,7 +132,7 @@ async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
     let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
     let said = world.told("one", reason::WAITING).await;
     assert!(said.starts_with(&format!("the function-runner at http://{address} cannot be reached: ")), "{said}");
@@ -160,7 +161,7 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
     let awaits = Awaits::default();
     let awaited = |what: &[&String]| drop(awaits.send_replace(what.iter().map(|what| (*what).clone()).collect()));
     let (address, mut conversations) = Scripted::awaiting(&[A], awaits.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     awaited(&[&said]);
     let start = Instant::now();
     world.destroy("one").await;
@@ -188,7 +189,7 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_is_cancelled_says_that_calls_are_under_way() {
     let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
     talk.begin("it").await;

@@ -1,6 +1,7 @@
 //! Who has its turn: a run that was put down before its end, and what it goes on with.
 
 use stoa_machinery::log::{Change, Expect, Write};
+use stoa_runs::testing::runner_at;
 
 use super::fenced_runners::{A, Scripted, deleting};
 use super::*;
@@ -55,7 +56,7 @@ async fn run_that_lost_its_lease_goes_on_before_those_that_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_end_could_not_be_read_gives_its_turn_away() {
     let (address, _conversations) = Scripted::start(&[A]).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     let runs = world.registry.api::<Run>();
     for name in ["one", "two"] {
@@ -77,7 +78,7 @@ async fn run_whose_end_could_not_be_read_gives_its_turn_away() {
 async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_alone() {
     let planned = Arc::new(std::sync::Mutex::new(deleting(&[A])));
     let (address, mut conversations) = Scripted::planning(planned.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
     first.begin("only").await;
@@ -101,7 +102,7 @@ async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_
 async fn plan_that_a_run_was_let_in_with_is_carried_out_though_its_preview_is_gone() {
     let planned = Arc::new(std::sync::Mutex::new(deleting(&[A])));
     let (address, mut conversations) = Scripted::planning(planned.clone()).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
     let mut one = conversations.recv().await.unwrap();
     one.begin("only").await;
@@ -130,7 +131,7 @@ async fn plan_that_a_run_was_let_in_with_is_carried_out_though_its_preview_is_go
 #[tokio::test(flavor = "multi_thread")]
 async fn another_preview_of_the_same_name_is_not_carried_out() {
     let (address, _conversations) = Scripted::start(&[A]).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let look = || json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": "Destroy"});
     world.create("Run", "look", look()).await;
     world.carry_out("two", "look").await;
@@ -148,7 +149,7 @@ async fn another_preview_of_the_same_name_is_not_carried_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
-    let world = TestServer::with_runner(runner::at(address)).await.controlled();
+    let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.preview("look", json!({})).await;
     world.destroy("one").await;
     let mut one = conversations.recv().await.unwrap();
@@ -167,7 +168,7 @@ async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn preview_whose_plan_waits_to_be_carried_out_outlives_its_time() {
     let (address, _conversations) = Scripted::start(&[A]).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     let runs = world.registry.api::<Run>();
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": "Destroy",

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use stoa_runs::testing::runner_at;
 use stoa_types::config::Deployment;
 
 use super::*;
@@ -14,7 +15,7 @@ use super::{
 async fn mistaken() -> TestServer {
     let rendered = Rendered { spec: r#"{"resources":[]}"#, lacking: "latest", ..Rendered::default() };
     let (address, _) = Scripted::rendering(Arc::new(Mutex::new(deleting(&[]))), rendered).await;
-    let world = TestServer::with_runner(runner::at(address)).await;
+    let world = TestServer::with_runner(runner_at(address)).await;
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "version": "latest"});
     world.create("Run", "two", spec).await;
     say_begun(&world, "two").await;

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Event;
 use stoa_engine::{Action, Plan};
+use stoa_runs::testing::runner_at;
 
 use super::fenced_runners::{Planned, Rendered, Scripted, deleting};
 use super::*;
@@ -13,7 +14,7 @@ async fn rendering(rendered: Rendered) -> TestServer {
     let planned: Planned = Arc::new(Mutex::new(deleting(&[])));
     let rendered = Rendered { spec: r#"{"resources":[]}"#, ..rendered };
     let (address, _) = Scripted::rendering(planned, rendered).await;
-    TestServer::with_runner_and_secrets(runner::at(address)).await.controlled()
+    TestServer::with_runner_and_secrets(runner_at(address)).await.controlled()
 }
 
 /// A world whose runner makes this plan, with this action for each of its resources.
@@ -21,7 +22,7 @@ async fn planning(mut plan: Plan, action: Action) -> TestServer {
     plan.actions.iter_mut().for_each(|planned| planned.action = action);
     let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
     let (address, _) = Scripted::rendering(Arc::new(Mutex::new(plan)), rendered).await;
-    TestServer::with_runner_and_secrets(runner::at(address)).await.controlled()
+    TestServer::with_runner_and_secrets(runner_at(address)).await.controlled()
 }
 
 impl TestServer {

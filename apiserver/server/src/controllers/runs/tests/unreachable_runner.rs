@@ -7,13 +7,13 @@ use stoa_proto::{
     ApplyEvent, ApplyRequest, HeartbeatEvent, PlanRequest, PlanResponse, ResolveRequest, ResolveResponse,
     apply_event::Event,
 };
+use stoa_runs::testing::{Answer, Events, FakeRunner, runner_at_each};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::fenced_runners::{A, deleting};
 use super::*;
-use crate::runs::runner::testing::{Answer, Events, FakeRunner};
 
 /// Longer than a run is tried with its place kept, and shorter than anybody waits.
 const LONG: Duration = Duration::from_secs(11);
@@ -251,7 +251,7 @@ impl FakeRunner for Mortal {
 async fn run_ends_runners(operation: &str, runners: usize) {
     let mortal = Mortal(Arc::default());
     let addresses: Vec<_> = (0..runners).map(|_| mortal.clone().serve()).collect();
-    let mut world = TestServer::with_runner(runner::at_each(&addresses)).await;
+    let mut world = TestServer::with_runner(runner_at_each(&addresses)).await;
     world.create("Run", "one", json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
     let mut scheduler = world.scheduling(1, &["one"]).await;
     let one = world.uid("one").await;

@@ -18,7 +18,6 @@ pub(in crate::controllers::workflows) type Which = (String, String, Option<i64>)
 /// What came of the calls of a hook so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::controllers::workflows) struct Called {
-    /// How often it was tried.
     pub(in crate::controllers::workflows) attempts: i64,
     /// What the last try came to.
     pub(in crate::controllers::workflows) message: String,
@@ -33,7 +32,6 @@ pub(super) struct Place {
     pub(super) wave: usize,
     /// Whether nothing of the step comes before, or after it.
     pub(super) is_end: bool,
-    /// Whether the wave has no workspaces.
     pub(super) is_empty: bool,
 }
 
@@ -78,8 +76,7 @@ pub(super) fn after(
     all_ended(step, situation, hooks_of(spec).1, place.wave, is_due, decided)
 }
 
-/// Takes the hooks of the whole as far as they go, those before all steps or those after them; whether they have ended. Once the
-/// workflow is to end, none begins any more.
+/// Advances the hooks of the workflow, those before or after all steps; whether they have ended.
 pub(super) fn of_whole(
     status: &mut WorkflowStatus,
     situation: &Situation<'_>,
@@ -201,7 +198,6 @@ fn told(hooks: &[HookStatus], spec: &Step, policy: HookFailurePolicy) -> Option<
     Some(format!("hook {name} failed: {message}"))
 }
 
-/// Gives up what is called.
 pub(super) fn cancel(step: &mut StepStatus, situation: &Situation<'_>) {
     for status in step.hooks.iter_mut().filter(|status| status.phase == HookPhase::Running) {
         status.phase = HookPhase::Canceled;

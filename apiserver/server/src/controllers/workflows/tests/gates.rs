@@ -81,6 +81,6 @@ async fn a_step_fails_when_what_it_deployed_is_not_healthy_in_time() {
     world.end("dev", RunPhase::Succeeded).await;
     let ended = world.until(|status| status.phase.is_terminal()).await;
     let message = "step dev: the deployment of wave 1 of 1 is not healthy: workspace dev: v1:Pod:shop:web: it is \
-                   InProgress; and 1 more resources after 1s";
+                   InProgress; and 1 more resource after 1s";
     assert_eq!(told(&ended, reason::FAILED), (reason::STEP_FAILED, message));
 }

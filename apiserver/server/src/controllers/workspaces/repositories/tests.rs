@@ -1,8 +1,13 @@
 //! Workspaces with a scripted function-runner in front of their repositories.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
+use stoa_controller::probes::Requeue;
 use stoa_proto::{LookRequest, LookResponse, Problem};
+use stoa_runs::testing::{Answer, FakeRunner, runner_at};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -13,10 +18,7 @@ use super::{
     },
     *,
 };
-use crate::{
-    runs::runner::testing::{Answer, FakeRunner},
-    testing::TestServer,
-};
+use crate::testing::TestServer;
 
 const AVAILABLE: &str = "True Available: the backend is ready";
 
@@ -65,7 +67,7 @@ async fn with_workspace(world: &TestServer, name: &str, remote: &str, create_bra
 #[tokio::test]
 async fn workspace_reports_its_repository_and_branch() {
     let scripted = Scripted::default();
-    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.refuse("lacking", Code::NotFound, "VersionNotFound", "there is no branch live");
     scripted.refuse("gone", Code::NotFound, "SourceNotFound", "repository gone does not exist");
@@ -103,7 +105,7 @@ async fn workspace_reports_its_repository_and_branch() {
 #[tokio::test]
 async fn servers_that_do_not_answer_hold_no_other_workspace() {
     let scripted = Scripted::default();
-    let world = TestServer::with_runner(runner::at(scripted.clone().serve())).await;
+    let world = TestServer::with_runner(runner_at(scripted.clone().serve())).await;
     with_backend(&world).await;
     scripted.answers.lock().insert("good", Ok(()));
     let dead: Vec<String> = (0..=super::super::AT_ONCE).map(|number| format!("dead-{number}")).collect();
@@ -123,8 +125,8 @@ async fn servers_that_do_not_answer_hold_no_other_workspace() {
 
 #[tokio::test]
 async fn question_ends_with_the_last_workspace_that_has_it() {
-    let world = TestServer::with_runner(runner::at(Scripted::default().serve())).await;
-    let (repositories, _answered) = Repositories::new();
+    let world = TestServer::with_runner(runner_at(Scripted::default().serve())).await;
+    let repositories = Repositories::new(Requeue::default());
     for name in ["a", "b", "c"] {
         let server = if name == "c" { "other.example.com" } else { "git.example.com" };
         with_workspace(&world, name, &format!("https://{server}/silent"), false).await;
@@ -132,18 +134,16 @@ async fn question_ends_with_the_last_workspace_that_has_it() {
     for name in ["a", "b"] {
         let workspace = world.registry.api::<Workspace>().get("", name).await.unwrap();
         let gitops = workspace.spec.gitops.clone().unwrap();
-        let (found, again) = repositories.find(&world.services, &workspace, &gitops);
+        let (found, again) = find(&repositories, &world.services, &workspace, &gitops);
         assert!(matches!(found, Referents::Unseen), "{found:?}");
         assert_eq!(again, SOON);
     }
-    let mut sharing = repositories.sharing("a");
-    sharing.sort();
-    assert_eq!(sharing, ["a", "b"].map(|name| (String::new(), name.to_owned())));
-    repositories.forget("a");
-    assert!(repositories.answers.is_asking(), "the other workspace waits for it");
+    let key = |name: &str| (String::new(), name.to_owned());
+    repositories.forget(&key("a"));
+    assert!(repositories.is_asking(), "the other workspace waits for it");
     let other = world.registry.api::<Workspace>().get("", "c").await.unwrap().spec.gitops.unwrap();
-    repositories.set("b", Some(&Repository::of(&other)));
-    assert!(!repositories.answers.is_asking(), "the other workspace has another repository now");
+    repositories.set(&key("b"), [Repository::of(&other)].into());
+    assert!(!repositories.is_asking(), "the other workspace has another repository now");
 }
 
 #[test]

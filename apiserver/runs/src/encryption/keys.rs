@@ -1,0 +1,173 @@
+//! The file with the encryption keys: a key on each line, 32 random bytes in base64. Empty lines and comments after `#` are
+//! skipped.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ring::{
+    hkdf,
+    rand::{SecureRandom as _, SystemRandom},
+};
+use stoa_machinery::serve::ReloadError;
+
+/// The length of a secret, in bytes.
+const LENGTH: usize = 32;
+
+/// A key, with `name` and `secret` as a key of Kubernetes' EncryptionConfiguration; Debug prints its name alone.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct EncryptionKey {
+    name: String,
+    secret: [u8; LENGTH],
+}
+
+impl fmt::Debug for EncryptionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncryptionKey").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl EncryptionKey {
+    pub(super) fn new(secret: [u8; LENGTH]) -> Self {
+        let name = stoa_engine::digest::hex(&derived(&secret, "stoa sealing key id", &[])[..4]);
+        Self { name, secret }
+    }
+
+    /// The name that encrypted values have: 8 hex digits, which say nothing about the secret.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A key for one purpose in one scope. Neither this key nor another derived one follows from it.
+    pub(super) fn derived(&self, purpose: &str, scope: &[&str]) -> [u8; LENGTH] {
+        derived(&self.secret, purpose, scope)
+    }
+}
+
+fn derived(key: &[u8; LENGTH], purpose: &str, scope: &[&str]) -> [u8; LENGTH] {
+    let info = serde_json::to_vec(&(purpose, scope)).expect("texts are JSON");
+    let mut out = [0; LENGTH];
+    // The key is as random as what HKDF would extract from it.
+    hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, key)
+        .expand(&[&info], hkdf::HKDF_SHA256)
+        .and_then(|derived| derived.fill(&mut out))
+        .expect("one block is what SHA-256 gives");
+    out
+}
+
+/// The problem of a file with keys. No message contains a part of the file.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum KeyError {
+    #[error("there is no key in it; `head --bytes=32 /dev/urandom | base64` makes one")]
+    NoKey,
+    #[error("line {0} is no key: 32 bytes in base64, as from `head --bytes=32 /dev/urandom | base64`")]
+    Line(usize),
+    #[error("line {0} has a key that is there already")]
+    Twice(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    path: PathBuf,
+}
+
+impl KeyFile {
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// The file of this name in a folder; it is made, with one new key, when it is not there.
+    pub(super) fn in_folder(folder: &Path, name: &str) -> anyhow::Result<Self> {
+        let path = folder.join(name);
+        if !path.try_exists().with_context(|| format!("{} cannot be read", path.display()))? {
+            let mut bytes = [0; LENGTH];
+            SystemRandom::new().fill(&mut bytes).ok().context("the system has no random bytes")?;
+            let text = format!("{}\n", STANDARD.encode(bytes));
+            stoa_pki::files::write_private(&path, text.as_bytes())?;
+            tracing::info!(
+                path = %path.display(),
+                "a key for sensitive values was made; without it no earlier release that has any can be rolled back to"
+            );
+        }
+        Ok(Self { path })
+    }
+
+    pub(super) fn read(&self) -> Result<Vec<EncryptionKey>, ReloadError> {
+        let text =
+            fs::read_to_string(&self.path).map_err(|source| ReloadError::Read { path: self.path.clone(), source })?;
+        parse(&text).map_err(|error| ReloadError::Unusable { path: self.path.clone(), source: Box::new(error) })
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<EncryptionKey>, KeyError> {
+    let mut keys = Vec::new();
+    for (index, line) in text.lines().map(str::trim).enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
+        let key = EncryptionKey::new(bytes.ok_or(KeyError::Line(index + 1))?);
+        if keys.contains(&key) {
+            return Err(KeyError::Twice(index + 1));
+        }
+        keys.push(key);
+    }
+    if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_key_on_each_line() {
+        let line = |byte: u8| STANDARD.encode([byte; LENGTH]);
+        let ids = |text: &str| parse(text).map(|keys| keys.into_iter().map(|key| key.secret[0]).collect::<Vec<_>>());
+        assert_eq!(ids(&format!("# new\n{}\r\n\n  {}  ", line(1), line(2))), Ok(vec![1, 2]));
+        assert_eq!(ids("# none\n\n"), Err(KeyError::NoKey));
+        assert_eq!(ids(&format!("{}\nhunter2\n", line(1))), Err(KeyError::Line(2)));
+        assert_eq!(ids(&STANDARD.encode([1; 31])), Err(KeyError::Line(1)));
+        assert_eq!(ids(&format!("{}\n{}\n", line(1), line(1))), Err(KeyError::Twice(2)));
+    }
+
+    #[test]
+    fn first_start_makes_a_private_key() {
+        let folder = TempDir::new().unwrap();
+        let key = || KeyFile::in_folder(folder.path(), "sealing.key").unwrap().read().unwrap();
+        let first = key();
+        assert_eq!((first.len(), key()), (1, first));
+        let mode = fs::metadata(folder.path().join("sealing.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let other = TempDir::new().unwrap();
+        assert_ne!(KeyFile::in_folder(other.path(), "sealing.key").unwrap().read().unwrap(), key());
+    }
+
+    #[test]
+    fn a_key_is_shown_by_its_id_alone() {
+        let key = EncryptionKey::new([9; LENGTH]);
+        assert_eq!(format!("{key:?}"), format!("EncryptionKey {{ name: {:?}, .. }}", key.name()));
+        assert!(key.name().len() == 8 && key.name() != EncryptionKey::new([8; LENGTH]).name());
+    }
+
+    #[test]
+    fn keys_for_other_purposes_and_scopes_are_others() {
+        let key = EncryptionKey::new([9; LENGTH]);
+        let keys = [
+            key.derived("a", &["b", "c"]),
+            key.derived("a", &["b"]),
+            key.derived("a", &["bc"]),
+            key.derived("ab", &["c"]),
+            EncryptionKey::new([8; LENGTH]).derived("a", &["b", "c"]),
+        ];
+        for (index, derived) in keys.iter().enumerate() {
+            assert!(!keys[..index].contains(derived) && *derived != key.secret, "{index}");
+        }
+    }
+}

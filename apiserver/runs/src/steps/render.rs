@@ -1,0 +1,95 @@
+//! The Spec of a run: rendered once, and then kept, with what is sensitive of it sealed.
+
+use bytes::Bytes;
+use stoa_controller::events::Kind;
+use stoa_failpoint::reached;
+use stoa_kinds::{run_status::status, text};
+use stoa_types::{delivery::Operation, reason};
+
+use super::{plan, resolve};
+use crate::{StepError, documents, execution::Execution, runner, status::StatusUpdate, target::Target};
+
+/// So many warnings are in the Event about them.
+const TOLD: usize = 5;
+
+/// The Spec in clear, which is rendered once and then kept, the digest of what is kept, and what is to be recorded.
+pub(super) async fn spec(
+    execution: &mut Execution,
+    target: &Target,
+    commit: &str,
+) -> Result<(Bytes, String, Option<StatusUpdate>), StepError> {
+    let sealing = execution.services.encryption.clone();
+    if let Some(digest) = status(&execution.run).source.and_then(|s| s.spec_digest) {
+        let spec = documents::get_spec(target, &sealing, &digest).await?;
+        return Ok((spec, digest, None));
+    }
+    let (spec, kept) = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
+        (_, Some(plan)) => {
+            // The plan names it by this digest.
+            let digest = plan::previewed(execution, target, &plan).await?.plan.spec_digest.unwrap_or_default();
+            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
+        }
+        (Operation::Destroy, None) => {
+            let spec = Bytes::from_static(b"{\"resources\":[]}");
+            let digest = documents::put_owed(&*target.documents, &target.scope(), spec.clone()).await?;
+            (spec, Some(digest))
+        }
+        (Operation::Rollback, None) => {
+            let release = resolve::release(execution, target).await?;
+            // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.
+            (documents::get_spec(target, &sealing, &release.spec.spec_digest).await?, None)
+        }
+        (Operation::Refresh, None) => {
+            // The release is known by this digest.
+            let digest = resolve::release(execution, target).await?.spec.spec_digest;
+            (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
+        }
+        (Operation::Preview | Operation::Apply | Operation::Import, None) => {
+            let (spec, generator) = generate(execution, target, commit).await?;
+            let digest = documents::put_spec(target, &sealing, &spec).await?;
+            execution.journal.note("Generating", format!("the {generator} generator made the Spec {digest}"));
+            (spec, Some(digest))
+        }
+    };
+    let digest = match kept {
+        Some(digest) => digest,
+        None => documents::put_spec(target, &sealing, &spec).await?,
+    };
+    reached("spec-kept");
+    Ok((spec, digest.clone(), Some(StatusUpdate::Rendered(digest))))
+}
+
+/// What the function-runner renders, and the name of the generator that it took.
+async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), StepError> {
+    let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
+    let runner = execution.runners();
+    let response = execution.unless_canceled(runner.generate(request)).await?;
+    let response = response.map_err(|e| execution.refused(&e, reason::GENERATE_FAILED))?;
+    execution.runner = runner::answerer(&response);
+    let response = response.into_inner();
+    for warning in &response.warnings {
+        execution.journal.note("Generating", format!("warning: {warning}"));
+    }
+    if let Some(message) = told(&response.warnings) {
+        execution.services.recorder.record(&execution.run, Kind::Warning, reason::GENERATED_WITH_WARNINGS, message);
+    }
+    Ok((response.spec, response.generator))
+}
+
+pub(super) fn told(warnings: &[String]) -> Option<String> {
+    let see = if warnings.len() > TOLD { ", see runs/log" } else { "" };
+    (!warnings.is_empty()).then(|| text::first(warnings, TOLD, "; ") + see)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_names_the_first_warnings() {
+        let warnings: Vec<String> = (0..7).map(|number| number.to_string()).collect();
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&warnings[..5]).unwrap(), "0; 1; 2; 3; 4");
+        assert_eq!(told(&warnings).unwrap(), "0; 1; 2; 3; 4; and 2 more, see runs/log");
+    }
+}

@@ -1,0 +1,335 @@
+//! Everything that a run refers to, gathered and checked, in the shape that the runner takes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use kube::ResourceExt as _;
+use stoa_kinds::{
+    lookup,
+    run_status::{is_internal, status, user},
+    source::commit_page,
+    source_path::path,
+};
+use stoa_machinery::RequestContext;
+use stoa_storage::documents::DocumentStore;
+use stoa_types::{
+    Project, Run, SecretReference, Source, Stack, Workspace,
+    config::{GeneratorType, SourceProvider},
+    labels, reason,
+};
+
+use super::{Services, StepError};
+
+/// What a run refers to.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The Stack of the Run.
+    pub stack: Stack,
+    /// The Project of the Stack.
+    pub project: Project,
+    /// Absent when it was deleted: what was deployed from it can still be destroyed or rolled back.
+    source: Option<Source>,
+    /// The Workspace that the Run changes or compares.
+    pub workspace: Workspace,
+    /// The store of its documents.
+    pub documents: Arc<dyn DocumentStore>,
+}
+
+impl Target {
+    /// Gathers what a run refers to.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub async fn of_run(services: &Services, run: &Run) -> Result<Self, StepError> {
+        let namespace = run.namespace().unwrap_or_default();
+        let stack = existing::<Stack>(services, &namespace, &run.spec.stack, "stack").await?;
+        Self::of_stack(services, stack, &run.spec.workspace).await
+    }
+
+    /// Gathers what a stack refers to, for one workspace.
+    pub async fn of_stack(services: &Services, stack: Stack, workspace: &str) -> Result<Self, StepError> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = project_of(services, &stack).await?;
+        let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
+        let workspace = existing::<Workspace>(services, "", workspace, "workspace").await?;
+        let documents = services.backends.store(&workspace.spec.backend.name).await?;
+        Ok(Self { stack, project, source, workspace, documents })
+    }
+
+    /// A stack's path in its source.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub async fn path_of(services: &Services, stack: &Stack) -> Result<String, StepError> {
+        Ok(path(stack, &project_of(services, stack).await?))
+    }
+
+    /// The source that a stack is rendered from, with its credentials.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, StepError> {
+        let project = project_of(services, stack).await?;
+        source_at(services, &project.namespace().unwrap_or_default(), &project.spec.source.name).await
+    }
+
+    /// What to ask for the commit of a version of a project's source, and the source's name.
+    ///
+    /// # Errors
+    ///
+    /// Failed with the name of what does not exist.
+    pub async fn version_of(
+        services: &Services,
+        namespace: &str,
+        project: &str,
+        version: &str,
+    ) -> Result<(String, stoa_proto::ResolveRequest), StepError> {
+        let project = existing::<Project>(services, namespace, project, "project").await?;
+        let found = existing::<Source>(services, namespace, &project.spec.source.name, "source").await?;
+        let request = stoa_proto::ResolveRequest {
+            source: Some(source(services, &found).await?),
+            version: version.to_owned(),
+            r#ref: found.spec.reference.clone(),
+        };
+        Ok((found.name_any(), request))
+    }
+
+    /// Where the documents of this stack are: `<organization>/<stack uid>`.
+    pub fn scope(&self) -> String {
+        format!("{}/{}", self.namespace(), self.stack.uid().unwrap_or_default())
+    }
+
+    /// The namespace of all of them.
+    pub fn namespace(&self) -> String {
+        self.stack.namespace().unwrap_or_default()
+    }
+
+    /// The name of the lease that a run which changes something holds.
+    pub(crate) fn lease(&self) -> String {
+        format!("run/{}/{}", self.stack.uid().unwrap_or_default(), self.workspace.name_any())
+    }
+
+    /// What labels say of everything that belongs to the deployment.
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (labels::STACK, self.stack.name_any()),
+            (labels::WORKSPACE, self.workspace.name_any()),
+            (labels::PROJECT, self.project.name_any()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
+    }
+
+    /// The folder of the Stack in its source.
+    pub fn path(&self) -> String {
+        path(&self.stack, &self.project)
+    }
+
+    /// The source that the stack is rendered from.
+    ///
+    /// # Errors
+    ///
+    /// Failed with its name when it does not exist.
+    pub fn source(&self) -> Result<&Source, StepError> {
+        self.source.as_ref().ok_or_else(|| not_found("source", &self.project.spec.source.name))
+    }
+
+    /// The page of a commit of the source, for people.
+    pub(crate) fn commit_page(&self, commit: &str) -> Option<String> {
+        commit_page(&self.source.as_ref()?.spec, commit)
+    }
+
+    /// The source with its credentials.
+    pub async fn proto_source(&self, services: &Services) -> Result<stoa_proto::Source, StepError> {
+        source(services, self.source()?).await
+    }
+
+    /// The workspace with its credentials.
+    pub(crate) async fn proto_workspace(&self, services: &Services) -> Result<stoa_proto::Workspace, StepError> {
+        workspace(services, &self.workspace).await
+    }
+
+    /// What is to be rendered.
+    pub async fn generate_request(
+        &self,
+        services: &Services,
+        commit: &str,
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<stoa_proto::GenerateRequest, StepError> {
+        let mut all: HashMap<String, String> = self.stack.spec.generator.parameters.clone().into_iter().collect();
+        all.extend(parameters.clone());
+        Ok(stoa_proto::GenerateRequest {
+            source: Some(self.proto_source(services).await?),
+            commit: commit.to_owned(),
+            path: self.path(),
+            generator: generator(self.stack.spec.generator.kind).to_owned(),
+            parameters: all,
+            organization: self.namespace(),
+            project: self.project.name_any(),
+            stack: self.stack.spec.stack_name.clone(),
+            workspace: Some(self.proto_workspace(services).await?),
+        })
+    }
+
+    /// What is worked on.
+    pub async fn proto(&self, services: &Services, run: &Run) -> Result<stoa_proto::Target, StepError> {
+        let status = status(run);
+        let workspace = self.workspace.name_any();
+        let digest_keys = services.encryption.digest_keys(&self.scope(), &workspace);
+        let source = status.source.unwrap_or_default();
+        let pull_request = status.pull_request.map_or(0, |pull| u64::try_from(pull.number).unwrap_or_default());
+        Ok(stoa_proto::Target {
+            organization: self.namespace(),
+            project: self.project.name_any(),
+            stack: self.stack.name_any(),
+            stack_uid: self.stack.uid().unwrap_or_default(),
+            workspace: Some(self.proto_workspace(services).await?),
+            run_uid: run.uid().unwrap_or_default(),
+            run_name: run.name_any(),
+            requester: status.requester.username,
+            commit: source.commit,
+            spec_digest: source.spec_digest.unwrap_or_default(),
+            pull_request,
+            digest_keys: digest_keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
+        })
+    }
+
+    /// Checks again that who asked for the run may use what it needs.
+    ///
+    /// # Errors
+    ///
+    /// Failed with PermissionDenied and the sentence of the 403.
+    pub async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), StepError> {
+        let requester = status(run).requester;
+        if is_internal(&requester) {
+            // A run that Stoa started for itself, such as the destroy of a deleted stack.
+            return Ok(());
+        }
+        let context = RequestContext::new(user(&requester), services.authorizer.clone());
+        let operation = run.spec.operation.permission();
+        let namespace = self.namespace();
+        let stack = self.stack.name_any();
+        lookup::require(&context, "create", "config.stoa.dev", "stacks", operation, &namespace, &stack).await?;
+        lookup::require_use(&context, "workspaces", &self.workspace.name_any()).await?;
+        lookup::require_use(&context, "backends", &self.workspace.spec.backend.name).await?;
+        Ok(())
+    }
+}
+
+/// A workspace with its credentials.
+///
+/// # Errors
+///
+/// Failed with the name of what does not exist.
+pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<stoa_proto::Workspace, StepError> {
+    let spec = &workspace.spec;
+    let mut kubeconfigs = HashMap::new();
+    for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
+        let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
+        let mut keys = secret(services, &reference.namespace, &reference.name).await?;
+        let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
+            StepError::failed(
+                reason::REFERENCE_NOT_FOUND,
+                format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
+            )
+        })?;
+        kubeconfigs.insert(cluster.name.clone(), kubeconfig);
+    }
+    let credentials = match spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref()) {
+        None => HashMap::new(),
+        Some(reference) => referenced_secret(services, "", reference).await?,
+    };
+    let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
+    let pull_request_credentials = match pulls.map(|pulls| pulls.secret_ref.as_ref()) {
+        None => HashMap::new(),
+        Some(None) => credentials.clone(),
+        Some(Some(reference)) => referenced_secret(services, "", reference).await?,
+    };
+    Ok(stoa_proto::Workspace {
+        name: workspace.name_any(),
+        spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
+        kubeconfigs,
+        credentials,
+        pull_request_credentials,
+    })
+}
+
+/// The Source of this name with its credentials.
+///
+/// # Errors
+///
+/// Failed with its name when it does not exist.
+pub async fn source_at(services: &Services, namespace: &str, name: &str) -> Result<stoa_proto::Source, StepError> {
+    let found = existing::<Source>(services, namespace, name, "source").await?;
+    source(services, &found).await
+}
+
+/// The source with its credentials.
+pub async fn source(services: &Services, source: &Source) -> Result<stoa_proto::Source, StepError> {
+    let namespace = source.namespace().unwrap_or_default();
+    let credentials = match &source.spec.secret_ref {
+        None => HashMap::new(),
+        Some(reference) => referenced_secret(services, &namespace, reference).await?,
+    };
+    let provider = match source.spec.provider {
+        SourceProvider::Git => "Git",
+        SourceProvider::Oci => "OCI",
+    };
+    Ok(stoa_proto::Source {
+        provider: provider.to_owned(),
+        remote: source.spec.remote.clone(),
+        credentials,
+        organization: namespace,
+    })
+}
+
+fn generator(kind: GeneratorType) -> &'static str {
+    match kind {
+        GeneratorType::Auto => "Auto",
+        GeneratorType::Spec => "Spec",
+        GeneratorType::Manifests => "Manifests",
+        GeneratorType::Kpt => "Kpt",
+        GeneratorType::Kcl => "KCL",
+    }
+}
+
+async fn existing<K>(services: &Services, namespace: &str, name: &str, noun: &str) -> Result<K, StepError>
+where
+    K: stoa_controller::object::Kind,
+{
+    let found = services.lookup.api::<K>()?.get_opt(namespace, name).await?;
+    found.ok_or_else(|| not_found(noun, name))
+}
+
+async fn project_of(services: &Services, stack: &Stack) -> Result<Project, StepError> {
+    existing(services, &stack.namespace().unwrap_or_default(), &stack.spec.project, "project").await
+}
+
+fn not_found(noun: &str, name: &str) -> StepError {
+    StepError::failed(reason::REFERENCE_NOT_FOUND, format!("{noun} {name:?} does not exist"))
+}
+
+/// The values of a Secret, which is in this namespace unless the reference names another.
+pub async fn referenced_secret(
+    services: &Services,
+    namespace: &str,
+    reference: &SecretReference,
+) -> Result<HashMap<String, Bytes>, StepError> {
+    let namespace = reference.namespace.as_deref().unwrap_or(namespace);
+    secret(services, namespace, &reference.name).await
+}
+
+async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, StepError> {
+    match services.cluster.secret(namespace, name).await? {
+        Some(keys) => Ok(keys.into_iter().map(|(key, value)| (key, Bytes::from(value))).collect()),
+        None => {
+            Err(StepError::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} does not exist")))
+        }
+    }
+}
