@@ -35,7 +35,11 @@ impl Proto {
 
     /// Writes the code into a folder.
     fn compile(&self, into: &Path) -> Result<()> {
-        let descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
+        let mut descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
+        // The proto has the documentation.
+        if self.served {
+            descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
+        }
         let compiler = tonic_prost_build::configure().build_server(self.served).bytes(".").out_dir(into);
         compiler.compile_fds(descriptors).with_context(|| format!("compiling {}", self.file))
     }
