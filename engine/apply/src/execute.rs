@@ -26,7 +26,6 @@ use crate::{
     recovery::{self, Undecided},
     results::{not_deleted, report},
     retry::{Unfinished, finish},
-    state_moves,
     values::Values,
     verify::verify,
     walk::Walk,
@@ -155,7 +154,6 @@ impl From<Abandoned> for Stop {
     }
 }
 
-/// The steps of an execution.
 struct Steps<'e> {
     execution: Execution<'e>,
     runtime: Arc<dyn Runtime>,
@@ -165,7 +163,7 @@ struct Steps<'e> {
 }
 
 impl<'e> Steps<'e> {
-    /// Recovers lost calls, moves records to new ids, reads the values of references, walks, finishes, and waits for health.
+    /// Recovers lost calls, reads the values of references, walks, finishes, and waits for health.
     async fn run(self) -> Result<Box<Outcome>, Stop> {
         let Self { execution, runtime, observer, options, cancel } = &self;
         if execution.spec_digest != execution.plan.spec_digest {
@@ -173,15 +171,10 @@ impl<'e> Steps<'e> {
             return Err(Stop::with_problems(vec![Problem::new(reason::STALE_PLAN, message)]));
         }
         let deferred = runtime.is_deferred();
-        let mut state = self.recover().await?;
+        let state = self.recover().await?;
         let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
         let open: HashSet<ResourceId> =
             state.open.iter().map(|call| &call.id).chain(changed(&state, execution.state)).cloned().collect();
-        if !deferred {
-            let moves = state_moves::records(execution, runtime.clusters(), &state, &finished);
-            moves.report(&**observer).await?;
-            moves.take_effect(&mut state);
-        }
         let recorded: HashMap<&ResourceId, &StateResource> =
             state.resources.iter().map(|resource| (&resource.id, resource)).collect();
         let values = self.read_values(&state, &recorded, &finished, !open.is_empty()).await?;
@@ -284,11 +277,8 @@ impl<'e> Steps<'e> {
             .map(|planned| &planned.id)
             .collect();
         let is_unchanged = |planned: &&PlannedAction| planned.action == Action::Unchanged;
-        // The records under these ids are of other objects.
-        let swapped: HashSet<&ResourceId> =
-            actions.iter().filter(|it| is_unchanged(it) && it.kept_as.is_some()).map(|planned| &planned.id).collect();
         let values = Arc::new(Values::new(execution.spec));
-        let is_left = |id: &ResourceId| !called.contains(id) && !swapped.contains(id);
+        let is_left = |id: &ResourceId| !called.contains(id);
         // The health check and a record under a new id need the resolved resource.
         let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
@@ -336,9 +326,8 @@ impl<'e> Steps<'e> {
         let actions = &execution.plan.actions;
         let owed: HashSet<&ResourceId> = execution.owed.iter().collect();
         // An earlier try may have recorded it under its own id.
-        let is_owed = |planned: &PlannedAction| {
-            [planned.recorded_id(), Some(&planned.id)].into_iter().flatten().any(|id| owed.contains(id))
-        };
+        let is_owed =
+            |planned: &PlannedAction| [planned.recorded_id(), &planned.id].into_iter().any(|id| owed.contains(id));
         // An imported resource is checked by the run that applies it.
         let kept = actions.iter().filter(|planned| planned.action.keeps() && planned.action != Action::Import);
         let mut ready = Vec::new();

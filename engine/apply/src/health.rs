@@ -26,10 +26,6 @@ pub struct Unhealthy {
 
 /// The recorded resources that no longer exist, are not healthy, or cannot be read, in the order of the state. Unknown
 /// health is no problem, but a lost call is. Changes nothing.
-///
-/// # Errors
-///
-/// The infrastructure cannot be reached.
 pub async fn unhealthy(runtime: &dyn Runtime, state: &State) -> Result<Vec<Unhealthy>, RuntimeError> {
     let open = state
         .open

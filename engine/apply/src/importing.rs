@@ -10,7 +10,7 @@ use stoa_engine::{
     problem::reason,
     render::{Colour, render},
 };
-use stoa_runtime::{Applied, Found, LostCall, ReadRequest, Runtime, RuntimeError};
+use stoa_runtime::{Applied, Found, ReadRequest, Runtime, RuntimeError};
 
 use crate::{
     destination,
@@ -19,10 +19,6 @@ use crate::{
 };
 
 /// Plans to record what is selected. What became of open calls is found out first.
-///
-/// # Errors
-///
-/// As [`plan`](crate::plan()).
 pub async fn import(
     runtime: Arc<dyn Runtime>,
     planning: &Planning<'_>,
@@ -78,10 +74,6 @@ fn missing_records(selection: &Selection, live: &BTreeMap<ResourceId, Live>) -> 
 }
 
 /// The record and the object of a planned import: the object that was planned, still without another owner.
-///
-/// # Errors
-///
-/// Why it cannot be recorded, or the runtime's error.
 pub(crate) async fn read_planned(
     runtime: &dyn Runtime,
     planned: &PlannedAction,
@@ -96,8 +88,7 @@ pub(crate) async fn read_planned(
     let places = named.without_namespace().into_iter().chain([named]);
     let looked = |place: StateResource| StateResource { extensions: found.extensions.clone(), ..place }.with_uid(&uid);
     let looked: Vec<StateResource> = places.map(looked).collect();
-    let calls: Vec<LostCall<'_>> = looked.iter().map(|resource| LostCall { resource, run: "" }).collect();
-    let answers = runtime.inspect(&calls).await?;
+    let answers = runtime.inspect(&looked.iter().collect::<Vec<_>>()).await?;
     let mut answers: Vec<_> = looked.into_iter().zip(answers).collect();
     let is_it = |answer: &Result<Found, RuntimeError>| match answer {
         Ok(Found::Ours(applied)) => uid_of(&applied.live) == found.uid.as_deref(),

@@ -17,7 +17,6 @@ mod recovery;
 mod results;
 mod retry;
 mod schedule;
-mod state_moves;
 pub mod structural;
 mod validation;
 mod values;

@@ -123,26 +123,18 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let exposed = exposed(&*runtime, &sketch);
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let is_elsewhere = |wanted: &&Resource| {
-        let prior = recorded.get(&wanted.id).filter(|_| refresh && !destroy);
-        prior.is_some_and(|prior| planner::is_recorded_elsewhere(clusters, prior, wanted))
-    };
-    let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
-    let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
+    let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
     // Each object is read at its target, or else at its recorded location.
     terminating::mark_contents(&mut live, |id| {
-        let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
+        let wanted = desired.get(id).map(|wanted| clusters.of_wanted(wanted));
         let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
         clusters.server(cluster.unwrap_or_default())
     });
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    // Unwanted and moving objects are compared with what was applied.
-    let left = state.resources.iter().filter(|record| {
-        let is_in_place = desired.contains_key(&record.id) && !elsewhere.contains(&record.id);
-        refresh && !is_in_place
-    });
+    // Unwanted objects are compared with what was applied.
+    let left = state.resources.iter().filter(|record| refresh && !desired.contains_key(&record.id));
     let applied: Vec<Resource> = left.map(StateResource::as_applied).collect();
-    let wanted = desired.iter().filter(|(id, _)| !elsewhere.contains(*id)).map(|(_, wanted)| &**wanted).chain(&applied);
+    let wanted = desired.values().map(|wanted| &**wanted).chain(&applied);
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
@@ -163,15 +155,15 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
-        _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
+        // An object without drift stays, and one of another owner is rejected.
+        _ if refresh && (!planned.drift || planned.refused.is_some()) => false,
         // An object in another cluster is recreated.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A lost call may have set unrecorded fields, also under another id of the same object.
         Action::Unchanged => {
             let is_open =
                 open.contains(&planned.id) || planned.recorded_as.as_ref().is_some_and(|id| open.contains(id));
-            let prior = planned.recorded_id().and_then(|id| recorded.get(id));
+            let prior = recorded.get(planned.recorded_id());
             let is_recorded_twice =
                 || prior.and_then(|prior| objects.get(&recovery::object(clusters, prior)?)).is_some_and(|n| *n > 1);
             is_open || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
@@ -286,23 +278,19 @@ fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
 /// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.
 type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
-/// Looks at everything, and at what is `elsewhere` by its record.
+/// Looks at everything.
 async fn read(
     runtime: &dyn Runtime,
     sketch: &Sketch<'_>,
     desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
-    elsewhere: &BTreeSet<&ResourceId>,
 ) -> Result<Read, PlanError> {
     let (mut live, mut lacking) = Read::default();
-    let is_here = |id: &&ResourceId| !elsewhere.contains(*id);
-    for id in desired.keys().filter(is_here).filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
+    for id in desired.keys().filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
         live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
     }
-    let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id)).map(|(id, resource)| {
-        let desired: Option<&Resource> = Some(&**resource).filter(|_| !elsewhere.contains(id));
-        ReadRequest { desired, prior: prior.get(id).copied() }
-    });
+    let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id));
+    let wanted = wanted.map(|(id, wanted)| ReadRequest { desired: Some(wanted), prior: prior.get(id).copied() });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
@@ -329,37 +317,7 @@ async fn read(
     if !problems.is_empty() {
         return Err(PlanError::Problems(problems));
     }
-    for id in absent_where_they_go(runtime, desired, prior, &lacking).await? {
-        live.insert(id, Live::Absent);
-    }
     Ok((live, lacking))
-}
-
-/// The resources that move to clusters without their kinds, and that do not exist there in any other version: their
-/// definitions may move with them.
-async fn absent_where_they_go(
-    runtime: &dyn Runtime,
-    desired: &Desired<'_>,
-    prior: &BTreeMap<&ResourceId, &StateResource>,
-    lacking: &BTreeMap<ResourceId, Problem>,
-) -> Result<Vec<ResourceId>, PlanError> {
-    let clusters = runtime.clusters();
-    // With its future record, so that all versions are searched.
-    let there = |id: &ResourceId| {
-        let (wanted, record) = (desired.get(id)?, *prior.get(id)?);
-        let to = clusters.of_wanted(wanted);
-        let there = StateResource { attributes: wanted.attributes.clone(), live: Map::new(), ..record.clone() };
-        (!clusters.is_at_target(record, wanted)).then(|| there.in_cluster(to.to_owned()))
-    };
-    let going: Vec<StateResource> = lacking.keys().filter_map(there).collect();
-    if going.is_empty() {
-        return Ok(Vec::new());
-    }
-    let requests: Vec<ReadRequest<'_>> =
-        going.iter().map(|there| ReadRequest { desired: None, prior: Some(there) }).collect();
-    let found = runtime.read(&requests).await.map_err(PlanError::Runtime)?;
-    let absent = going.iter().zip(found).filter(|(_, found)| matches!(found, Ok(Live::Absent)));
-    Ok(absent.map(|(there, _)| there.id.clone()).collect())
 }
 
 /// Rejects resources whose kinds neither exist nor are created by the plan. They would fail halfway.
@@ -393,7 +351,7 @@ async fn reject_foreign_contents(
     let uids: HashSet<&str> = recorded.values().filter_map(|record| record.uid()).collect();
     for planned in plan.actions.iter().filter(|it| matches!(it.action, Action::Delete | Action::Replace)) {
         let id = &planned.id;
-        let Some(record) = planned.recorded_id().and_then(|id| recorded.get(id)) else { continue };
+        let Some(record) = recorded.get(planned.recorded_id()) else { continue };
         let live = match live.get(id) {
             Some(Live::Present(live)) => Some(live),
             Some(Live::Absent) => None,
@@ -446,7 +404,7 @@ async fn preview(
             }
             // A replacement is new, and so is an object that others created in place of the recorded one.
             let is_new = planned.action == Action::Replace || planned.recreated;
-            let prior = planned.recorded_id().and_then(|id| prior.get(id).copied()).filter(|_| !is_new);
+            let prior = prior.get(planned.recorded_id()).copied().filter(|_| !is_new);
             let live: Option<&Map<String, Value>> = match looked.live.get(&planned.id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
@@ -502,7 +460,7 @@ async fn preview(
     let namespaces =
         if refused.iter().any(is_terminating) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
     for (id, error) in refused {
-        if let Some(why) = custom.outdated(&id, &error, &previews) {
+        if let Some(why) = custom.outdated(&id, &error) {
             previews.insert(id, Preview::Unverified(why));
             continue;
         }
@@ -548,7 +506,6 @@ pub(crate) fn problem(id: &ResourceId, error: &RuntimeError, sensitive: &Sensiti
     runtime_problem(error, sensitive).of(id)
 }
 
-/// The problem of a runtime error.
 pub(crate) fn runtime_problem(error: &RuntimeError, sensitive: &Sensitive) -> Problem {
     let problem = error.problem();
     Problem { message: sensitive.redact(&problem.message), ..problem }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use stoa_engine::{
     Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
-    ResourceType, Sensitive, Spec, State, StateResource, cluster::id_in, import::IMPORT_ID, planner::unknown_state,
+    ResourceType, Sensitive, Spec, State, StateResource, import::IMPORT_ID, object::uid_of, planner::unknown_state,
     problem::reason, record::CallTarget,
 };
-use stoa_runtime::{Applied, Found, LostCall, Runtime, RuntimeError};
+use stoa_runtime::{Applied, Found, Runtime, RuntimeError};
 
 use crate::planning::problem;
 
@@ -71,15 +71,14 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     if sought.is_empty() {
         return Ok((state.clone(), Ours::new()));
     }
-    let looks = sought.iter().flat_map(|it| it.own.iter().chain(&it.others).map(|resource| (resource, it.call)));
-    let calls: Vec<LostCall<'_>> = looks.map(|(resource, call)| LostCall { resource, run: &call.run }).collect();
-    let mut found = runtime.inspect(&calls).await.map_err(Undecided::Runtime)?.into_iter();
+    let places: Vec<&StateResource> = sought.iter().flat_map(|it| it.own.iter().chain(&it.others)).collect();
+    let mut found = runtime.inspect(&places).await.map_err(Undecided::Runtime)?.into_iter();
     let (mut problems, mut empty) = (Vec::new(), BTreeMap::new());
     for sought in &sought {
         let own = sought.own.as_ref().and_then(|_| found.next());
         let looked = Findings { own, others: found.by_ref().take(sought.others.len()).collect() };
         empty.insert(&sought.call.id, looked.absent_clusters(runtime.clusters(), sought));
-        problems.extend(decide_call(runtime, spec, &mut known, sought, looked)?);
+        problems.extend(decide_call(runtime, &mut known, sought, looked)?);
     }
     if !problems.is_empty() {
         return Err(Undecided::Problems(problems));
@@ -186,7 +185,6 @@ fn unrecorded_objects(call: &OpenCall, wanted: Option<&Resource>) -> Vec<StateRe
 /// Decides about one call; what is wrong with it, if anything.
 fn decide_call(
     runtime: &dyn Runtime,
-    spec: &Spec,
     known: &mut Known,
     sought: &Search<'_>,
     looked: Findings,
@@ -194,12 +192,14 @@ fn decide_call(
     let id = &sought.call.id;
     let is_recorded = known.resources.contains_key(id);
     let may_have_made = sought.call.may_have_made(is_recorded);
-    let mut others: Vec<(&StateResource, Result<Found, RuntimeError>)> =
-        sought.others.iter().zip(looked.others).collect();
-    if sought.is_unclear {
-        known.exclude_others(runtime.clusters(), spec, &mut others);
-    }
-    let mut others = others.into_iter();
+    // An ambiguous id may also name the object of another record.
+    let is_of_another = |found: &Result<Found, RuntimeError>| match found {
+        Ok(Found::Ours(applied)) => sought.is_unclear && known.has_uid(applied),
+        Ok(Found::Absent | Found::Foreign | Found::Unknowable) | Err(_) => false,
+    };
+    let others: Vec<Result<Found, RuntimeError>> =
+        looked.others.into_iter().map(|found| if is_of_another(&found) { Ok(Found::Absent) } else { found }).collect();
+    let mut others = sought.others.iter().zip(others);
     let (own, own_place) = match (looked.own, &sought.own) {
         (Some(found), Some(place)) => (found, place.clone()),
         // It is recorded nowhere: what there is of it decides, and the first of what there is not.
@@ -208,24 +208,14 @@ fn decide_call(
             None => return Ok(unreadable_cluster(sought)),
         },
     };
-    // An object at its recorded location was not deleted, so that no other was created, unless another id has it.
-    let is_left = is_recorded && may_have_made && known.has_as_another(runtime.clusters(), &own_place);
-    let is_own = matches!(own, Ok(Found::Ours(_))) && !is_left;
-    // The call created another object, and the recorded one stays.
-    let is_beside = is_own && is_recorded && sought.call.action == Action::Create;
-    if let Ok(Found::Ours(applied)) = &own
-        && is_own
-        && !is_beside
-    {
+    // An object at its recorded location was not deleted, so that no other was created.
+    if let Ok(Found::Ours(applied)) = &own {
         known.record(runtime, own_place, applied);
         return Ok(None);
     }
     let mut failed = None;
     for (place, found) in others {
         match found {
-            Ok(Found::Ours(applied)) if is_beside => {
-                known.record_beside(runtime.clusters(), sought.call, place, &applied);
-            }
             Ok(Found::Ours(applied)) => {
                 known.record(runtime, place.clone(), &applied);
                 return Ok(None);
@@ -244,8 +234,7 @@ fn decide_call(
         return Ok(Some(problem));
     }
     match own {
-        Ok(Found::Ours(applied)) => known.record(runtime, own_place, &applied),
-        Ok(Found::Absent) => {}
+        Ok(Found::Ours(_) | Found::Absent) => {}
         // The call is repeatable, and the planner decides about the owner.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
@@ -260,68 +249,10 @@ fn decide_call(
 }
 
 impl Known {
-    /// Whether another id has a record of the same object.
-    fn has_as_another(&self, clusters: &Clusters, record: &StateResource) -> bool {
-        self.resources.values().any(|other| other.id != record.id && is_same(clusters, other, record))
-    }
-
-    /// Excludes candidates of an ambiguous id: objects that other ids have on record, and wanted ones, unless nothing
-    /// else is left.
-    fn exclude_others(
-        &self,
-        clusters: &Clusters,
-        spec: &Spec,
-        candidates: &mut [(&StateResource, Result<Found, RuntimeError>)],
-    ) {
-        for (place, found) in &mut *candidates {
-            if matches!(&*found, Ok(Found::Ours(applied)) if self.is_of_another(clusters, place, applied)) {
-                *found = Ok(Found::Absent);
-            }
-        }
-        let is_wanted = |place: &StateResource, applied: &Applied| {
-            let found = found_at(place, applied);
-            let mut wanted = spec.resources.iter();
-            wanted.any(|it| names_another(&it.id, &found.id) && is_wanted_as(clusters, it, &found))
-        };
-        let may_be_it = |place: &StateResource, found: &Result<Found, RuntimeError>| match found {
-            Ok(Found::Ours(applied)) => !is_wanted(place, applied),
-            Ok(Found::Absent | Found::Foreign | Found::Unknowable) => false,
-            // An unreadable candidate excludes no other.
-            Err(error) => error.is_retryable(),
-        };
-        if !candidates.iter().any(|(place, found)| may_be_it(place, found)) {
-            return;
-        }
-        for (place, found) in candidates {
-            if matches!(&*found, Ok(Found::Ours(_))) && !may_be_it(place, found) {
-                *found = Ok(Found::Absent);
-            }
-        }
-    }
-
-    /// Whether another id has the found object on record.
-    fn is_of_another(&self, clusters: &Clusters, place: &StateResource, applied: &Applied) -> bool {
-        let found = found_at(place, applied);
-        let is_it = |record: &StateResource| match (record.uid(), found.uid()) {
-            (Some(recorded), Some(uid)) => recorded == uid,
-            (None, _) | (_, None) => is_same(clusters, record, &found),
-        };
-        self.resources.values().any(|record| names_another(&record.id, &found.id) && is_it(record))
-    }
-
-    /// Records an object that a call created beside the recorded one: under an id with its cluster, unless another id
-    /// has it on record.
-    fn record_beside(&mut self, clusters: &Clusters, call: &OpenCall, place: &StateResource, applied: &Applied) {
-        let found = found_at(place, applied).as_found();
-        let is_it = |record: &StateResource| {
-            (record.uid().is_some() && record.uid() == found.uid()) || is_same(clusters, record, &found)
-        };
-        if !self.resources.values().any(is_it) {
-            let id = id_in(&call.id, &found.cluster);
-            let extensions = call.place.extensions();
-            let record = StateResource { id: id.clone(), extensions, adopted: false, ..found };
-            self.resources.entry(id).or_insert(record);
-        }
+    /// Whether a found object is on record.
+    fn has_uid(&self, applied: &Applied) -> bool {
+        let uid = uid_of(&applied.live);
+        uid.is_some() && self.resources.values().any(|record| record.uid() == uid)
     }
 
     /// Records what was found, unless it is what is recorded.
@@ -344,26 +275,6 @@ impl Known {
 fn found_at(place: &StateResource, applied: &Applied) -> StateResource {
     let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
     place.clone().found(&applied.live, cluster)
-}
-
-/// Whether two ids name different objects, apart from versions and clusters.
-fn names_another(one: &ResourceId, other: &ResourceId) -> bool {
-    let [one, other] = [one, other].map(|id| {
-        let object = ObjectRef::of(&StateResource::named_by(id)?.attributes)?;
-        Some(ObjectRef { version: String::new(), ..object })
-    });
-    one.is_none() || one != other
-}
-
-/// Whether a resource wants the object of a record.
-fn is_wanted_as(clusters: &Clusters, wanted: &Resource, record: &StateResource) -> bool {
-    wanted_object(clusters, wanted).is_some_and(|wanted| object(clusters, record) == Some(wanted))
-}
-
-/// The object that a resource wants, in no version, and where it is to be.
-pub(crate) fn wanted_object<'a>(clusters: &'a Clusters, wanted: &'a Resource) -> Option<(&'a str, ObjectRef)> {
-    let object = clusters.wanted_object(wanted)?;
-    Some((clusters.location(clusters.of_wanted(wanted), &object), ObjectRef { version: String::new(), ..object }))
 }
 
 /// Replacements whose new object seems to exist: an unrecorded object of ours at the wanted location. An object with

@@ -1,7 +1,7 @@
 //! Results of one resource, as they are reported to the observer.
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use stoa_engine::{Action, ObjectRef, PlannedAction, Problem, StateResource};
+use stoa_engine::{ObjectRef, PlannedAction, Problem, StateResource};
 use stoa_runtime::KubernetesObject;
 
 use crate::observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
@@ -24,7 +24,6 @@ pub(crate) fn done(
     }
 }
 
-/// The Kubernetes object of a record.
 pub(crate) fn kubernetes_object(record: &StateResource) -> Option<KubernetesObject> {
     ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
         cluster: record.cluster.clone(),
@@ -35,19 +34,6 @@ pub(crate) fn kubernetes_object(record: &StateResource) -> Option<KubernetesObje
         namespace: record.default_namespace().map_or(object.namespace, str::to_owned),
         name: object.name,
     })
-}
-
-/// The result that only writes a record.
-pub(crate) fn noted(record: StateResource) -> ResourceResult {
-    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
-    let (place, depends_on) = (kubernetes_object(&record), record.depends_on.clone());
-    ResourceResult { depends_on, ..done(&planned, Some(record), place) }
-}
-
-/// The result that only drops a record, since another id has the object.
-pub(crate) fn dropped(record: &StateResource) -> ResourceResult {
-    let planned = PlannedAction::new(record.id.clone(), record.kind, Action::Unchanged);
-    ResourceResult { left: true, ..done(&planned, None, None) }
 }
 
 /// The result of what was to be removed and is left as it is.

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
-    DigestKeys, FieldPath, Ignored, Problem, Resource, ResourceId, Schema, Sensitive, Spec, StateResource,
+    DigestKeys, Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     bounds::Budget,
-    diff::{Comparison, against_preview, three_way},
+    diff::{Comparison, three_way},
     lookup::Settled,
     object::{is_secret, uid_of},
     planner::{disagreement, with_attributes},
     problem::reason,
     reference::{Reference, ReferenceError},
-    resolve::{Lookup, Resolved, moving, references, resolve},
+    resolve::{Lookup, Resolved, references, resolve},
     secret_digest::contains_mask,
 };
-use stoa_runtime::{Live, Preview, ReadRequest, Runtime, RuntimeError};
+use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 
 /// A resource ready to be applied.
 #[derive(Debug)]
@@ -26,19 +26,12 @@ pub(crate) struct Ready {
     pub(crate) desired: Resource,
     /// The same, with the paths of sensitive values from references.
     pub(crate) resolved: Resolved<'static>,
-    /// Its sensitive values.
     pub(crate) sensitive: Sensitive,
 }
 
 impl Ready {
-    /// Why an apply may change the live object, by its dry run and schema; `None` when it would not.
-    pub(crate) fn why_changed(
-        &self,
-        prior: &StateResource,
-        live: &Map<String, Value>,
-        preview: &Preview,
-        (keys, schema): (&DigestKeys, Option<&Schema>),
-    ) -> Option<String> {
+    /// Whether an apply may change the live object, as far as a comparison without a dry run shows.
+    pub(crate) fn differs_from(&self, prior: &StateResource, live: &Map<String, Value>, keys: &DigestKeys) -> bool {
         let ignored = Ignored::of(&self.desired).unwrap_or_default();
         let desired = ignored.resolved(self.resolved.clone(), live);
         let comparison = Comparison {
@@ -51,29 +44,12 @@ impl Ready {
             desired: &desired,
             live,
             keys,
-            schema,
+            schema: None,
         };
-        let moved = "a value that it refers to has changed";
-        let (changes, why) = match preview {
-            Preview::Changed(made) | Preview::Contested(made, _) => {
-                (against_preview(&comparison, &ignored.as_live(made.clone(), live)), moved.to_owned())
-            }
-            Preview::Unverified(why)
-            | Preview::MissingNamespace(why)
-            | Preview::RejectedUntil(why, _)
-            | Preview::Refused(why) => (three_way(&comparison), unreadable_reference(why)),
-            Preview::Replaced(_) => return Some(moved.to_owned()),
-        };
-        (!changes.is_empty()).then_some(why)
+        !three_way(&comparison).is_empty()
     }
 }
 
-/// The message about references that cannot be read.
-pub(crate) fn unreadable_reference(why: &str) -> String {
-    format!("a value that it refers to may have changed, but cannot be read: {why}")
-}
-
-/// The values of a walk.
 #[derive(Debug)]
 pub(crate) struct Values {
     wanted: HashMap<ResourceId, Resource>,
@@ -147,12 +123,6 @@ impl Values {
     pub(crate) fn refers(&self, id: &ResourceId) -> bool {
         let known = |id: &str| self.wanted.contains_key(id);
         self.wanted.get(id).is_some_and(|resource| !references(&resource.attributes, &known).0.is_empty())
-    }
-
-    /// The fields of a wanted resource whose values come from volatile fields of others.
-    pub(crate) fn moving(&self, id: &ResourceId) -> BTreeSet<FieldPath> {
-        let known = |id: &str| self.wanted.contains_key(id);
-        self.wanted.get(id).map(|resource| moving(&resource.attributes, &known)).unwrap_or_default()
     }
 
     /// Whether all referenced values were read or applied, rather than recorded.
@@ -276,36 +246,5 @@ impl Values {
             let alone = Map::from_iter([("value".to_owned(), value.clone())]);
             references(&alone, &known).0.is_empty()
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn config_map(value: &str) -> Resource {
-        let resource = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
-            "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}, "data": {"v": value}}});
-        serde_json::from_value(resource).unwrap()
-    }
-
-    #[test]
-    fn unpreviewed_resource_is_not_reported_as_changed() {
-        let keys = DigestKeys::new(&[7; 32], &[]);
-        let [before, desired] = ["1", "2"].map(config_map);
-        let prior =
-            StateResource::applied(&before, &Resolved::plain(&before.attributes), before.attributes.clone(), &keys);
-        let resolved = Resolved::plain(&desired.attributes).into_owned();
-        let ready = Ready { desired: desired.clone(), resolved, sensitive: Sensitive::default() };
-        let why =
-            |live: &Resource, preview: &Preview| ready.why_changed(&prior, &live.attributes, preview, (&keys, None));
-        let unverified = Preview::Unverified("its kind is not served".to_owned());
-        assert_eq!(why(&before, &unverified), Some(unreadable_reference("its kind is not served")));
-        assert_eq!(why(&desired, &unverified), None);
-        let changed = Preview::Changed(desired.attributes.clone());
-        assert_eq!(why(&before, &changed).as_deref(), Some("a value that it refers to has changed"));
-        assert_eq!(why(&desired, &changed), None);
     }
 }

@@ -17,8 +17,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use stoa_engine::{
-    Action, Plan, PlannedAction, Problem, Resource, ResourceId, Stage, StateResource, problem::reason,
-    record::CallTarget,
+    Action, Plan, PlannedAction, Problem, ResourceId, Stage, StateResource, problem::reason, record::CallTarget,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -146,30 +145,13 @@ impl Walk<'_> {
         // The deletion reports an object with a new owner: that it stays, and why.
         let before = |id| self.before.get(id).filter(|_| planned.action == Action::Delete);
         let records = ids.into_iter().flatten().filter_map(move |id| self.recorded.get(id).or_else(|| before(id)));
-        records.copied().filter(move |record| !self.is_of_another(planned, record))
-    }
-
-    /// Whether a record is of another wanted object: by the plan, or since another object was moved to that id.
-    fn is_of_another(&self, planned: &PlannedAction, record: &StateResource) -> bool {
-        let wanted = self.caller.values.wanted(&record.id);
-        let is_in_place = |wanted: &Resource| self.caller.runtime.clusters().is_at_target(record, wanted);
-        if record.id != planned.id {
-            let settled = record.uid().and_then(|uid| self.caller.values.of_uid(uid));
-            return wanted.is_some_and(is_in_place) || settled.is_some_and(|id| id != planned.id);
-        }
-        let is_given = planned.kept_as.is_some() && planned.action.keeps();
-        is_given && wanted.is_some_and(|wanted| !is_in_place(wanted))
+        records.copied()
     }
 
     /// Handles an Unchanged resource: its record may need an update, which is reported.
     fn check_unchanged(&self, planned: &PlannedAction, is_finished: bool) -> Option<BoxFuture<'static, Ended>> {
         let own = self.recorded.get(&planned.id).copied();
         let prior = if is_finished { own } else { self.prior(planned) };
-        let is_lost = prior.is_none() && planned.recorded_as.is_some() && !is_finished && !self.deferred;
-        if is_lost {
-            let (caller, planned) = (self.caller.clone(), planned.clone());
-            return Some(self.aside(planned.id.clone(), async move { caller.find_unrecorded(&planned).await }));
-        }
         self.caller.values.settle_uncalled(&planned.id, prior);
         let prior = prior.filter(|_| !is_finished)?;
         match self.caller.check_unchanged(planned, prior) {

@@ -14,7 +14,7 @@ use crate::claims::{self, Claim};
 use crate::cluster::Clusters;
 use crate::kinds::pod_spec;
 use crate::object::ObjectRef;
-use crate::plan::{Action, FieldChange, PlannedAction};
+use crate::plan::{Action, PlannedAction};
 use crate::prerequisites;
 use crate::spec::{Resource, ResourceId};
 use crate::stage::ADMISSION;
@@ -45,10 +45,8 @@ struct Change {
     object: ObjectRef,
     /// The webhooks that the object configures, before or after the change.
     webhooks: Vec<String>,
-    /// The labels of namespaces that an admission configuration reads.
-    selects: BTreeSet<String>,
-    /// The labels of the object that change.
-    relabels: BTreeSet<String>,
+    /// The paths of labels of the object that change.
+    relabels: Vec<String>,
 }
 
 /// Objects that a quota counts together.
@@ -88,34 +86,32 @@ impl AdmissionDependencies {
     ) -> Self {
         let mut all = Self::default();
         for planned in actions {
-            let record = planned.recorded_id().and_then(&recorded);
+            let record = recorded(planned.recorded_id());
             let wanted = wanted(&planned.id).filter(|_| planned.action.keeps());
             let (object, cluster) = match (wanted, record) {
                 (Some(wanted), _) => (clusters.wanted_object(wanted), clusters.of_wanted(wanted)),
                 (None, Some(record)) => (clusters.recorded_object(record), clusters.of_recorded(record)),
                 (None, None) => continue,
             };
-            // An unchanged admission configuration may select a Namespace that changes.
-            let Some(object) = object.filter(|it| planned.action.is_call() || it.group == ADMISSION) else { continue };
+            let Some(object) = object.filter(|_| planned.action.is_call()) else { continue };
             let server = clusters.server(cluster);
-            if planned.action.is_call() {
-                all.count(planned, server, &object);
-                let frees = record.map(|record| claims::freed(planned.action, record, wanted)).unwrap_or_default();
-                for claim in frees {
-                    all.freeing.entry((server.to_owned(), claim)).or_default().push(planned.id.clone());
-                }
+            all.count(planned, server, &object);
+            let frees = record.map(|record| claims::freed(planned.action, record, wanted)).unwrap_or_default();
+            for claim in frees {
+                all.freeing.entry((server.to_owned(), claim)).or_default().push(planned.id.clone());
             }
             let attributes = [wanted.map(|it| &it.attributes), record.map(|it| &it.attributes)];
             let attributes = attributes.into_iter().flatten();
             let change = Change {
                 id: planned.id.clone(),
                 action: planned.action,
-                webhooks: attributes.clone().flat_map(|it| webhooks(&object, it)).collect(),
-                selects: attributes.flat_map(|it| selected(&object, it)).collect(),
-                relabels: match planned.action {
-                    Action::Create => BTreeSet::new(),
-                    _ => planned.changes.iter().flat_map(labels).collect(),
-                },
+                webhooks: attributes.flat_map(|it| webhooks(&object, it)).collect(),
+                relabels: planned
+                    .changes
+                    .iter()
+                    .filter(|change| planned.action != Action::Create && change.path.starts_with("metadata.labels"))
+                    .map(|change| change.path.clone())
+                    .collect(),
                 object,
             };
             let ObjectRef { group, kind, namespace, .. } = &change.object;
@@ -145,15 +141,13 @@ impl AdmissionDependencies {
         let at = |group: &str, kind: &str, namespace: &str| {
             self.changes.get(&scope(server, group, kind, namespace)).map(Vec::as_slice).unwrap_or_default()
         };
-        let configurations = at(ADMISSION, "", "");
-        let mut changes_at = vec![configurations, at("", "Namespace", "")];
+        let mut changes_at = vec![at(ADMISSION, "", ""), at("", "Namespace", "")];
         if !object.namespace.is_empty() {
             changes_at.extend(["ResourceQuota", "LimitRange"].map(|kind| at("", kind, &object.namespace)));
         }
         let named: HashSet<_> = prerequisites::of(&object, subject.attributes).into_iter().collect();
         changes_at.extend(named.iter().map(|it| at(it.group, it.kind, it.namespace)));
-        let changes =
-            changes_at.into_iter().flatten().filter(|change| subject.may_be_accepted_after(change, configurations));
+        let changes = changes_at.into_iter().flatten().filter(|change| subject.may_be_accepted_after(change));
         let mut by: BTreeSet<&ResourceId> = changes.map(|change| &change.id).collect();
         if subject.message_contains("exceeded quota: ") {
             let counted = self.counted.get(&Counted::scope(server, &object));
@@ -174,35 +168,6 @@ fn webhooks(object: &ObjectRef, attributes: &Map<String, Value>) -> Vec<String> 
     all.into_iter().flatten().filter_map(name).collect()
 }
 
-/// The labels that the namespace selectors of an admission configuration read.
-fn selected(object: &ObjectRef, attributes: &Map<String, Value>) -> Vec<String> {
-    if object.group != ADMISSION {
-        return Vec::new();
-    }
-    let webhooks = attributes.get("webhooks").and_then(Value::as_array).into_iter().flatten();
-    let spec = attributes.get("spec");
-    let policies = ["matchConstraints", "matchResources"].into_iter().filter_map(|field| spec?.get(field));
-    let selectors = webhooks.chain(policies).filter_map(|it| it.get("namespaceSelector"));
-    let keys = |selector: &Value| {
-        let labels = selector["matchLabels"].as_object().into_iter().flat_map(Map::keys).cloned();
-        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-        labels.chain(expressions.filter_map(|it| it["key"].as_str().map(str::to_owned))).collect::<Vec<_>>()
-    };
-    selectors.flat_map(keys).collect()
-}
-
-/// The labels that a change of a field is about.
-fn labels(change: &FieldChange) -> Vec<String> {
-    let Some(rest) = change.path.strip_prefix("metadata.labels") else { return Vec::new() };
-    if rest.is_empty() {
-        let maps = [&change.before, &change.after].into_iter().flatten().filter_map(Value::as_object);
-        return maps.flat_map(Map::keys).cloned().collect();
-    }
-    // As [`FieldPath`](crate::path::FieldPath) writes a key.
-    let quoted = || serde_json::from_str(rest.strip_prefix('[')?.strip_suffix(']')?).ok();
-    rest.strip_prefix('.').map(str::to_owned).or_else(quoted).into_iter().collect()
-}
-
 /// An object and why it is rejected.
 struct Subject<'a> {
     object: &'a ObjectRef,
@@ -215,7 +180,7 @@ impl Subject<'_> {
         self.message.contains(text)
     }
 
-    fn may_be_accepted_after(&self, change: &Change, configurations: &[Change]) -> bool {
+    fn may_be_accepted_after(&self, change: &Change) -> bool {
         let ObjectRef { group, kind, name, .. } = &change.object;
         match (group.as_str(), kind.as_str()) {
             ("", "ResourceQuota") => self.is_by_quota(name),
@@ -223,9 +188,9 @@ impl Subject<'_> {
                 self.message_contains(" usage per ") || self.message_contains(" limit to request ratio per ")
             }
             ("", "Namespace") if *name == self.object.namespace => {
-                change.relabels.iter().any(|label| self.is_by_label(label, configurations))
+                change.relabels.iter().any(|label| self.is_by_label(label))
             }
-            (ADMISSION, _) => change.action.is_call() && self.names(change),
+            (ADMISSION, _) => self.names(change),
             _ => self.is_of_prerequisite(change),
         }
     }
@@ -241,20 +206,12 @@ impl Subject<'_> {
             || configuration.webhooks.iter().any(|webhook| self.message_contains(&format!("webhook \"{webhook}\"")))
     }
 
-    /// Pod Security admission reads labels of its own, a policy or a webhook those that it selects namespaces by.
-    fn is_by_label(&self, label: &str, configurations: &[Change]) -> bool {
+    /// Pod Security admission reads labels of its own, a policy or a webhook any.
+    fn is_by_label(&self, label: &str) -> bool {
         if self.message_contains("violates PodSecurity") {
-            return label.starts_with("pod-security.kubernetes.io/");
+            return label == "metadata.labels" || label.contains("pod-security.kubernetes.io/");
         }
-        let is_denied = self.message_contains(" denied request: ") || self.message_contains("webhook \"");
-        let selects = |it: &Change| self.names(it) && it.selects.contains(label);
-        is_denied && (self.message_has_label(label) || configurations.iter().any(selects))
-    }
-
-    /// Whether the message contains a label as a whole word.
-    fn message_has_label(&self, label: &str) -> bool {
-        let is_of_label = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '/' | '.');
-        self.message.split(|it: char| !is_of_label(it)).any(|word| word.trim_end_matches('.') == label)
+        self.message_contains(" denied request: ") || self.message_contains("webhook \"")
     }
 
     /// `no PriorityClass with name a was found`, `RuntimeClass "a" not found`, `serviceaccount "a" not found`.
@@ -273,6 +230,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plan::FieldChange;
     use crate::spec::ResourceType;
 
     fn resource(id: &str, object: &Value) -> Resource {
@@ -383,31 +341,7 @@ mod tests {
         assert!(!check("metadata.labels.team", insecure));
         let denied = "admission webhook \"check.example.com\" denied the request: shop has no label team";
         assert!(check("metadata.labels.team", denied));
-        assert!(!check("metadata.labels.tea", denied), "it is a part of another");
         assert!(!check("metadata.annotations.team", denied));
-    }
-
-    #[test]
-    fn changed_label_precedes_configuration_that_selects_by_it() {
-        let namespace = resource("ns", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
-        let selector = json!({"matchExpressions": [{"key": "check", "operator": "Exists"}]});
-        let webhooks = json!({"webhooks": [{"name": "check.example.com", "namespaceSelector": selector}]});
-        let webhook = object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "w", &webhooks);
-        let (webhook, map) = (resource("w", &webhook), resource("b", &object("v1", "ConfigMap", "b", &json!({}))));
-        let by = |path: &str, message: &str| {
-            let change = FieldChange { path: path.to_owned(), before: None, after: None, drift: false };
-            let mut relabelled = PlannedAction::new("ns".into(), ResourceType::Kubernetes, Action::Update);
-            relabelled.changes = vec![change];
-            let unchanged = PlannedAction::new("w".into(), ResourceType::Kubernetes, Action::Unchanged);
-            let wanted = |id: &ResourceId| [&namespace, &webhook].into_iter().find(|it| it.id == *id);
-            let clusters = Clusters::default();
-            AdmissionDependencies::of([&relabelled, &unchanged], wanted, |_| None, &clusters)
-                .by(&map, message, &clusters)
-        };
-        let denied = "admission webhook \"check.example.com\" denied the request: no";
-        assert_eq!(by("metadata.labels.check", denied), ["ns".into()]);
-        assert_eq!(by("metadata.labels.a", denied), []);
-        assert_eq!(by("metadata.labels.check", "admission webhook \"other.example.com\" denied the request: no"), []);
     }
 
     /// How many edges each of some rejected creations has to some deletions, and how many deletions have one.

@@ -22,10 +22,6 @@ pub const LARGEST_SPEC: usize = 64 << 20;
 pub struct SpecTooLarge;
 
 /// Checks the size of a Spec as JSON, in bytes.
-///
-/// # Errors
-///
-/// [`SpecTooLarge`] above [`LARGEST_SPEC`].
 pub fn check_spec_size(bytes: usize) -> Result<(), SpecTooLarge> {
     if bytes > LARGEST_SPEC { Err(SpecTooLarge) } else { Ok(()) }
 }

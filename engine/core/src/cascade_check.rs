@@ -174,7 +174,7 @@ fn deleted<'a>(
     if !matches!(action.action, Action::Delete | Action::Replace) {
         return None;
     }
-    let record = *recorded.get(action.recorded_id()?)?;
+    let record = *recorded.get(action.recorded_id())?;
     if record.kind != ResourceType::Kubernetes {
         return None;
     }

@@ -12,7 +12,6 @@ use crate::plan::Action;
 use crate::spec::Resource;
 use crate::state::StateResource;
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Claim {
     /// A port of every node.
@@ -30,7 +29,6 @@ impl Claim {
     }
 }
 
-/// The claims of an object.
 pub(crate) fn of(attributes: &Map<String, Value>) -> BTreeSet<Claim> {
     let Some(object) = ObjectRef::of(attributes) else { return BTreeSet::new() };
     let spec = attributes.get("spec").unwrap_or(&Value::Null);

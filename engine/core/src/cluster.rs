@@ -22,10 +22,6 @@ const NAMES: [&str; 2] = [CLUSTER, KUBECONFIG];
 const SEPARATOR: char = '/';
 
 /// The cluster name in extensions; empty without one.
-///
-/// # Errors
-///
-/// The field whose value is not a name.
 pub fn named(extensions: &Map<String, Value>) -> Result<&str, String> {
     match NAMES.iter().find_map(|name| Some((name, extensions.get(*name)?))) {
         None | Some((_, Value::Null)) => Ok(""),
@@ -176,7 +172,6 @@ impl Clusters {
         self.identity(self.wanted_object(resource)?, self.of_wanted(resource))
     }
 
-    /// Which object a record is of.
     pub(crate) fn recorded(&self, record: &StateResource) -> Option<Identity> {
         self.identity(self.recorded_object(record)?, self.of_recorded(record))
     }

@@ -18,10 +18,6 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 pub(crate) type Before = BTreeMap<ResourceId, BTreeSet<ResourceId>>;
 
 /// The explicit dependencies of each valid resource: `dependsOn`, and references.
-///
-/// # Errors
-///
-/// One problem for each cycle.
 pub(crate) fn written(resources: &[&Resource]) -> Result<Before, Vec<Problem>> {
     let known: HashSet<&str> = resources.iter().map(|resource| resource.id.0.as_str()).collect();
     let before: Before = resources

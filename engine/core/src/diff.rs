@@ -113,7 +113,7 @@ pub(crate) fn still_sensitive<'r>(
     let schema = kubernetes.then(|| Schema::built_in(wanted).unwrap_or(Schema::of_any_kind()));
     let mut left = Sensitive::default();
     for record in records.filter(|record| record.values().any(contains_mask)) {
-        left.extend(&hidden::leftover(schema, &stored(record, kubernetes), wanted, live));
+        left.extend(&hidden::by_record(schema, &stored(record, kubernetes), wanted, live, true));
     }
     left
 }
@@ -208,7 +208,7 @@ fn compare(
     let mut hidden = sensitive.clone();
     for record in comparison.records.iter().filter(|record| record.values().any(contains_mask)) {
         let want = previewed.as_deref().unwrap_or(&desired.attributes);
-        hidden.extend(&hidden::by_record(schema, &stored(record, kubernetes), want, &live));
+        hidden.extend(&hidden::by_record(schema, &stored(record, kubernetes), want, &live, false));
     }
     if let Some(applied) = applied {
         hidden.extend_texts(applied.known);
@@ -295,7 +295,6 @@ fn as_stored<'a>(desired: &'a Resolved<'a>, kubernetes: bool) -> Cow<'a, Resolve
 
 struct Walker<'a> {
     kubernetes: bool,
-    /// The kind of a Kubernetes object.
     object: Option<equality::Kind<'a>>,
     /// The merge schema; `None` for other resource types.
     schema: Option<&'a Schema>,

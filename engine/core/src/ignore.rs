@@ -41,10 +41,6 @@ pub struct Ignored(Vec<FieldPath>);
 impl Ignored {
     /// Reads the ignored fields of a resource. The `rules` of an aggregated ClusterRole are added, since the control plane
     /// writes them.
-    ///
-    /// # Errors
-    ///
-    /// The problem, without the resource's id.
     pub fn of(resource: &Resource) -> Result<Self, Problem> {
         let rules = is_aggregated_role(&resource.attributes).then(|| FieldPath::of_keys(["rules"]));
         let texts: Vec<&str> = match resource.setting(IGNORE_FIELDS) {

@@ -122,7 +122,6 @@ pub fn disagreement(id: &ResourceId, attributes: &Map<String, Value>) -> Option<
     }
 }
 
-/// Whether a name is that of a Kubernetes object.
 fn is_name_of(name: &str, id: &ResourceId, object: &ObjectRef) -> bool {
     let ObjectRef { namespace, name: own, .. } = object;
     name == id.0 || if namespace.is_empty() { name == own } else { name == format!("{namespace}/{own}") }

@@ -5,6 +5,7 @@
 //! Source: the API reference of Kubernetes 1.36.
 
 use crate::object::split_api_version;
+use crate::suggest::distance;
 
 /// The stable kinds of one group.
 #[derive(Debug)]
@@ -118,30 +119,13 @@ static GROUPS: &[Group] = &[
     Group { name: "storagemigration.k8s.io", versions: &[], namespaced: &[], cluster: &["StorageVersionMigration"] },
 ];
 
-/// Built-in groups with a dot in their name. Groups of other projects may have the same suffix.
-const BUILT_IN: [&str; 17] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
+/// Built-in groups with a dot in their name and without kinds that are stored. Groups of other projects may have the same
+/// suffix.
+const WITHOUT_OBJECTS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
 /// Whether the kinds of a group are built in. Groups of custom resources have a dot in their name.
 pub fn is_built_in(group: &str) -> bool {
-    !group.contains('.') || BUILT_IN.contains(&group)
+    !group.contains('.') || GROUPS.iter().any(|it| it.name == group) || WITHOUT_OBJECTS.contains(&group)
 }
 
 /// The path of the Pod's `spec` in kinds that create Pods.
@@ -179,31 +163,10 @@ pub fn unknown(api_version: &str, kind: &str) -> Option<String> {
     unlisted(api_version, kind).filter(|_| is_mistake())
 }
 
-/// Whether a text is a known word with one or two typos: a missing, additional, wrong or swapped letter. Case does not
-/// matter.
+/// Whether a text is a known word with one or two typos: a missing, additional or wrong letter. Case does not matter.
 fn is_nearly(known: &str, text: &str) -> bool {
     let slips = if known.len() < 8 { 1 } else { 2 };
-    let known: Vec<char> = known.to_ascii_lowercase().chars().collect();
-    // Nobody knows how long a text is.
-    let text: Vec<char> = text.chars().take(known.len() + slips + 1).map(|c| c.to_ascii_lowercase()).collect();
-    // The edit distances of each prefix of the known word to each prefix of the text (optimal string alignment), in the
-    // last row and in the one before.
-    let mut last: Vec<usize> = (0..=text.len()).collect();
-    let mut before: Vec<usize> = Vec::new();
-    for (row, letter) in known.iter().enumerate() {
-        let mut next = vec![row + 1];
-        for (column, other) in text.iter().enumerate() {
-            let mut least =
-                (last[column] + usize::from(letter != other)).min(last[column + 1] + 1).min(next[column] + 1);
-            let is_swapped = row > 0 && column > 0 && known[row - 1] == *other && text[column - 1] == *letter;
-            if is_swapped {
-                least = least.min(before[column - 1] + 1);
-            }
-            next.push(least);
-        }
-        before = std::mem::replace(&mut last, next);
-    }
-    last[text.len()] <= slips
+    distance(&text.to_lowercase(), &known.to_lowercase()) <= slips
 }
 
 /// Whether objects of the kind run programs, which may do anything.
@@ -258,7 +221,6 @@ mod tests {
             ("Deployment", true),
             ("Deployments", true),
             ("Deploymnt", true),
-            ("Deplyomnet", true),
             ("Dploymnt", true),
             ("Dplymnt", false),
             ("Employment", true),

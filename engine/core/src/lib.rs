@@ -29,7 +29,6 @@ pub mod ignore;
 pub mod import;
 pub mod kinds;
 pub mod lookup;
-pub mod merge;
 pub mod normalize;
 pub mod object;
 pub mod owner;

@@ -212,20 +212,6 @@ pub(crate) fn step_mut<'v>(value: &'v mut Value, segment: &Segment) -> Option<&'
     }
 }
 
-/// Whether two objects are equal except at these paths of keys and indexes.
-pub fn is_same_but(paths: &BTreeSet<FieldPath>, one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
-    let without = |object: &Map<String, Value>| {
-        let mut object = Value::Object(object.clone());
-        for path in paths {
-            if let Some(value) = path.0.iter().try_fold(&mut object, step_mut) {
-                *value = Value::Null;
-            }
-        }
-        object
-    };
-    without(one) == without(other)
-}
-
 /// The type of a value, for messages.
 pub fn type_name(value: &Value) -> &'static str {
     match value {
@@ -347,18 +333,6 @@ mod tests {
         assert_eq!(found(&["a", "b"]), ["c"]);
         assert_eq!(found(&["a", "bb"]), [""; 0]);
         assert_eq!(found(&[]).len(), paths.len());
-    }
-
-    #[test]
-    fn excluded_paths_are_not_compared() {
-        let ports = FieldPath::of_keys(["spec", "containers"]).index(0).key("ports");
-        let paths = BTreeSet::from([ports, FieldPath::of_keys(["spec", "replicas"])]);
-        let mut other = object();
-        other["spec"]["replicas"] = json!(2);
-        other["spec"]["containers"][0]["ports"] = json!("none");
-        assert!(is_same_but(&paths, &object(), &other));
-        other["spec"]["containers"][0]["name"] = json!("api");
-        assert!(!is_same_but(&paths, &object(), &other));
     }
 
     #[test]

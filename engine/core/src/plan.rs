@@ -41,8 +41,22 @@ pub enum Preview {
     Refused(String),
 }
 
+impl Preview {
+    /// The resource as it would be, if that is known.
+    pub fn made(&self) -> Option<&Map<String, Value>> {
+        match self {
+            Self::Changed(made) | Self::Contested(made, _) | Self::Replaced(Some(made)) => Some(made),
+            Self::Replaced(None)
+            | Self::Unverified(_)
+            | Self::MissingNamespace(_)
+            | Self::RejectedUntil(..)
+            | Self::Refused(_) => None,
+        }
+    }
+}
+
 /// The action of one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Action {
     /// It is not there: make it.
     Create,
@@ -60,6 +74,7 @@ pub enum Action {
     /// It exists and is not recorded: record it without a change.
     Import,
     /// Nothing to do.
+    #[default]
     Unchanged,
 }
 
@@ -125,7 +140,7 @@ pub struct FieldChange {
 }
 
 /// The action of one resource, with its reasons.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedAction {
     /// Which.
@@ -156,8 +171,7 @@ pub struct PlannedAction {
     /// The id under which the same object was recorded before, when only its id changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<ResourceId>,
-    /// The id of the same object in the Spec, for a record that is forgotten, or for an id that moves elsewhere without its
-    /// object.
+    /// The id of the same object in the Spec, for a record that is forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_as: Option<ResourceId>,
     /// The other deployment that has the live object: it is taken over from that one on purpose, or left alone.
@@ -205,27 +219,7 @@ pub struct FoundResource {
 impl PlannedAction {
     /// An action about one resource, and nothing more known of it.
     pub fn new(id: ResourceId, kind: ResourceType, action: Action) -> Self {
-        Self {
-            id,
-            kind,
-            action,
-            changes: Vec::new(),
-            after: Vec::new(),
-            stage: None,
-            depends_on: Vec::new(),
-            drift: false,
-            unverified: None,
-            recorded_as: None,
-            kept_as: None,
-            owned_by: None,
-            recreated: false,
-            takes_over: false,
-            taken: Vec::new(),
-            refused: None,
-            imported: false,
-            forgotten_clusters: Vec::new(),
-            found: None,
-        }
+        Self { id, kind, action, ..Self::default() }
     }
 
     /// The stage in which it begins.
@@ -234,9 +228,8 @@ impl PlannedAction {
     }
 
     /// The id of the record that the action is about, if it is recorded.
-    pub fn recorded_id(&self) -> Option<&ResourceId> {
-        let is_left = self.kept_as.is_some() && self.action.keeps();
-        self.recorded_as.as_ref().or((!is_left).then_some(&self.id))
+    pub fn recorded_id(&self) -> &ResourceId {
+        self.recorded_as.as_ref().unwrap_or(&self.id)
     }
 }
 

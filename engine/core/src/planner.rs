@@ -35,7 +35,6 @@ use crate::secret_digest::DigestKeys;
 use crate::spec::{Resource, ResourceId, Spec};
 use crate::stage;
 use crate::state::{State, StateResource};
-pub use drift::is_recorded_elsewhere;
 pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};
 use order::{group, ordered};
@@ -51,8 +50,7 @@ pub struct PlanInput<'a> {
     /// The records of forgotten clusters.
     pub forgotten_clusters: &'a ForgottenClusters,
     /// The live objects of all wanted and recorded resources. A missing entry counts as [`Live::Unverified`]. Contents of
-    /// terminating holders are [marked](crate::terminating::mark_contents). In a refresh, an object that is [recorded
-    /// elsewhere](is_recorded_elsewhere) is read there.
+    /// terminating holders are [marked](crate::terminating::mark_contents).
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// The results of dry runs.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
@@ -107,19 +105,11 @@ pub struct Draft {
 }
 
 /// Makes the plan.
-///
-/// # Errors
-///
-/// Everything that is wrong with the Spec, or in the way of carrying it out.
 pub fn plan(input: &PlanInput<'_>) -> Result<Plan, Vec<Problem>> {
     draft(input).map(|draft| draft.plan)
 }
 
 /// Makes the plan, with the resolved attributes to apply.
-///
-/// # Errors
-///
-/// As [`plan`].
 pub fn draft(input: &PlanInput<'_>) -> Result<Draft, Vec<Problem>> {
     let outline = Outline::of(input)?;
     let mut decided = decide(&outline, input, Pass::Whole)?;
@@ -162,10 +152,6 @@ pub struct Outline<'a> {
 
 impl<'a> Outline<'a> {
     /// Checks the Spec and puts it into its order.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong with the Spec.
     pub fn of(input: &PlanInput<'a>) -> Result<Self, Vec<Problem>> {
         let written = if input.destroy { Before::new() } else { input.spec.checked()? };
         let wanted: Vec<&Resource> = if input.destroy { Vec::new() } else { input.spec.resources.iter().collect() };
@@ -196,20 +182,12 @@ impl<'a> Outline<'a> {
 
     /// Decides without dry runs, and resolves the attributes to apply. `input` is that of the outline, with all that is
     /// known by then.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is in the way of carrying it out.
     pub fn sketch<'s>(&'s self, input: &PlanInput<'s>) -> Result<Sketch<'s>, Vec<Problem>> {
         let Decided { actions, settled, .. } = decide(self, input, Pass::Sketch)?;
         Ok(Sketch { actions, desired: resolved(settled) })
     }
 
     /// The plan with the results of dry runs: `sketch` has the same `input`, apart from the previews.
-    ///
-    /// # Errors
-    ///
-    /// As [`sketch`](Self::sketch).
     pub fn plan(&self, input: &PlanInput<'_>, sketch: Sketch<'_>) -> Result<Plan, Vec<Problem>> {
         let Sketch { actions, desired } = sketch;
         let decided = decide(self, input, Pass::Sketched(actions, &desired))?;
@@ -235,7 +213,6 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 
-/// The uid of the object that is live of a resource.
 pub(crate) fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
     match input.live.get(id)? {
         Live::Present(live) => uid_of(live),

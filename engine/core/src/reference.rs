@@ -122,10 +122,6 @@ pub(crate) fn may_refer(text: &str) -> bool {
 /// Parses a text; `None` without a reference, which is the usual case.
 ///
 /// `known` returns whether a text is the id of a resource.
-///
-/// # Errors
-///
-/// [`ReferenceError::Syntax`] and [`ReferenceError::UnknownId`].
 pub fn parse(text: &str, known: &dyn Fn(&str) -> bool) -> Result<Option<Template>, ReferenceError> {
     if !may_refer(text) {
         return Ok(None);
@@ -235,7 +231,6 @@ impl Parser<'_> {
         Ok(FieldPath(segments))
     }
 
-    /// `.name`
     fn name(&mut self) -> Result<String, ReferenceError> {
         self.bump();
         let start = self.position;

@@ -249,12 +249,8 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
     if let Some(old) = &action.recorded_as {
         let _ = write!(out, "  (recorded as {old})");
     }
-    match &action.kept_as {
-        Some(wanted) if action.action.keeps() => {
-            let _ = write!(out, "  (the recorded object is that of {wanted} and stays)");
-        }
-        Some(wanted) => drop(write!(out, "  ({})", same_object_message(wanted))),
-        None => {}
+    if let Some(wanted) = &action.kept_as {
+        let _ = write!(out, "  ({})", same_object_message(wanted));
     }
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", LeftAlone::Owned(owner.clone()))),

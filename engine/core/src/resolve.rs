@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::bounds::{Budget, TooLarge};
-use crate::object::is_volatile;
 use crate::path::{FieldPath, Segment, below, scalar, type_name};
 use crate::reference::{Part, Reference, ReferenceError, Template, may_refer, parse};
 use crate::spec::Resource;
@@ -32,22 +31,6 @@ pub fn references(
     };
     texts(attributes, &mut visit);
     (found, errors)
-}
-
-/// The fields whose values come from volatile fields of other resources, such as their status.
-pub fn moving(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> BTreeSet<FieldPath> {
-    let mut found = BTreeSet::new();
-    if !refers(attributes) {
-        return found;
-    }
-    texts(attributes, &mut |field: &FieldPath, text: &str| {
-        if let Ok(Some(template)) = parse(text, known)
-            && template.references().any(|reference| is_volatile(&reference.path))
-        {
-            found.insert(field.clone());
-        }
-    });
-    found
 }
 
 /// Whether any text may contain a reference. Most resources have none, and need no paths then.
@@ -380,24 +363,5 @@ impl Resolver<'_, '_> {
             out.push_str(&piece);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn volatile_values_are_traced_through_references() {
-        let attributes = json!({"data": {
-            "ready": "$kusion_path.web.status.readyReplicas", "name": "$kusion_path.web.metadata.name",
-            "both": ["x", "${kusion_path.web.metadata.name} at ${kusion_path.web.metadata.resourceVersion}"],
-            "other": "$kusion_path.web.spec.status",
-        }});
-        let found = moving(attributes.as_object().unwrap(), &|id: &str| id == "web");
-        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["data.both[1]", "data.ready"]);
     }
 }

@@ -179,7 +179,6 @@ impl Schema {
         self.fields.get(&path.0)
     }
 
-    /// Whether the map at a path is atomic.
     pub(crate) fn is_atomic_map(&self, path: &FieldPath) -> bool {
         self.fields.get(&path.0) == Some(&Merge::AtomicMap)
     }

@@ -50,10 +50,6 @@ pub fn seal(spec: &Spec, seal: &mut dyn FnMut(FieldLocation<'_>, &Value) -> Stri
 }
 
 /// The Spec with each sealed text replaced by the result of `open`. A Spec without sealed values is unchanged.
-///
-/// # Errors
-///
-/// The first one of `open`.
 pub fn open<E>(spec: &Spec, open: &mut dyn FnMut(FieldLocation<'_>, &str) -> Result<Value, E>) -> Result<Spec, E> {
     let mut resources = Vec::with_capacity(spec.resources.len());
     for resource in &spec.resources {

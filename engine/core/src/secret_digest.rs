@@ -11,7 +11,7 @@ use std::fmt;
 use ring::hmac;
 use serde_json::{Map, Value, json};
 
-use crate::digest::{canonical_json, digest_bytes, hex};
+use crate::digest::{canonical_json, hex};
 use crate::object::decoded;
 use crate::path::FieldPath;
 use crate::spec::ResourceId;
@@ -19,16 +19,12 @@ use crate::spec::ResourceId;
 /// The key of the map that stands in a state for a sensitive value.
 pub const STATE_KEY: &str = "$sensitive";
 
-/// The prefix of digests without a key, which are older than keys.
-const UNKEYED: &str = "sha256:";
-
 /// A key for digests: random, and as long as the digests are.
 pub type DigestKey = [u8; 32];
 
 /// The keys of the digests in the state of one deployment.
 ///
 /// The first key makes new digests, and all keys recognize their own. Thus a new key does not make values look changed.
-/// Digests without a key are recognized too.
 #[derive(Clone)]
 pub struct DigestKeys {
     first: hmac::Key,
@@ -58,12 +54,7 @@ impl DigestKeys {
     /// All stored forms of a sensitive value, the present one first.
     pub(crate) fn masks(&self) -> impl Iterator<Item = impl Fn(&ResourceId, &Value) -> Value> {
         let keys = std::iter::once(&self.first).chain(&self.others);
-        keys.map(Some).chain([None]).map(|key| {
-            move |id: &ResourceId, value: &Value| match key {
-                Some(key) => keyed(key, id, value),
-                None => unkeyed(id, value),
-            }
-        })
+        keys.map(|key| move |id: &ResourceId, value: &Value| keyed(key, id, value))
     }
 
     /// Whether `mask` is the stored form of this value, or of its base64-decoded text, as for `stringData` of a Secret.
@@ -91,21 +82,6 @@ impl DigestKeys {
             _ => false,
         }
     }
-
-    /// The record with digests without a key replaced by keyed digests of these.
-    #[must_use]
-    pub fn rekeyed(&self, id: &ResourceId, recorded: Map<String, Value>) -> Map<String, Value> {
-        recorded.into_iter().map(|(key, value)| (key, self.rekeyed_value(id, value))).collect()
-    }
-
-    fn rekeyed_value(&self, id: &ResourceId, value: Value) -> Value {
-        match value {
-            Value::Object(map) if is_unkeyed(&map) => self.mask(id, &map[STATE_KEY]),
-            Value::Object(map) => Value::Object(self.rekeyed(id, map)),
-            Value::Array(items) => items.into_iter().map(|item| self.rekeyed_value(id, item)).collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
-        }
-    }
 }
 
 fn keyed(key: &hmac::Key, id: &ResourceId, value: &Value) -> Value {
@@ -114,14 +90,6 @@ fn keyed(key: &hmac::Key, id: &ResourceId, value: &Value) -> Value {
         context.update(part);
     }
     json!({ STATE_KEY: format!("hmac-sha256:{}", hex(context.sign().as_ref())) })
-}
-
-fn unkeyed(id: &ResourceId, value: &Value) -> Value {
-    json!({ STATE_KEY: digest_bytes(&[id.0.as_bytes(), b"\0", &canonical_json(value)]) })
-}
-
-fn is_unkeyed(map: &Map<String, Value>) -> bool {
-    map.len() == 1 && map.get(STATE_KEY).and_then(Value::as_str).is_some_and(|text| text.starts_with(UNKEYED))
 }
 
 /// Whether a value is the stored form of a sensitive value.
@@ -202,26 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn digest_without_key_is_removed() {
-        let (id, keys) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
-        let new = keys.mask(&id, &json!("hunter2"));
-        let recorded = json!({"data": {"old": unkeyed(&id, &json!("hunter2")), "new": new, "plain": "sha256:x"},
-            "list": [unkeyed(&id, &json!("x"))]});
-        let again = keys.rekeyed(&id, recorded.as_object().unwrap().clone());
-        assert_eq!((&again["data"]["new"], &again["data"]["plain"]), (&new, &json!("sha256:x")));
-        for digest in [&again["data"]["old"], &again["list"][0]] {
-            assert!(text(digest).starts_with("hmac-sha256:"), "{digest}");
-        }
-        assert_eq!(keys.rekeyed(&id, again.clone()), again);
-    }
-
-    #[test]
     fn value_is_recognized_with_every_key() {
         let (id, old) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
         let keys = DigestKeys::new(&[2; 32], &[[1; 32]]);
-        for mask in
-            [keys.mask(&id, &json!("hunter2")), old.mask(&id, &json!("hunter2")), unkeyed(&id, &json!("hunter2"))]
-        {
+        for mask in [keys.mask(&id, &json!("hunter2")), old.mask(&id, &json!("hunter2"))] {
             assert!(
                 keys.is_mask_of(&id, &mask, &json!("hunter2")) && keys.is_mask_of(&id, &mask, &json!("aHVudGVyMg=="))
             );
@@ -236,7 +188,8 @@ mod tests {
     #[test]
     fn masks_are_kept_without_digests() {
         let (id, keys) = ("a".into(), DigestKeys::new(&[1; 32], &[]));
-        let (old, new) = (unkeyed(&id, &json!("hunter2")), keys.mask(&id, &json!("hunter2")));
+        let (old, new) =
+            (DigestKeys::new(&[2; 32], &[]).mask(&id, &json!("hunter2")), keys.mask(&id, &json!("hunter2")));
         let object = json!({"kind": "Pod", "data": {"pw": old, "plain": "x"}, "whole": new, "args": ["a"],
             "env": [{"name": "A", "value": "a"}, {"name": "PW", "value": new}]});
         let blank = json!({ STATE_KEY: "" });

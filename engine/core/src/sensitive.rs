@@ -36,7 +36,6 @@ pub fn inherent(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     if is_secret(object) { of_secret(object) } else { BTreeSet::new() }
 }
 
-/// The sensitive paths of an object that is a Secret.
 pub(crate) fn of_secret(object: &Map<String, Value>) -> BTreeSet<FieldPath> {
     let mut paths = BTreeSet::new();
     let is_encrypted = is_encrypted(object);
@@ -78,7 +77,6 @@ impl Sensitive {
         sensitive
     }
 
-    /// The values at these paths of an object.
     pub(crate) fn at(paths: BTreeSet<FieldPath>, object: &Map<String, Value>) -> Self {
         let mut texts = BTreeSet::new();
         for value in paths.iter().filter_map(|path| path.get(object)) {
@@ -87,7 +85,6 @@ impl Sensitive {
         Self { paths, texts: texts.into() }
     }
 
-    /// Adds a path and its value.
     pub(crate) fn add(&mut self, path: FieldPath, value: Option<&Value>) {
         if let Some(value) = value {
             let mut texts = BTreeSet::new();

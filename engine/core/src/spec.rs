@@ -11,7 +11,7 @@ use crate::problem::{Problem, reason};
 
 /// An engine id, unique in a Spec: `apiVersion:Kind:namespace:name`, `apiVersion:Kind:name`, or
 /// `providerNamespace:provider:resourceType:name`. Ids may contain dots, slashes and colons.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResourceId(pub String);
 
@@ -34,10 +34,11 @@ impl std::borrow::Borrow<str> for ResourceId {
 }
 
 /// Which family of runtimes drives a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ResourceType {
     /// A Kubernetes object. The workspace decides whether the Kubernetes or the GitOps runtime
     /// brings it there.
+    #[default]
     Kubernetes,
     /// A resource of a Terraform provider.
     Terraform,

@@ -22,7 +22,7 @@ use crate::sensitive::Sensitive;
 use crate::spec::{Resource, ResourceId, ResourceType};
 
 /// The recorded state of one resource.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StateResource {
     /// Its id.
@@ -149,14 +149,8 @@ impl StateResource {
             kind: resource.kind,
             attributes: sensitive.recorded(&resource.id, &resolved.attributes, keys),
             live: sensitive_live.recorded(&resource.id, &without_bookkeeping(live), keys),
-            depends_on: Vec::new(),
             extensions: resource.recorded_extensions(),
-            cluster: String::new(),
-            unknown: false,
-            adopted: false,
-            masked: Vec::new(),
-            digests_of: None,
-            finished: false,
+            ..Self::default()
         }
     }
 

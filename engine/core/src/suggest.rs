@@ -8,8 +8,8 @@ pub fn suggestion<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     near.filter(|(distance, known)| *distance <= (known.len() / 2).min(2)).map(|(_, known)| known)
 }
 
-/// The Levenshtein distance of two texts.
-fn distance(a: &str, b: &str) -> usize {
+/// The Levenshtein distance of two texts, as far as it is small.
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().take(b.len() + 3).enumerate() {

@@ -16,10 +16,6 @@ pub const TIMEOUT: &str = "stoa.dev/timeout";
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The timeout of a wanted or recorded resource, by its extensions and attributes; `None` without one.
-///
-/// # Errors
-///
-/// The problem, without the resource's id.
 pub fn timeout(extensions: &Map<String, Value>, attributes: &Map<String, Value>) -> Result<Option<Duration>, Problem> {
     let text = match setting(extensions, attributes, TIMEOUT) {
         None | Some(Value::Null) => return Ok(None),

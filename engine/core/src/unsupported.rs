@@ -37,11 +37,6 @@ const ANNOTATIONS: [&str; 10] =
 /// How many warnings about resources a plan has at most.
 const WARNED: usize = 50;
 
-/// Whether a value is `true` or `false`, as a bool or a text.
-fn is_flag(value: &Value) -> bool {
-    value.is_boolean() || value == "true" || value == "false"
-}
-
 /// Problems of a resource with values in a secret store. Secret stores are not supported, and the literal text would be applied.
 pub(crate) fn check_secrets(resource: &Resource) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -77,13 +72,6 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
                 let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
                 format!("{}: {field}[\"{unknown}\"] is unknown and ignored{meant}", resource.id)
             });
-        }
-        for flag in [RECREATE, DELETE_CONTENTS] {
-            if let Some(value) = resource.setting(flag).filter(|value| !is_flag(value)) {
-                of_resources.add(|| {
-                    format!("{}: {flag} must be \"true\" or \"false\", not {value}; it is ignored", resource.id)
-                });
-            }
         }
         if !has_text(&resource.attributes, &is_misplaced) {
             continue;
@@ -185,16 +173,13 @@ mod tests {
         let annotations: Map<String, Value> = ANNOTATIONS.iter().chain(&["example.com/x"]).map(set).collect();
         spec.resources[0].attributes["metadata"]["annotations"] = annotations.into();
         assert_eq!(warnings(&spec), [""; 0]);
-        spec.resources[0]
-            .extensions
-            .extend([("stoa.dev/ignore-field".to_owned(), json!([])), (RECREATE.to_owned(), json!("yes"))]);
+        spec.resources[0].extensions.insert("stoa.dev/ignore-field".to_owned(), json!([]));
         let told = warnings(&spec);
         let id = "v1:ConfigMap:shop:a";
         let unknown = format!(
             "{id}: extensions[\"stoa.dev/ignore-field\"] is unknown and ignored; did you mean stoa.dev/ignore-fields?"
         );
-        let flag = format!("{id}: stoa.dev/recreate must be \"true\" or \"false\", not \"yes\"; it is ignored");
-        assert_eq!(told, [unknown, flag]);
+        assert_eq!(told, [unknown]);
     }
 
     #[test]

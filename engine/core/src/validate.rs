@@ -29,10 +29,6 @@ impl Spec {
     ///
     /// Only the planner checks whether the paths of references exist. Their expansion is counted as far as the Spec alone
     /// allows.
-    ///
-    /// # Errors
-    ///
-    /// All problems, in the order of the resources.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let before = self.checked()?;
         let problems = self.too_large(&before);

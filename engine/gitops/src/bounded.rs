@@ -13,7 +13,6 @@ const LARGEST_COMMIT: usize = 16 << 20;
 /// The maximum number of parents of a commit, which are in memory with it.
 const MOST_PARENTS: usize = 4096;
 
-/// A commit.
 pub(crate) fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git2::Error> {
     check(repository, id, LARGEST_COMMIT)?;
     let commit = repository.find_commit(id)?;
@@ -23,18 +22,15 @@ pub(crate) fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git
     Ok(commit)
 }
 
-/// The folder that a commit is of.
 pub(crate) fn root<'r>(repository: &'r Repository, commit: &Commit<'_>) -> Result<Tree<'r>, git2::Error> {
     tree(repository, commit.tree_id())
 }
 
-/// A folder.
 pub(crate) fn tree(repository: &Repository, id: Oid) -> Result<Tree<'_>, git2::Error> {
     check(repository, id, LARGEST_TREE)?;
     repository.find_tree(id)
 }
 
-/// A file.
 pub(crate) fn file(repository: &Repository, id: Oid) -> Result<Blob<'_>, git2::Error> {
     check(repository, id, LARGEST_FILE)?;
     repository.find_blob(id)

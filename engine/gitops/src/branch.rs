@@ -22,7 +22,6 @@ use crate::Remotes;
 use crate::bounded::{self, Paths};
 use crate::remote::{Reached, Request, Task, Unreached};
 
-/// A branch of a repository.
 #[derive(Debug)]
 pub(crate) struct Branch {
     /// The repository's name for people, without user and password.
@@ -38,7 +37,6 @@ pub(crate) struct Branch {
     known: String,
 }
 
-/// An open repository.
 pub(crate) struct Opened {
     repository: Repository,
     /// Which copy it is, where it is one.
@@ -218,11 +216,7 @@ impl Branch {
     fn local(&self, path: &Path) -> Result<Repository, RuntimeError> {
         if !path.exists() {
             let message = format!("repository {} does not exist", self.shown);
-            return Err(RuntimeError::Rejected {
-                message,
-                field: Some("spec.gitops.repository".to_owned()),
-                by_definition: false,
-            });
+            return Err(rejected(message));
         }
         let open = || {
             let repository = Repository::open(path)?;
@@ -234,11 +228,7 @@ impl Branch {
             repository.find_reference("HEAD").ok().and_then(|head| head.symbolic_target().ok()?.map(str::to_owned));
         if !repository.is_bare() && checked_out.as_deref() == Some(self.reference.as_str()) {
             let message = format!("{} has {} checked out; use a bare repository", self.shown, self.reference);
-            return Err(RuntimeError::Rejected {
-                message,
-                field: Some("spec.gitops.repository".to_owned()),
-                by_definition: false,
-            });
+            return Err(rejected(message));
         }
         Ok(repository)
     }
@@ -353,7 +343,7 @@ impl Branch {
     fn explain_unreached(&self, repository: &Opened, unreached: Unreached) -> RuntimeError {
         match unreached {
             Unreached::Git(err) => self.explain_in(repository, &err),
-            Unreached::TooLarge(message) => too_large(message),
+            Unreached::TooLarge(message) => rejected(message),
             Unreached::Unavailable(message) => RuntimeError::Unavailable { message },
             Unreached::Unbegun(message) => RuntimeError::Unread { message },
             Unreached::Lapsed => {
@@ -378,7 +368,7 @@ impl Branch {
     /// Sorts libgit2's errors by whether trying again may help.
     pub(crate) fn explain(&self, err: &git2::Error) -> RuntimeError {
         if bounded::is_too_large(err) {
-            return too_large(format!("repository {}: {}", self.shown, err.message()));
+            return rejected(format!("repository {}: {}", self.shown, err.message()));
         }
         if matches!(self.location, Location::Remote(_)) && stoa_git::is_here(err) {
             let message = format!("the copy of repository {} is broken and fetched anew", self.shown);
@@ -393,13 +383,7 @@ impl Branch {
                 let message = format!("the copy of repository {} was removed, and is fetched anew", self.shown);
                 RuntimeError::Unavailable { message }
             }
-            Problem::Unauthorized | Problem::Untrusted | Problem::Elsewhere | Problem::NotFound => {
-                RuntimeError::Rejected {
-                    message,
-                    field: Some("spec.gitops.repository".to_owned()),
-                    by_definition: false,
-                }
-            }
+            Problem::Unauthorized | Problem::Untrusted | Problem::Elsewhere | Problem::NotFound => rejected(message),
             Problem::Unreachable | Problem::Other => RuntimeError::Unavailable { message },
         }
     }
@@ -417,8 +401,8 @@ impl Branch {
     }
 }
 
-/// The error of an oversized object.
-fn too_large(message: String) -> RuntimeError {
+/// The error of a repository that others have to change, or its settings.
+fn rejected(message: String) -> RuntimeError {
     RuntimeError::Rejected { message, field: Some("spec.gitops.repository".to_owned()), by_definition: false }
 }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use git2::build::TreeUpdateBuilder;
-use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree, TreeEntry};
-use serde_json::{Map, Value};
+use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree};
 use stoa_backoff::{Jitter, Policy};
 use stoa_engine::{Cascade, ObjectRef, Owner, ResourceId, StateResource};
 use stoa_runtime::{Grant, RuntimeError};
@@ -24,15 +23,12 @@ use crate::index::{Folder, Found, Index};
 use crate::manifest;
 use crate::premise::{Premise, There};
 
-/// The change of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// Write this content.
     Write(Box<Write>),
     /// Delete the file of this recorded resource.
     Remove(Box<StateResource>),
-    /// Delete the former file of a moved object, if this deployment owns it.
-    Leave,
 }
 
 /// The content of a file, and its origin.
@@ -40,8 +36,6 @@ pub(crate) enum Change {
 pub(crate) struct Write {
     pub(crate) object: ObjectRef,
     pub(crate) content: Content,
-    /// The former path of the object, if another one.
-    pub(crate) former: Option<String>,
     /// The deployment from which it may be taken over.
     pub(crate) from: Option<String>,
     /// The premise of the plan.
@@ -50,55 +44,46 @@ pub(crate) struct Write {
 
 impl Write {
     /// The object as a document, given what is in the repository.
-    fn rendered(&self, place: &At<'_, '_>) -> Result<Cow<'_, [u8]>, RuntimeError> {
-        let found = || match self.there(place) {
+    fn rendered(&self, place: &At<'_>) -> Result<Cow<'_, [u8]>, RuntimeError> {
+        let found = || match place.there() {
             There::Object(object) => Some(object),
-            There::Spoilt => self.former(place),
-            There::Nothing => None,
+            There::Spoilt | There::Nothing => None,
         };
         self.content.beside(found, place.owner)
     }
 
-    /// The object at its path, or at its former one.
-    fn there(&self, place: &At<'_, '_>) -> There {
-        match place.found {
-            Some(Document::Object(_, object)) => There::Object(object.clone()),
-            Some(Document::Spoilt) => There::Spoilt,
-            Some(Document::Others) | None => self.former(place).map_or(There::Nothing, There::Object),
-        }
-    }
-
-    fn former(&self, place: &At<'_, '_>) -> Option<Map<String, Value>> {
-        let path = self.former.as_deref()?;
-        let object = object_in(place.formers.repository, path, &place.formers.entry(path).ok()??)?;
-        place.owner.has(&object).then_some(object)
-    }
-
     /// The difference from the plan's premise, where the object is rendered as these bytes: the end of a message.
-    fn broken(&self, place: &At<'_, '_>, bytes: &[u8]) -> Result<Option<String>, RuntimeError> {
+    fn broken(&self, place: &At<'_>, bytes: &[u8]) -> Result<Option<String>, RuntimeError> {
         let Some(premise) = &self.premise else { return Ok(None) };
         let wanted = manifest::parse(place.path, bytes)?;
-        Ok(premise.broken(&self.there(place), &wanted))
+        Ok(premise.broken(&place.there(), &wanted))
     }
 }
 
 /// The path of an object in a tree.
-struct At<'a, 't> {
+struct At<'a> {
     path: &'a str,
     /// The document of the object in its file; `None` without a file.
     found: Option<&'a Document>,
-    /// Former paths in the same tree.
-    formers: &'a Paths<'t>,
     owner: &'a Owner,
 }
 
+impl At<'_> {
+    fn there(&self) -> There {
+        match self.found {
+            Some(Document::Object(_, object)) => There::Object(object.clone()),
+            Some(Document::Spoilt) => There::Spoilt,
+            Some(Document::Others) | None => There::Nothing,
+        }
+    }
+}
+
 impl Change {
-    /// The object that is to change, where that is known.
+    /// The object that is to change.
     fn object(&self) -> Option<ObjectRef> {
         match self {
             Self::Write(write) => Some(write.object.clone()),
             Self::Remove(prior) => ObjectRef::of(&prior.attributes),
-            Self::Leave => None,
         }
     }
 }
@@ -123,7 +108,6 @@ struct Located {
 /// The files of a tree, and what changes of them.
 struct Files<'t> {
     paths: Paths<'t>,
-    directory: &'t str,
     index: Arc<Index>,
     /// The files that were read, by path; `None` for folders and oversized files.
     contents: RefCell<BTreeMap<String, Option<Arc<[u8]>>>>,
@@ -132,9 +116,8 @@ struct Files<'t> {
 
 impl<'t> Files<'t> {
     fn of(repository: &'t Repository, tree: &'t Tree<'t>, folder: &'t Folder) -> Result<Self, git2::Error> {
-        let (index, directory) = (folder.index(repository, tree)?, folder.directory.as_str());
-        let paths = Paths::of(repository, tree);
-        Ok(Self { paths, directory, index, contents: RefCell::default(), edits: BTreeMap::new() })
+        let (index, paths) = (folder.index(repository, tree)?, Paths::of(repository, tree));
+        Ok(Self { paths, index, contents: RefCell::default(), edits: BTreeMap::new() })
     }
 
     fn content(&self, path: &str) -> Result<Option<Arc<[u8]>>, git2::Error> {
@@ -162,8 +145,7 @@ impl<'t> Files<'t> {
     /// The inner one when it is not known which file that is.
     fn locate(&self, own: &str, change: &Change) -> Result<Result<Located, RuntimeError>, git2::Error> {
         if let Some(object) = change.object() {
-            let former = manifest::former_path(self.directory, &object);
-            match self.index.find(&object, own, former.as_deref()) {
+            match self.index.find(&object, own) {
                 Ok(None) => {}
                 Ok(Some(found)) => {
                     let Found { path, range, object } = found.clone();
@@ -232,7 +214,6 @@ fn too_large(path: &str) -> RuntimeError {
     RuntimeError::Rejected { message, field: None, by_definition: false }
 }
 
-/// The written commit.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// The commit on the branch; or the one that an earlier try of the same run made; or none when nothing changes.
@@ -272,16 +253,11 @@ pub(crate) fn write(place: &Branch, run: &RunInfo, changes: &Gathered, grant: &G
     for race in 0..RACES {
         wait_before(race);
         let (repository, head) = place.head().map_err(RuntimeError::before_a_change)?;
-        let Preparation { prepared, left } = prepare(&repository, head, run, changes)
-            .map_err(|err| place.explain_in(&repository, &err).before_a_change())?;
-        let commit = match prepared {
-            Prepared::Nothing(earlier) => return Ok(Written { commit: earlier, left }),
-            Prepared::Refused(error) => return Err(error),
-            Prepared::Blocked(path) => return Err(blocked(&path)),
-            Prepared::Commit(commit) => commit,
-        };
+        let (written, is_new) = prepare(&repository, head, run, changes)
+            .map_err(|err| place.explain_in(&repository, &err).before_a_change())??;
+        let Some(commit) = written.commit.filter(|_| is_new) else { return Ok(written) };
         match place.advance(&repository, head, commit, grant)? {
-            Advance::Done => return Ok(Written { commit: Some(commit), left }),
+            Advance::Done => return Ok(written),
             Advance::Raced(why) => last = why,
         }
     }
@@ -299,7 +275,7 @@ pub(crate) fn wait_before(race: u32) {
     }
 }
 
-pub(crate) fn blocked(path: &str) -> RuntimeError {
+fn blocked(path: &str) -> RuntimeError {
     let message =
         format!("{path} cannot be written: a file stands where a folder should be, or a folder where a file should");
     RuntimeError::Rejected { message, field: None, by_definition: false }
@@ -307,22 +283,6 @@ pub(crate) fn blocked(path: &str) -> RuntimeError {
 
 pub(crate) fn outrun(last: &str) -> RuntimeError {
     RuntimeError::Unavailable { message: format!("other writers kept updating the branch first: {last}") }
-}
-
-struct Preparation {
-    prepared: Prepared,
-    left: BTreeMap<ResourceId, String>,
-}
-
-enum Prepared {
-    /// Everything stands there already; perhaps by this commit of the same run.
-    Nothing(Option<Oid>),
-    /// As a draft was.
-    Refused(RuntimeError),
-    /// A path leads through a file, or to a folder.
-    Blocked(String),
-    /// This commit, which no branch has yet.
-    Commit(Oid),
 }
 
 /// The changed tree. Only unreferenced objects are written.
@@ -336,12 +296,11 @@ pub(crate) struct Draft<'c> {
     pub(crate) left: BTreeMap<ResourceId, String>,
     /// Files of others, which this run has nothing to do with.
     pub(crate) others: BTreeSet<&'c str>,
-    /// A file is another deployment's, or files of others would go with one in the end.
+    /// A file is another deployment's, files of others would go with one in the end, or a path leads through a file or to a
+    /// folder.
     pub(crate) refused: Option<RuntimeError>,
     /// Files that are not what the plan found, a sentence without its end each.
     pub(crate) stale: Vec<String>,
-    /// This path leads through a file, or to a folder.
-    pub(crate) blocked: Option<String>,
 }
 
 /// The change of a file between two trees.
@@ -407,7 +366,6 @@ pub(crate) fn draft<'c>(
 ) -> Result<Draft<'c>, git2::Error> {
     let mut draft = Draft::default();
     let mut files = Files::of(repository, base, &changes.folder)?;
-    let formers = Paths::of(repository, base);
     for (own, change) in &changes.changes {
         let Located { path, is_folder, found } = match files.locate(own, change)? {
             Ok(located) => located,
@@ -419,7 +377,7 @@ pub(crate) fn draft<'c>(
         if is_folder {
             // The files of a folder are not this deployment's.
             if matches!(change, Change::Write(_)) {
-                draft.blocked = Some(path);
+                draft.refused = Some(blocked(&path));
                 return Ok(draft);
             }
             draft.others.insert(own.as_str());
@@ -431,14 +389,7 @@ pub(crate) fn draft<'c>(
         };
         match (change, &found) {
             // The file has nothing of this deployment.
-            (Change::Remove(_) | Change::Leave, None) | (Change::Remove(_), Some(Document::Others)) => {}
-            (Change::Leave, Some(_)) => {
-                if object.is_some_and(|object| run.owner.has(object)) {
-                    files.edit(path).set(None);
-                } else {
-                    draft.others.insert(own.as_str());
-                }
-            }
+            (Change::Remove(_), None | Some(Document::Others)) => {}
             (Change::Remove(prior), Some(document)) => {
                 if let Some(other) = object.and_then(|object| run.owner.other(object)) {
                     draft.left.insert(prior.id.clone(), other);
@@ -455,7 +406,7 @@ pub(crate) fn draft<'c>(
                 }
             }
             (Change::Write(write), found) => {
-                let place = At { path: &path, found: found.as_ref(), formers: &formers, owner: &run.owner };
+                let place = At { path: &path, found: found.as_ref(), owner: &run.owner };
                 let bytes = match write.rendered(&place) {
                     Ok(bytes) => bytes,
                     Err(error) => {
@@ -484,7 +435,7 @@ pub(crate) fn draft<'c>(
                     }
                 }
                 if is_blocked(&files.paths, &path)? {
-                    draft.blocked = Some(path);
+                    draft.refused = Some(blocked(&path));
                     return Ok(draft);
                 }
                 match found {
@@ -502,12 +453,13 @@ pub(crate) fn draft<'c>(
     Ok(draft)
 }
 
+/// What there is to write, and whether it is a new commit that no branch has yet.
 fn prepare(
     repository: &Repository,
     head: Option<Oid>,
     run: &RunInfo,
     changes: &Gathered,
-) -> Result<Preparation, git2::Error> {
+) -> Result<Result<(Written, bool), RuntimeError>, git2::Error> {
     let parent = head.map(|head| bounded::commit(repository, head)).transpose()?;
     let base = match &parent {
         Some(parent) => bounded::root(repository, parent)?,
@@ -519,28 +471,22 @@ fn prepare(
     };
     let mut draft = draft(repository, &base, run, changes)?;
     let left = std::mem::take(&mut draft.left);
-    if let Some(path) = draft.blocked.take() {
-        return Ok(Preparation { prepared: Prepared::Blocked(path), left });
-    }
     let Some(tree) = draft.tree else {
-        // A rejected draft changes nothing.
-        if let Some(error) = draft.refused.take() {
-            return Ok(Preparation { prepared: Prepared::Refused(error), left });
-        }
-        return Ok(Preparation { prepared: Prepared::Nothing(earlier.first().map(Commit::id)), left });
+        let there = (Written { commit: earlier.first().map(Commit::id), left }, false);
+        return Ok(draft.refused.map_or(Ok(there), Err));
     };
     // Others may have changed the files of an earlier try since; they were written, and are not written twice.
     for commit in &earlier {
         if holds(repository, &bounded::root(repository, commit)?, &run.owner, changes, &draft.others)? {
-            return Ok(Preparation { prepared: Prepared::Nothing(Some(commit.id())), left });
+            return Ok(Ok((Written { commit: Some(commit.id()), left }, false)));
         }
     }
     if let Some(error) = draft.refused.take().or_else(|| draft.stale()) {
-        return Ok(Preparation { prepared: Prepared::Refused(error), left });
+        return Ok(Err(error));
     }
     let parents: Vec<&Commit<'_>> = parent.iter().collect();
-    let commit = make(repository, run, &draft, tree, &parents)?;
-    Ok(Preparation { prepared: Prepared::Commit(commit), left })
+    let commit = Some(make(repository, run, &draft, tree, &parents)?);
+    Ok(Ok((Written { commit, left }, true)))
 }
 
 /// A commit of the run with this tree, which no branch has yet.
@@ -555,11 +501,6 @@ pub(crate) fn make(
     let committer = Signature::now(COMMITTER, "noreply@stoa.dev")?;
     let tree = repository.find_tree(tree)?;
     repository.commit(None, &author, &committer, &message(run, draft), &tree, parents)
-}
-
-/// The object in a file, as far as it can be parsed; anything else has no owner.
-pub(crate) fn object_in(repository: &Repository, path: &str, entry: &TreeEntry<'_>) -> Option<Map<String, Value>> {
-    manifest::parse(path, bounded::file(repository, entry.id()).ok()?.content()).ok()
 }
 
 /// Whether a parent of the path is a file.
@@ -582,12 +523,12 @@ pub(crate) fn holds(
     changes: &Gathered,
     others: &BTreeSet<&str>,
 ) -> Result<bool, git2::Error> {
-    let (files, formers) = (Files::of(repository, tree, &changes.folder)?, Paths::of(repository, tree));
+    let files = Files::of(repository, tree, &changes.folder)?;
     for (own, change) in changes.changes.iter().filter(|(own, _)| !others.contains(own.as_str())) {
         let Ok(Located { path, is_folder, found }) = files.locate(own, change)? else { return Ok(false) };
         let is_so = match (change, &found) {
             (Change::Write(write), Some(Document::Object(range, _))) => {
-                let place = At { path: &path, found: found.as_ref(), formers: &formers, owner };
+                let place = At { path: &path, found: found.as_ref(), owner };
                 match write.rendered(&place) {
                     Ok(bytes) => files.document(&path, range, &bytes)?.is_none(),
                     Err(_) => false,
@@ -595,26 +536,13 @@ pub(crate) fn holds(
             }
             (Change::Write(_), _) => false,
             (Change::Remove(_), Some(Document::Others)) => true,
-            (Change::Remove(_) | Change::Leave, found) => found.is_none() && !is_folder,
+            (Change::Remove(_), found) => found.is_none() && !is_folder,
         };
         if !is_so {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-/// The uids of those runs that have a commit: each run has one.
-pub(crate) fn written_by(place: &Branch, runs: BTreeSet<String>) -> Result<BTreeSet<String>, RuntimeError> {
-    let (repository, head) = place.head()?;
-    let Some(head) = head else { return Ok(BTreeSet::new()) };
-    let mut written = BTreeSet::new();
-    for run in runs {
-        if !commits_of(&repository, head, &run).map_err(|err| place.explain_in(&repository, &err))?.is_empty() {
-            written.insert(run);
-        }
-    }
-    Ok(written)
 }
 
 /// The commits of a run, newest first.

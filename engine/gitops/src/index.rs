@@ -145,18 +145,12 @@ impl Index {
         foreign
     }
 
-    /// The document that is an object. `own` is the path of the object's own file, and `former` where that was in earlier
-    /// versions.
+    /// The document that is an object. `own` is the path of the object's own file.
     ///
     /// # Errors
     ///
     /// [`RuntimeError::Rejected`] when it is in several files and none of them is its own, or is an item of a List.
-    pub(crate) fn find(
-        &self,
-        object: &ObjectRef,
-        own: &str,
-        former: Option<&str>,
-    ) -> Result<Option<&Found>, RuntimeError> {
+    pub(crate) fn find(&self, object: &ObjectRef, own: &str) -> Result<Option<&Found>, RuntimeError> {
         let identity = identity(object);
         let found = self.objects.get(&identity).map(Vec::as_slice).unwrap_or_default();
         if let Some(own) = found.iter().find(|found| found.path == own) {
@@ -164,7 +158,7 @@ impl Index {
         }
         let ObjectRef { kind, name, .. } = object;
         let refused = |message: String| Err(RuntimeError::Rejected { message, field: None, by_definition: false });
-        let mut others = found.iter().filter(|found| Some(found.path.as_str()) != former);
+        let mut others = found.iter();
         match (others.next(), others.next(), self.items.get(&identity)) {
             (Some(first), Some(second), _) => refused(format!(
                 "{} and {} both have {kind} {name}; keep one of them, or set spec.gitops.directory to the folder that is \

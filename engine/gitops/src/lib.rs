@@ -28,7 +28,7 @@ mod premise;
 mod proposal;
 mod remote;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +43,7 @@ use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesObject, Lapsed, Level, LostCall, ReadRequest, Runtime, RuntimeError, Turns, Validation,
+    KubernetesObject, Lapsed, Level, ReadRequest, Runtime, RuntimeError, Turns, Validation,
 };
 
 use crate::branch::Branch;
@@ -125,20 +125,12 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn before(&self, _: &[u8]) {}
 
     /// Whether a fetch may start, asked right after the connection.
-    ///
-    /// # Errors
-    ///
-    /// Why it may not.
     fn may_fetch(&self) -> Result<(), Unreached> {
         Ok(())
     }
 
     /// Whether a push may start, asked right after the connection. A subprocess that works for another process, which
     /// renews the lease, is told here of the renewal.
-    ///
-    /// # Errors
-    ///
-    /// [`Lapsed`] when it may not.
     fn may_push(&self, grant: &Grant) -> Result<(), Lapsed> {
         grant.check()
     }
@@ -162,10 +154,6 @@ pub trait Remotes: fmt::Debug + Send + Sync + 'static {
     fn shown(&self) -> Credentials;
 
     /// Performs a request to a remote repository from its bare copy. Called on threads that may block.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`reach`]; another process may have further ones.
     fn reach(&self, copy: &git2::Repository, request: &Request, grant: &Grant) -> Result<Reached, Unreached>;
 
     /// Runs some work with the copy, once. The implementation makes sure that no other process replaces the copy's
@@ -301,10 +289,6 @@ impl GitOpsRuntime {
         manifest::path(&self.folder.directory, object)
     }
 
-    fn former_path(&self, object: &ObjectRef) -> Option<String> {
-        manifest::former_path(&self.folder.directory, object)
-    }
-
     /// Runs what waits for disks and networks on a thread that may.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -330,12 +314,11 @@ fn invalid(message: &str, field: &str) -> RuntimeError {
 
 /// A query about one object.
 enum Query {
-    /// The object in the repository, or else this deployment's object at its former path.
+    /// The object in the repository.
     Object {
         object: ObjectRef,
         /// The file that it has of its own.
         own: String,
-        former: Option<String>,
         /// The record, if the object's own file has no object any more.
         recorded: Option<Map<String, Value>>,
     },
@@ -346,44 +329,34 @@ enum Query {
 impl Query {
     /// The document that is the object.
     fn find<'i>(&self, index: &'i Index) -> Result<Option<&'i FoundObject>, RuntimeError> {
-        let Self::Object { object, own, former, .. } = self else { return Ok(None) };
-        index.find(object, own, former.as_deref())
+        let Self::Object { object, own, .. } = self else { return Ok(None) };
+        index.find(object, own)
     }
 
-    /// The files to read where no document is the object.
-    fn files(&self, index: &Index) -> [Option<&str>; 2] {
+    /// The file to read where no document is the object.
+    fn file(&self, index: &Index) -> Option<&str> {
         match self {
-            Self::Object { own, former, .. } if matches!(self.find(index), Ok(None)) => [Some(own), former.as_deref()],
-            Self::Object { .. } | Self::Unnamed => [None; 2],
+            Self::Object { own, .. } if matches!(self.find(index), Ok(None)) => Some(own),
+            Self::Object { .. } | Self::Unnamed => None,
         }
     }
 
     /// The object in these files of the repository.
-    fn read(
-        &self,
-        index: &Index,
-        files: &BTreeMap<String, Option<Vec<u8>>>,
-        owner: &Owner,
-    ) -> Result<Live, RuntimeError> {
-        let Self::Object { own, former, recorded, .. } = self else {
+    fn read(&self, index: &Index, files: &BTreeMap<String, Option<Vec<u8>>>) -> Result<Live, RuntimeError> {
+        let Self::Object { own, recorded, .. } = self else {
             return Ok(Live::Unverified("its name is not known yet".to_owned()));
         };
         if let Some(found) = self.find(index)? {
             return Ok(Live::Present(found.object.clone()));
         }
-        let former = || {
-            let former = former.as_ref()?;
-            let found = manifest::parse(former, files.get(former)?.as_deref()?).ok();
-            found.filter(|live| owner.has(live))
-        };
         // A recorded object whose file was broken by hand has lost its content; it can be written again, or deleted.
         let spoilt = |error| recorded.clone().map(Live::Present).ok_or(error);
         match files.get(own) {
-            None => Ok(former().map_or(Live::Absent, Live::Present)),
+            None => Ok(Live::Absent),
             Some(None) => spoilt(manifest::too_large(own)),
             Some(Some(content)) => match file::own(own, content) {
                 Document::Object(_, live) => Ok(Live::Present(live)),
-                Document::Others => Ok(former().map_or(Live::Absent, Live::Present)),
+                Document::Others => Ok(Live::Absent),
                 Document::Spoilt => match manifest::parse(own, content) {
                     Ok(live) => Ok(Live::Present(live)),
                     Err(error) => spoilt(error),
@@ -442,41 +415,31 @@ impl Runtime for GitOpsRuntime {
                         .prior
                         .filter(|prior| ObjectRef::of(&prior.attributes).is_some_and(|prior| self.path(&prior) == own));
                     let recorded = prior.map(|prior| named(&prior.attributes));
-                    Query::Object { former: self.former_path(&object), object, own, recorded }
+                    Query::Object { object, own, recorded }
                 })
             })
             .collect();
-        let (run, folder) = (Arc::clone(&self.run), Arc::clone(&self.folder));
+        let folder = Arc::clone(&self.folder);
         self.blocking(move |place| {
             let (index, files) = place.at_head(|repository, tree| {
                 let Some(tree) = tree else { return Ok((Arc::default(), BTreeMap::new())) };
                 let index = folder.index(repository, tree)?;
-                let paths = asked.iter().flat_map(|asked| asked.files(&index));
-                let files = branch::files(repository, tree, paths.flatten())?;
+                let files = branch::files(repository, tree, asked.iter().filter_map(|asked| asked.file(&index)))?;
                 Ok((index, files))
             })?;
-            Ok(asked.iter().map(|asked| asked.read(&index, &files, &run.owner)).collect())
+            Ok(asked.iter().map(|asked| asked.read(&index, &files)).collect())
         })
         .await
     }
 
-    /// A manifest has its owner. A manifest without one is older than owner annotations; then the commit of the run
-    /// decides, since each run has one.
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        let runs: BTreeSet<String> = calls.iter().map(|call| call.run.to_owned()).collect();
-        let written = self.blocking(move |place| commit::written_by(place, runs)).await?;
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         let requests: Vec<ReadRequest<'_>> =
-            calls.iter().map(|call| ReadRequest { desired: None, prior: Some(call.resource) }).collect();
-        let found = calls.iter().zip(self.read(&requests).await?).map(|(call, live)| {
+            resources.iter().map(|resource| ReadRequest { desired: None, prior: Some(resource) }).collect();
+        let found = self.read(&requests).await?.into_iter().map(|live| {
             Ok(match live? {
                 Live::Absent | Live::Unverified(_) => Found::Absent,
-                Live::Present(live) => {
-                    let is_ours = match self.run.owner.other(&live) {
-                        Some(_) => false,
-                        None => self.run.owner.has(&live) || written.contains(call.run),
-                    };
-                    if is_ours { Found::Ours(Applied { live, kubernetes: None }) } else { Found::Foreign }
-                }
+                Live::Present(live) if self.run.owner.has(&live) => Found::Ours(Applied { live, kubernetes: None }),
+                Live::Present(_) => Found::Foreign,
             })
         });
         Ok(found.collect())
@@ -507,15 +470,11 @@ impl Runtime for GitOpsRuntime {
         let ignored = Ignored::of(request.desired).map_err(|problem| invalid(&problem.to_string(), "attributes"))?;
         let desired = self.with_ignored(request.desired, &ignored).await?;
         let Manifest { object, reference } = Manifest::of(&desired, &self.run.owner)?;
-        let former = self.former_path(&reference);
         let content = Content::of(&desired, &object, ignored)?;
         let from = take_over_from(request.desired).map(str::to_owned);
         let premise = Premise::of(request);
-        let write = Write { object: reference.clone(), content, former: former.clone(), from, premise };
+        let write = Write { object: reference.clone(), content, from, premise };
         self.gather(self.path(&reference), Change::Write(Box::new(write)));
-        if let Some(former) = former {
-            self.gather(former, Change::Leave);
-        }
         let ObjectRef { group, version, kind, namespace, name } = reference;
         let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
         Ok(Applied { live: object, kubernetes: Some(kubernetes) })
@@ -525,9 +484,6 @@ impl Runtime for GitOpsRuntime {
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if let Some(object) = ObjectRef::of(&prior.attributes) {
             self.gather(self.path(&object), Change::Remove(Box::new(prior.clone())));
-            if let Some(former) = self.former_path(&object) {
-                self.gather(former, Change::Leave);
-            }
         }
         Ok(Deleted::Gone)
     }

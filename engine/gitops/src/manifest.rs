@@ -46,15 +46,7 @@ const CLUSTER: &str = "_cluster";
 ///
 /// Kinds are letters and digits, and groups contain no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
-    path_in(directory, if object.lacks_namespace() { DEFAULT } else { CLUSTER }, object)
-}
-
-/// The path of an object before `_default` was introduced, if it differs.
-pub(crate) fn former_path(directory: &str, object: &ObjectRef) -> Option<String> {
-    object.lacks_namespace().then(|| path_in(directory, CLUSTER, object))
-}
-
-fn path_in(directory: &str, unnamed: &str, object: &ObjectRef) -> String {
+    let unnamed = if object.lacks_namespace() { DEFAULT } else { CLUSTER };
     let mut path = String::new();
     if !directory.is_empty() {
         path.push_str(directory);

@@ -43,10 +43,6 @@ impl fmt::Debug for Proposing {
 
 impl Proposing {
     /// The branch of a deployment: `stoa/<organization>/<stack>/<workspace>`.
-    ///
-    /// # Errors
-    ///
-    /// [`RuntimeError::Invalid`] when that is no name of a branch.
     pub(crate) fn branch(&self, owner: &Owner) -> Result<String, RuntimeError> {
         let prefix = if self.branch_prefix.is_empty() { "stoa/" } else { &self.branch_prefix };
         let parts = [owner.organization.as_str(), &owner.stack, &owner.workspace];
@@ -221,17 +217,13 @@ impl Branching {
             let Some(tip) = tip else {
                 let message =
                     format!("branch {} does not exist; create it so that a pull request can go to it", base.branch());
-                return Err(RuntimeError::Rejected {
-                    message,
-                    field: Some("spec.gitops.branch".to_owned()),
-                    by_definition: false,
-                });
+                let field = Some("spec.gitops.branch".to_owned());
+                return Err(RuntimeError::Rejected { message, field, by_definition: false });
             };
             let (_, on_branch) = head.head().map_err(RuntimeError::before_a_change)?;
             let decided = self.decide(&repository, tip, on_branch, head);
-            match decided.map_err(|err| base.explain_in(&repository, &err).before_a_change())? {
+            match decided.map_err(|err| base.explain_in(&repository, &err).before_a_change())?? {
                 Decision::Done(branched) => return Ok(branched),
-                Decision::Refused(error) => return Err(error),
                 Decision::Push { commit, text } => match head.advance(&repository, on_branch, commit, &self.grant)? {
                     Advance::Done => {
                         let commit = commit.to_string();
@@ -250,7 +242,7 @@ impl Branching {
         tip: Oid,
         on_branch: Option<Oid>,
         head: &Branch,
-    ) -> Result<Decision, git2::Error> {
+    ) -> Result<Result<Decision, RuntimeError>, git2::Error> {
         let run = &*self.run;
         let base = bounded::commit(repository, tip)?;
         let mut draft = commit::draft(repository, &bounded::root(repository, &base)?, run, &self.changes)?;
@@ -268,12 +260,11 @@ impl Branching {
             let finished = Finished { commit, left, proposal: None };
             Decision::Done(Branched::InBase { finished, is_stale })
         };
-        let is_blocked = draft.blocked.is_some();
-        if draft.tree.is_none() && !is_blocked && draft.refused.is_none() {
-            return Ok(in_base(tip, &mut draft));
+        if draft.tree.is_none() && draft.refused.is_none() {
+            return Ok(Ok(in_base(tip, &mut draft)));
         }
         if let Some(merged) = self.merged(repository, tip, &draft)? {
-            return Ok(in_base(merged, &mut draft));
+            return Ok(Ok(in_base(merged, &mut draft)));
         }
         match &self.earlier {
             // Without a changed file, the reason is reported below.
@@ -284,40 +275,37 @@ impl Branching {
                     "the pull request was merged with other content than planned ({}); start another run",
                     paths.join(", ")
                 );
-                return Ok(Decision::Refused(rejected(message)));
+                return Ok(Err(rejected(message)));
             }
             Some(PullState::Closed) => {
                 let commit = on_branch.map(|commit| commit.to_string()).unwrap_or_default();
-                return Ok(Decision::Done(Branched::Ended { commit, state: ProposalState::Closed }));
+                return Ok(Ok(Decision::Done(Branched::Ended { commit, state: ProposalState::Closed })));
             }
             Some(PullState::Open) | None => {}
         }
-        if let Some(path) = &draft.blocked {
-            return Ok(Decision::Refused(commit::blocked(path)));
-        }
         if let Some(error) = draft.refused.take() {
-            return Ok(Decision::Refused(error));
+            return Ok(Err(error));
         }
         // Reviewers compare the proposal with the present base.
         let is_proposed = self.earlier.is_some() || unmerged.has_own;
         if let Some(error) = draft.stale().filter(|_| !is_proposed) {
-            return Ok(Decision::Refused(error));
+            return Ok(Err(error));
         }
-        let Some(tree) = draft.tree else { return Ok(in_base(tip, &mut draft)) };
+        let Some(tree) = draft.tree else { return Ok(Ok(in_base(tip, &mut draft))) };
         if let (Some(branch), true, Some((uid, name))) = (on_branch, unmerged.has_own, &unmerged.newest)
             && *uid != run.uid
         {
             let state = ProposalState::Superseded(name.clone());
-            return Ok(Decision::Done(Branched::Ended { commit: branch.to_string(), state }));
+            return Ok(Ok(Decision::Done(Branched::Ended { commit: branch.to_string(), state })));
         }
         let text = self.text(&draft);
         let Some(branch) = on_branch else {
             let commit = commit::make(repository, run, &draft, tree, &[&base])?;
-            return Ok(Decision::Push { commit, text });
+            return Ok(Ok(Decision::Push { commit, text }));
         };
         if self.is_proposed(repository, &base, branch, &draft, &unmerged)? {
             let (commit, was_there) = (branch.to_string(), unmerged.has_own);
-            return Ok(Decision::Done(Branched::Ready { commit, text, blocked: None, was_there }));
+            return Ok(Ok(Decision::Done(Branched::Ready { commit, text, blocked: None, was_there })));
         }
         if let Some(foreign) = &unmerged.foreign {
             let there = bounded::root(repository, &bounded::commit(repository, branch)?)?;
@@ -330,14 +318,19 @@ impl Branching {
                     head.branch()
                 );
                 let commit = branch.to_string();
-                return Ok(Decision::Done(Branched::Ready { commit, text, blocked: Some(blocked), was_there: true }));
+                return Ok(Ok(Decision::Done(Branched::Ready {
+                    commit,
+                    text,
+                    blocked: Some(blocked),
+                    was_there: true,
+                })));
             }
             let message = format!(
                 "branch {} has commits of others, which Stoa never overwrites: {foreign}; merge or close its pull \
                  request, or delete the branch, then start another run",
                 head.branch()
             );
-            return Ok(Decision::Refused(rejected(message)));
+            return Ok(Err(rejected(message)));
         }
         let branch = bounded::commit(repository, branch)?;
         let parents: Vec<&Commit<'_>> = match History::of(repository).merge_base(tip, branch.id())? {
@@ -347,7 +340,7 @@ impl Branching {
             _ => vec![&branch, &base],
         };
         let commit = commit::make(repository, run, &draft, tree, &parents)?;
-        Ok(Decision::Push { commit, text })
+        Ok(Ok(Decision::Push { commit, text }))
     }
 
     /// Whether a tree has the changes.
@@ -453,7 +446,6 @@ impl Branching {
 
 enum Decision {
     Done(Branched),
-    Refused(RuntimeError),
     /// The branch is to be moved here.
     Push {
         commit: Oid,

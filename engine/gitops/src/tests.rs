@@ -305,7 +305,7 @@ async fn deletion_removes_empty_folder() {
 }
 
 #[tokio::test]
-async fn object_without_namespace_leaves_cluster_folder() {
+async fn object_without_namespace_has_default_folder() {
     for repository in TestRepository::both() {
         let mut desired = config_map("a", "1");
         desired.attributes["metadata"] = json!({"name": "a"});
@@ -313,33 +313,10 @@ async fn object_without_namespace_leaves_cluster_folder() {
         let prior = apply(&run, &desired).await;
         finish(&run).await;
         assert_eq!(repository.files(), ["dev/_default/configmap-a.yaml"]);
-        let text =
-            String::from_utf8(manifest::render(&Manifest::of(&desired, &owner("web-dev")).unwrap().object).unwrap());
-        let text = text.unwrap();
-        // As an earlier version laid it out, beside somebody else's.
-        let first = repository.run("u-2");
-        first.delete(&prior).await.unwrap();
-        finish(&first).await;
-        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
-        repository
-            .foreign_push("dev/_cluster/configmap-b.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n");
-        let requests = [ReadRequest { desired: Some(&desired), prior: None }];
-        let answers = repository.run("u-3").read(&requests).await.unwrap();
-        assert!(matches!(&answers[0], Ok(Live::Present(_))), "{answers:?}");
-        let mut other = desired.clone();
-        other.attributes["metadata"] = json!({"name": "b"});
-        let second = repository.run("u-4");
-        apply(&second, &desired).await;
-        apply(&second, &other).await;
+        let second = repository.run("u-2");
+        second.delete(&prior).await.unwrap();
         finish(&second).await;
-        let files = ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-a.yaml", "dev/_default/configmap-b.yaml"];
-        assert_eq!(repository.files(), files);
-        // Where it was not moved yet, it goes all the same.
-        repository.foreign_push("dev/_cluster/configmap-a.yaml", &text);
-        let third = repository.run("u-5");
-        third.delete(&prior).await.unwrap();
-        finish(&third).await;
-        assert_eq!(repository.files(), ["dev/_cluster/configmap-b.yaml", "dev/_default/configmap-b.yaml"]);
+        assert!(repository.files().is_empty());
     }
 }
 

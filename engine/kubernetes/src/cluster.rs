@@ -128,7 +128,6 @@ impl Cluster {
         self.client().default_namespace()
     }
 
-    /// The path of an object.
     pub(crate) fn path(&self, target: &Target, api: &Api) -> String {
         named_path(&self.collection(target, api), &target.name)
     }
@@ -193,19 +192,10 @@ impl Cluster {
 
     /// Changes an object by a JSON patch, and returns it as it is afterwards.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        let answer = self.send_patch(&format!("{path}?fieldManager={FIELD_MANAGER}"), patch).await;
-        self.written(path, answer).await
-    }
-
-    /// The object as a JSON patch would leave it. Changes nothing.
-    pub(crate) async fn dry_run_patch(&self, path: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
-        let query = format!("{path}?fieldManager={FIELD_MANAGER}&dryRun=All");
-        self.send_patch(&query, patch).await
-    }
-
-    async fn send_patch(&self, query: &str, patch: &Value) -> Result<Map<String, Value>, CallError> {
+        let query = format!("{path}?fieldManager={FIELD_MANAGER}");
         let body = serde_json::to_vec(patch).expect("JSON can be written");
-        decode(&self.call(Method::PATCH, query, Some(("application/json-patch+json", body))).await?)
+        let answer = self.call(Method::PATCH, &query, Some(("application/json-patch+json", body))).await;
+        self.written(path, answer.and_then(|body| decode(&body))).await
     }
 
     /// Asks whether an object could be created if its name were free. A server checks the name last, after everything

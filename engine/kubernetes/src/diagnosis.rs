@@ -107,7 +107,6 @@ impl<'a> Diagnosis<'a> {
         Some(all.join("; "))
     }
 
-    /// The Pods of a workload.
     async fn pods(&self, object: &Map<String, Value>) -> Result<Vec<Pod>, CallError> {
         if self.is_pod {
             return Ok(serde_json::from_value(Value::Object(object.clone())).ok().into_iter().collect());

@@ -22,7 +22,6 @@ use crate::target::{Api, Gvk};
 /// How long a server may take to observe a changed definition.
 const HEARD: Duration = Duration::from_secs(5);
 
-/// The discovery of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Discovered {
     Served(Api),
@@ -146,7 +145,6 @@ pub(crate) fn unanswered(gvk: &Gvk, answer: Option<&str>) -> CallError {
 /// The kinds of a group and version; `None` when it is not served.
 type Served = Option<HashMap<String, Api>>;
 
-/// The cached discovery of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery(Mutex<HashMap<String, CachedGroup>>);
 

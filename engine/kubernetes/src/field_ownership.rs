@@ -14,8 +14,6 @@
 //! removed with the first released field of its manager, since it does not describe the object any more.
 //!
 //! Follows `csaupgrade` of k8s.io/client-go.
-//!
-//! Elsewhere: `released_fields` computes the object after the release.
 
 use serde_json::{Map, Value, json};
 use stoa_engine::object::{is_secret, secret_as_stored};
@@ -37,7 +35,6 @@ pub(crate) struct DroppedFields<'a> {
     pub(crate) wanted: &'a Map<String, Value>,
     /// The keys of the digests in `prior`.
     pub(crate) keys: Option<&'a DigestKeys>,
-    /// The ignored fields.
     pub(crate) ignored: &'a Ignored,
 }
 
@@ -170,7 +167,7 @@ fn unite(fields: &mut Map<String, Value>, more: Map<String, Value>) {
 }
 
 /// Whether a manager is Stoa itself, with its applies.
-pub(crate) fn is_ours(manager: &Value) -> bool {
+fn is_ours(manager: &Value) -> bool {
     manager["manager"] == FIELD_MANAGER && manager["operation"] == "Apply" && is_of_object(manager)
 }
 

@@ -79,10 +79,6 @@ pub(crate) async fn find_in_any_version(cluster: &Cluster, gvk: &Gvk) -> Result<
 }
 
 /// How a cluster serves a kind that is about to be applied. Waits for a kind whose definition exists.
-///
-/// # Errors
-///
-/// The error of a missing kind.
 pub(crate) async fn served(
     cluster: &Cluster,
     target: &Target,

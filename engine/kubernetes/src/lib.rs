@@ -29,7 +29,6 @@ mod object;
 mod pending_calls;
 mod policy;
 mod read;
-mod released_fields;
 mod replace;
 mod served;
 mod target;
@@ -54,7 +53,7 @@ use stoa_engine::{
 };
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesObject, Live, LostCall, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
+    KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
 };
 
 use crate::cluster::Cluster;
@@ -100,10 +99,6 @@ impl KubernetesRuntime {
     }
 
     /// The same with pooled connections.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
     pub async fn over(
         connections: &Connections,
         configs: &[ClusterConfig],
@@ -133,10 +128,6 @@ impl KubernetesRuntime {
     }
 
     /// The same with health policies for objects whose resources have none.
-    ///
-    /// # Errors
-    ///
-    /// [`RuntimeError::Invalid`] when an expression cannot be parsed.
     pub fn with_health_policies(self, policies: &[KindHealth]) -> Result<Self, RuntimeError> {
         Ok(Self { policies: KindPolicies::new(policies)?, ..self })
     }
@@ -264,8 +255,8 @@ impl Runtime for KubernetesRuntime {
         read::cluster_scoped(self, desired).await
     }
 
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        read::inspect(self, calls).await
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        read::inspect(self, resources).await
     }
 
     async fn foreign_contents(

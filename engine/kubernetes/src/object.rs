@@ -27,10 +27,6 @@ pub struct ObjectName<'a> {
 impl ClusterConfig {
     /// The object as it is, in the first of its versions that the cluster serves; `None` when it is not there, or its kind is
     /// not. The calls are those of the caller within the limits.
-    ///
-    /// # Errors
-    ///
-    /// When the cluster cannot be reached, or does not let us.
     pub async fn object(
         &self,
         connections: &Connections,

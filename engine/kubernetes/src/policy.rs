@@ -56,7 +56,6 @@ const EXPRESSIONS: [Expression; 3] = [
 /// The expression that every policy has.
 const CURRENT: &str = "current";
 
-/// A health policy.
 #[derive(Debug)]
 pub(crate) struct HealthPolicy {
     /// As they are written, in the order of [`EXPRESSIONS`].
@@ -71,10 +70,6 @@ pub fn check_health_policies(spec: &Spec) -> Vec<Problem> {
 
 impl HealthPolicy {
     /// The policy of a resource, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong with it, with the fields.
     pub(crate) fn of(resource: &Resource) -> Result<Option<Self>, Vec<Problem>> {
         let wrong =
             |field: String, message: String| Problem::new(reason::INVALID_RESOURCE, message).of(&resource.id).at(field);
@@ -180,10 +175,6 @@ pub(crate) struct KindPolicies(Vec<((String, String), HealthPolicy)>);
 
 impl KindPolicies {
     /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// [`RuntimeError::Invalid`] with the first expression that cannot be read.
     pub(crate) fn new(of: &[KindHealth]) -> Result<Self, RuntimeError> {
         let policies = of.iter().enumerate().map(|(position, kind)| {
             let KindHealth { api_version, current, failed, in_progress, .. } = kind;

@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Map, Value};
 use stoa_engine::object::without_bookkeeping;
-use stoa_engine::{Resource, ResourceId, Schemas, Sensitive};
-use stoa_runtime::{Found, Live, LostCall, ReadRequest, RuntimeError};
+use stoa_engine::{Resource, ResourceId, Schemas, Sensitive, StateResource};
+use stoa_runtime::{Found, Live, ReadRequest, RuntimeError};
 
 use crate::KubernetesRuntime;
 use crate::cluster::Cluster;
@@ -257,15 +257,15 @@ pub(crate) async fn cluster_scoped(
 /// Looks for what lost calls may have made, each by its name.
 pub(crate) async fn inspect(
     runtime: &KubernetesRuntime,
-    calls: &[LostCall<'_>],
+    resources: &[&StateResource],
 ) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
     let looks: Vec<BoxFuture<'_, Result<Found, RuntimeError>>> =
-        calls.iter().map(|call| inspect_one(runtime, call).boxed()).collect();
+        resources.iter().map(|resource| inspect_one(runtime, resource).boxed()).collect();
     Ok(stream::iter(looks).buffered(PARALLEL).collect().await)
 }
 
-async fn inspect_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result<Found, RuntimeError> {
-    let (index, target) = runtime.prior_target(call.resource)?;
+async fn inspect_one(runtime: &KubernetesRuntime, resource: &StateResource) -> Result<Found, RuntimeError> {
+    let (index, target) = runtime.prior_target(resource)?;
     let cluster = runtime.cluster(index);
     let explain = |err: CallError| err.into_runtime(&cluster.name, &Sensitive::default());
     let known = kinds::find_in_any_version(cluster, &target.gvk).await.map_err(explain)?;
@@ -273,13 +273,13 @@ async fn inspect_one(runtime: &KubernetesRuntime, call: &LostCall<'_>) -> Result
     let target = Target { gvk, ..target };
     let object = match cluster.get(&cluster.path(&target, &api)).await {
         Err(CallError::Status(failure)) if failure.is_missing_kind() && cluster.forget_older(&target.gvk) => {
-            return Box::pin(inspect_one(runtime, call)).await;
+            return Box::pin(inspect_one(runtime, resource)).await;
         }
         found => found.map_err(explain)?,
     };
     let Some(object) = object else { return Ok(Found::Absent) };
     // An object without an owner annotation is identified by its uid.
-    let is_recorded = call.resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
+    let is_recorded = resource.uid().is_some_and(|recorded| uid(&object) == Some(recorded));
     let is_ours = runtime.owner.has(&object) || (is_recorded && runtime.owner.other(&object).is_none());
     Ok(if is_ours { Found::Ours(applied(cluster, target, &api, object)) } else { Found::Foreign })
 }

@@ -146,7 +146,6 @@ pub(crate) fn collection_path(gvk: &Gvk, api: &Api, namespace: Option<&str>) -> 
     }
 }
 
-/// The path of the object of a name in a collection.
 pub(crate) fn named_path(collection: &str, name: &str) -> String {
     format!("{collection}/{}", name_segment(name))
 }

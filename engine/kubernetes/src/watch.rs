@@ -31,7 +31,6 @@ use crate::target::{Api, Gvk, Target, collection_path};
 use crate::transport;
 use crate::verdict::Verdict;
 
-/// The duration of one watch.
 const WATCH: Duration = Duration::from_secs(290);
 /// How long a silent connection may outlast its watch.
 const GRACE: Duration = Duration::from_secs(15);
@@ -47,11 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An object as it is; `None` when it is not there.
 pub(crate) type State = Option<Arc<Map<String, Value>>>;
 
-/// One object that is followed.
 pub(crate) struct Followed<'a> {
     cluster: &'a Arc<Cluster>,
     scope: Scope,
-    /// The path of the object.
     path: String,
     name: String,
     /// The first known state, until it is reported.
@@ -90,10 +87,6 @@ impl<'a> Followed<'a> {
 
     /// The state that it was followed from, and then each that it comes to have; of several in between perhaps only the
     /// last. A Job that Kubernetes deletes because it has finished ends as it was then. May be called again after its future was dropped.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be watched.
     pub(crate) async fn next(&mut self) -> Result<State, CallError> {
         if let Some(first) = self.first.take() {
             return Ok(first);
@@ -146,7 +139,6 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// The scope of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Scope {
     gvk: Gvk,
@@ -163,7 +155,6 @@ impl Scope {
     }
 }
 
-/// The observation of one object.
 #[derive(Clone, Debug)]
 enum Observation {
     /// Nothing yet.
@@ -178,7 +169,6 @@ enum Observation {
     Failed(CallError),
 }
 
-/// The watches of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(Mutex<Known>);
 
@@ -212,7 +202,6 @@ impl Drop for Watch {
     }
 }
 
-/// A subscription to a watch.
 struct Subscription {
     seen: Receiver<Observation>,
     _watch: Arc<Watch>,
@@ -236,7 +225,6 @@ fn join(cluster: &Arc<Cluster>, scope: &Scope, name: &str, version: Option<&str>
     (Subscription { seen, _watch: watch }, false)
 }
 
-/// The subscribers of one watch.
 #[derive(Debug, Default)]
 struct Waiters(Mutex<Subscribers>);
 

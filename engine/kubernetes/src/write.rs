@@ -13,7 +13,7 @@ use stoa_engine::object::{self, is_terminating, secret_as_stored, without_aggreg
 use stoa_engine::owner::take_over_from;
 use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
-use stoa_engine::{FieldConflict, Ignored, Owner, Schema, Sensitive};
+use stoa_engine::{FieldConflict, Ignored, Owner, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;
@@ -23,7 +23,6 @@ use crate::error::{CallError, Failure};
 use crate::field_ownership::{self, DroppedFields, ReleasedFields};
 use crate::kinds::{not_yet, note_defined, served};
 use crate::read::unreachable;
-use crate::released_fields;
 use crate::replace;
 use crate::target::{Api, Target};
 
@@ -64,26 +63,6 @@ async fn apply_taking(
         answer => return (answer, Vec::new()),
     };
     (cluster.apply(path, wanted, ApplyOptions { dry_run, force: true }).await, conflicts)
-}
-
-/// Asks what an Apply would make of an object from which it releases fields first; `None` where it releases nothing.
-async fn dry_run_released(
-    cluster: &Cluster,
-    (target, path): (&Target, &str),
-    wanted: &Map<String, Value>,
-    request: &ApplyRequest<'_>,
-    ignored: &Ignored,
-) -> Result<Option<Map<String, Value>>, CallError> {
-    let Some(live) = cluster.get(path).await? else { return Ok(None) };
-    let Some(released) = of_others(&live, request, ignored) else { return Ok(None) };
-    let result = match Schema::built_in(wanted) {
-        Some(schema) => released_fields::applied(schema, &released, wanted),
-        None => {
-            let schema = cluster.schema(&target.gvk).await?.unwrap_or_default();
-            released_fields::applied(&schema, &released, wanted)
-        }
-    };
-    cluster.dry_run_patch(path, &released_fields::patch(&live, &result)).await.map(Some)
 }
 
 /// Validates the fields of an object whose namespace does not exist yet. It is applied with an unused uid, which a
@@ -163,10 +142,10 @@ pub(crate) async fn preview(
     }
     // It may be refused for fields that an Apply releases before it applies.
     if matches!(&answer, Err(CallError::Status(failure)) if failure.is_about_the_object()) && request.prior.is_some() {
-        match dry_run_released(cluster, (&target, path.as_str()), &wanted, request, &ignored).await {
-            Ok(Some(object)) => answer = Ok(object),
-            Ok(None) => {}
-            Err(err) => answer = Err(err),
+        let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
+        if live.is_some_and(|live| of_others(&live, request, &ignored).is_some()) {
+            let why = "an Apply first releases fields of other managers, which a dry run cannot do";
+            return Ok(Preview::Unverified(why.to_owned()));
         }
     }
     match answer {
@@ -386,7 +365,6 @@ fn is_applied(object: &Map<String, Value>) -> bool {
     managers(object).any(|entry| entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply")
 }
 
-/// The managers of its fields.
 fn managers(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let entries = object.get("metadata").and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
     entries.into_iter().flatten()

@@ -13,9 +13,7 @@ use stoa_engine::owner::{LeftAlone, TAKE_OVER_FROM};
 use stoa_engine::resolve::Resolved;
 use stoa_engine::{Cascade, DigestKeys, Live, Owner, Preview, Resource, ResourceType, StateResource};
 
-use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, LostCall, ReadRequest, Runtime, RuntimeError,
-};
+use crate::{Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, ReadRequest, Runtime, RuntimeError};
 
 /// Makes runtimes over the infrastructure under test.
 pub trait Subject: fmt::Debug + Send + Sync {
@@ -116,10 +114,6 @@ async fn bring(subject: &dyn Subject, desired: &Resource, prior: Option<&StateRe
 }
 
 /// Deletes, and waits until the object is deleted.
-///
-/// # Errors
-///
-/// Those of the runtime.
 pub async fn delete(runtime: &dyn Runtime, prior: &StateResource) -> Result<Deleted, RuntimeError> {
     match runtime.delete(prior).await? {
         Deleted::Terminating(object) => runtime.wait_deleted(&object, &|_| {}).await.map(|()| Deleted::Gone),
@@ -183,8 +177,7 @@ pub async fn lost_creation_is_found(subject: &dyn Subject) {
     let desired = config_map(subject, "lost", "a");
     let named = StateResource::named_by(&desired.id).expect("it is an object's id");
     let look = async || {
-        let calls = [LostCall { resource: &named, run: "conformance" }];
-        let mut found = subject.runtime().inspect(&calls).await.expect("the infrastructure is there");
+        let mut found = subject.runtime().inspect(&[&named]).await.expect("the infrastructure is there");
         assert_eq!(found.len(), 1, "one answer for one call");
         found.remove(0).expect("a good id is looked for")
     };
@@ -264,8 +257,8 @@ pub async fn object_of_another_deployment_is_not_recovered(subject: &dyn Subject
     let theirs = config_map(subject, "lost-theirs", "a");
     let prior = bring(subject, &theirs, None).await;
     let named = StateResource::named_by(&theirs.id).expect("it is an object's id");
-    let calls = [&named, &prior].map(|resource| LostCall { resource, run: "conformance" });
-    let found = subject.runtime_of(deployment("two")).inspect(&calls).await.expect("the infrastructure is there");
+    let found =
+        subject.runtime_of(deployment("two")).inspect(&[&named, &prior]).await.expect("the infrastructure is there");
     assert!(found.iter().all(|found| matches!(found, Ok(Found::Foreign))), "{found:?}");
     remove(subject, &prior).await;
 }

@@ -275,7 +275,6 @@ impl FakeCloud {
         Some(stored.object.clone())
     }
 
-    /// The id of an object.
     fn id_of(&self, object: &KubernetesObject) -> Option<ResourceId> {
         let KubernetesObject { group, kind, namespace, name, uid, .. } = object;
         let place = ObjectKey::Object([group, kind, namespace, name].map(Clone::clone));

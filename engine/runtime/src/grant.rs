@@ -89,10 +89,6 @@ impl Grant {
 
     /// Runs some work and drops it when the lease expires. The lease is checked before each poll, so that a suspended
     /// process makes no further step.
-    ///
-    /// # Errors
-    ///
-    /// [`Lapsed`] when the work was dropped.
     pub async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T, Lapsed> {
         let mut work = pin!(work);
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));

@@ -131,15 +131,6 @@ impl<'a> ApplyRequest<'a> {
     }
 }
 
-/// A call without a known result.
-#[derive(Clone, Copy, Debug)]
-pub struct LostCall<'a> {
-    /// The resource that it was for: what is recorded of it, or only what its id and its extensions say.
-    pub resource: &'a StateResource,
-    /// The uid of the run that made it.
-    pub run: &'a str,
-}
-
 /// How resources are validated that no cluster checks before they are deployed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Validation {
@@ -276,10 +267,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The planner's validation for a runtime that [does not validate](Self::validates).
-    ///
-    /// # Errors
-    ///
-    /// The infrastructure cannot be reached.
     async fn validation(&self) -> Result<Validation, RuntimeError> {
         Ok(Validation::default())
     }
@@ -325,12 +312,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Searches the objects of lost calls, in the order of the calls. Changes nothing, and may be called again.
+    /// Searches the objects of lost calls, in the order of their resources: what is recorded of each, or only what its id
+    /// and extensions say. Changes nothing, and may be called again.
     ///
     /// # Errors
     ///
     /// The infrastructure cannot be reached at all; problems of one resource are in its answer.
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
     /// The objects of other owners in a recorded namespace, or of a recorded definition. Changes nothing.
     ///
@@ -381,10 +369,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Waits until a terminating object is deleted, and at most until the caller drops the future. Another object of
     /// its name does not count. Reports what the deletion waits for, without secrets. Changes nothing, and may be
     /// called again.
-    ///
-    /// # Errors
-    ///
-    /// Its existence cannot be read any more.
     async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError>;
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
@@ -488,10 +472,6 @@ pub enum RuntimeError {
 impl RuntimeError {
     /// Rejects an apply over a live object of another deployment than `owner`, unless it is taken over. `from` is the
     /// owner that the resource names ([`stoa_engine::owner::take_over_from`]).
-    ///
-    /// # Errors
-    ///
-    /// [`Owned`](Self::Owned).
     pub fn check_owner(owner: &Owner, from: Option<&str>, live: &Map<String, Value>) -> Result<(), Self> {
         match owner.ownership(from, live) {
             Ownership::Free | Ownership::TakesOver(_) => Ok(()),

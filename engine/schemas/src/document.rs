@@ -57,7 +57,6 @@ pub(crate) struct Fields {
 /// Kinds by `apiVersion` and kind.
 pub(crate) type Kinds = BTreeMap<String, BTreeMap<String, usize>>;
 
-/// Reads a file of this crate.
 pub(crate) fn read(file: &[u8]) -> (Kinds, Vec<Fields>) {
     let mut text = Vec::new();
     GzDecoder::new(file).read_to_end(&mut text).expect("the file is part of this program");

@@ -332,10 +332,6 @@ impl Args {
     }
 
     /// Makes folders absolute, since processes for sources start elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// If a folder is empty, or the working directory is unknown.
     pub(crate) fn absolute(mut self) -> anyhow::Result<Self> {
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories);
         for folder in folders {

@@ -33,10 +33,6 @@ pub(crate) struct CacheFolder {
 
 impl CacheFolder {
     /// Locks the first free folder, removes leftovers of a killed process there, and removes the free folders after it.
-    ///
-    /// # Errors
-    ///
-    /// If files cannot be read or written, or all folders are in use.
     pub(crate) fn take(root: &Path) -> io::Result<Self> {
         make_own(root)?;
         let mut taken = None;

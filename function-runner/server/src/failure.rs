@@ -76,7 +76,6 @@ impl Failure {
         Self::new(Code::Internal, reason::INTERNAL, "internal error")
     }
 
-    /// Whether it is an internal error.
     pub(crate) fn is_internal(&self) -> bool {
         self.code == Code::Internal
     }
@@ -87,7 +86,6 @@ impl Failure {
         Self::of(code, vec![convert::problem(err.problem())])
     }
 
-    /// The code, and all problems.
     pub(crate) fn into_parts(self) -> (Code, Vec<Problem>) {
         (self.code, self.problems)
     }

@@ -17,16 +17,11 @@ impl LocalRepositories {
         Self(folders.into())
     }
 
-    /// The folders.
     pub(crate) fn folders(&self) -> Arc<[PathBuf]> {
         Arc::clone(&self.0)
     }
 
     /// Checks whether a repository on this machine may be used.
-    ///
-    /// # Errors
-    ///
-    /// The message for the author of the Source.
     pub(crate) fn check(&self, address: &str) -> Result<(), String> {
         match stoa_git::local_path(address) {
             Some(path) if !self.has(&path) => Err(format!(

@@ -26,7 +26,6 @@ pub(crate) struct Metrics {
     applied: IntCounterVec,
     /// Apply calls in flight.
     pub(crate) active: IntGauge,
-    /// The metrics of workers.
     pub(crate) workers: PoolMetrics,
 }
 

@@ -60,7 +60,6 @@ pub(crate) struct Limits {
     pub(crate) calls: u32,
     /// Memory for the documents of large plans, applies and health checks, in MiB.
     pub(crate) calls_mib: u32,
-    /// The timeout of one resource.
     pub(crate) resource_timeout: Duration,
     /// The timeout for all resources of a run to become healthy at its end.
     pub(crate) health_timeout: Duration,
@@ -469,7 +468,6 @@ fn size(documents: &[&Bytes], state: &[StateEntry]) -> usize {
     documents.chain(state.iter().map(|entry| entry.resource.len())).sum()
 }
 
-/// A required field of a request.
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Failure> {
     value.ok_or_else(|| Failure::request(format!("{field} is missing")))
 }

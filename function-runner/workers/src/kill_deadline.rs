@@ -45,10 +45,6 @@ impl Shared {
 impl KillDeadline {
     /// Kills this process at `until`, by the monotonic clock. From now on another thread [asks](Progress::ask) for more time, and
     /// nobody else may ask; `later` reads a new deadline from the answer.
-    ///
-    /// # Errors
-    ///
-    /// If the system provides no timer or thread.
     pub fn new(
         until: Duration,
         progress: Progress,

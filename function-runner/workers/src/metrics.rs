@@ -17,10 +17,6 @@ pub struct PoolMetrics {
 impl PoolMetrics {
     /// Registers `runner_workers`, `runner_worker_jobs_waiting`, `runner_workers_ended_total` and
     /// `runner_worker_restricted`.
-    ///
-    /// # Errors
-    ///
-    /// When the registry has metrics of these names already.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let workers = IntGaugeVec::new(Opts::new("runner_workers", "Worker processes by what they do."), &["state"])?;
         let waiting = IntGauge::new("runner_worker_jobs_waiting", "Jobs that wait for a worker.")?;

@@ -89,10 +89,6 @@ impl Pool {
     }
 
     /// Starts the workers, and waits for the first.
-    ///
-    /// # Errors
-    ///
-    /// If the first worker does not start.
     pub async fn start(&self) -> Result<Running, StartError> {
         let PoolConfig { program, arguments, environment, workers, .. } = self.0.config.clone();
         let starter =

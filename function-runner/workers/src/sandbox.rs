@@ -74,10 +74,6 @@ impl Restrictions {
 }
 
 /// Restricts a process with one thread.
-///
-/// # Errors
-///
-/// If the system refuses what every Linux supports: limits, and no new privileges.
 pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     close_all_but_the_pipes();
     // When memory runs out, the kernel kills this process, not the pool.

@@ -42,10 +42,6 @@ pub struct Subprocess {
 
 impl SubprocessStarter {
     /// Needs a Tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// If the system starts no thread.
     pub fn new(config: SubprocessConfig) -> io::Result<Self> {
         let SubprocessConfig { program, arguments, environment, limits } = config;
         let starter = Starter::new(Program { path: program, arguments, environment })?;
@@ -53,10 +49,6 @@ impl SubprocessStarter {
     }
 
     /// Starts a process with arguments of its own, and waits until it takes jobs.
-    ///
-    /// # Errors
-    ///
-    /// If it does not start.
     pub async fn start(&self, more: More) -> Result<Subprocess, StartError> {
         let worker = self.starter.start(more).await?;
         self.warned.call_once(|| worker.restrictions.warn("processes that reach servers"));
@@ -72,10 +64,6 @@ impl SubprocessStarter {
 impl Subprocess {
     /// Does a job, during which the process may ask a question that `tell` answers. After a failure, or when the future is dropped
     /// before its end, the process is unusable.
-    ///
-    /// # Errors
-    ///
-    /// Why there is no answer.
     pub async fn work(&mut self, job: &[u8], tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
         self.worker.work(job, &self.limits, tell).await
     }

@@ -15,7 +15,9 @@ fn folder() -> PathBuf {
 
 /// Writes the code into a folder.
 fn compile(into: &Path) -> Result<()> {
-    let descriptors = protox::compile([PROTO], [folder().join("proto")])?;
+    let mut descriptors = protox::compile([PROTO], [folder().join("proto")])?;
+    // The proto has the documentation.
+    descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
     let compiler = tonic_prost_build::configure().bytes(".").out_dir(into);
     compiler.compile_fds(descriptors).with_context(|| format!("compiling {PROTO}"))
 }

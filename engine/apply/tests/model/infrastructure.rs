@@ -19,7 +19,7 @@ use stoa_engine::{
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesObject, Live,
-    LostCall, ReadRequest, Runtime, RuntimeError,
+    ReadRequest, Runtime, RuntimeError,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -448,9 +448,9 @@ impl Runtime for CheckedRuntime {
         self.0.runtime.read(requests).await
     }
 
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.0.step("look for".to_owned()).await;
-        self.0.runtime.inspect(calls).await
+        self.0.runtime.inspect(resources).await
     }
 
     async fn foreign_contents(

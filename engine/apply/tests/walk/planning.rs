@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stoa_apply::{PlanError, Planned, Planning};
+use stoa_apply::{PlanError, Planning};
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Cascade, Clusters, ForeignContents, Owner, Preview, Resource, Spec, StateResource};
+use stoa_engine::{Action, Cascade, Clusters, ForeignContents, Owner, Preview, Resource, StateResource};
 use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
-    Live, LostCall, ReadRequest, Runtime, RuntimeError,
+    Live, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
@@ -168,13 +168,11 @@ async fn missing_kind_is_rejected_unless_plan_creates_it() {
     assert_eq!(stack.refusal(stack.runtime(), &brought).await.len(), 1);
 }
 
-/// Two clusters, of which `east` is empty and serves the kind `Widget` in another version at most.
+/// Two clusters, of which `east` is empty and does not serve the kind `Widget`.
 #[derive(Debug)]
 struct TwoClusters {
     main: FakeRuntime,
     clusters: Clusters,
-    /// The existing widget in that version.
-    there: Option<Map<String, Value>>,
 }
 
 #[async_trait]
@@ -193,9 +191,8 @@ impl Runtime for TwoClusters {
             let wanted = request.desired.map(|desired| (self.clusters.of_wanted(desired), &desired.attributes));
             let recorded = request.prior.map(|prior| (self.clusters.of_recorded(prior), &prior.attributes));
             let Some(("east", attributes)) = wanted.or(recorded) else { continue };
-            *answer = match attributes["kind"] == "Widget" {
-                true if request.desired.is_some() => Err(RuntimeError::UnknownKind("east has no such kind".to_owned())),
-                true => Ok(self.there.clone().map_or(Live::Absent, Live::Present)),
+            *answer = match attributes["kind"] == "Widget" && request.desired.is_some() {
+                true => Err(RuntimeError::UnknownKind("east has no such kind".to_owned())),
                 false => Ok(Live::Absent),
             };
         }
@@ -207,8 +204,8 @@ impl Runtime for TwoClusters {
         Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
     }
 
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        self.main.inspect(calls).await
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        self.main.inspect(resources).await
     }
 
     async fn foreign_contents(
@@ -257,7 +254,7 @@ async fn plan_asks_cluster_for_scope_of_kinds() {
             object(format!("example.com/v1:{kind}:shop:a"), json!({"name": "a", "namespace": "shop"})),
         ]);
         let clusters = Clusters::new(vec!["fake".to_owned()]);
-        let runtime = TwoClusters { main: stack.runtime(), clusters, there: None };
+        let runtime = TwoClusters { main: stack.runtime(), clusters };
         let (state, keys) = (stack.observer.state(), &stack.keys.0);
         let planning = Planning {
             spec: &wanted,
@@ -276,53 +273,6 @@ async fn plan_asks_cluster_for_scope_of_kinds() {
         [reason::DUPLICATE_RESOURCE]
     );
     assert_eq!(planned("Widget").await.unwrap().plan.actions.len(), 2);
-}
-
-#[tokio::test]
-async fn definition_and_its_objects_move_together() {
-    let stack = Stack::default();
-    let id = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
-    let definition = json!({"id": id, "type": "Kubernetes", "attributes": {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {"group": "example.com", "names": {"kind": "Widget"}, "versions": [{"name": "v1"}]}}});
-    let widget = json!({"id": "example.com/v1:Widget:shop:it", "type": "Kubernetes", "attributes": {
-        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "it", "namespace": "shop"}}});
-    stack.bring(&spec(vec![definition.clone(), widget.clone()])).await;
-    let in_east = |mut resource: Value| {
-        resource["extensions"] = json!({"cluster": "east"});
-        resource
-    };
-    let planned = async |wanted: Spec, there: Option<Map<String, Value>>| -> Result<Planned, PlanError> {
-        let clusters = Clusters::new(vec!["fake".to_owned(), "east".to_owned()]);
-        let runtime = TwoClusters { main: stack.runtime(), clusters, there };
-        let (state, keys) = (stack.observer.state(), &stack.keys.0);
-        let planning = Planning {
-            spec: &wanted,
-            spec_digest: "digest",
-            state: &state,
-            destroy: false,
-            refresh: false,
-            keys,
-            forget_clusters: &[],
-        };
-        stoa_apply::plan(Arc::new(runtime), &planning).await
-    };
-    let both = || spec(vec![in_east(definition.clone()), in_east(widget.clone())]);
-    let plan = planned(both(), None).await.unwrap().plan;
-    assert_eq!(plan.summary().replace, 2, "{plan:?}");
-    assert_eq!(plan.actions[1].unverified.as_deref(), Some("east does not serve it yet"));
-
-    // Nothing brings the kind.
-    let told = |outcome: Result<Planned, PlanError>| match outcome {
-        Err(PlanError::Problems(problems)) => problems.into_iter().map(|it| it.reason.to_string()).collect::<Vec<_>>(),
-        other => panic!("{other:?} instead of problems"),
-    };
-    let alone = spec(vec![definition.clone(), in_east(widget.clone())]);
-    assert_eq!(told(planned(alone, None).await), [reason::UNKNOWN_KIND]);
-    // What is there in another version is not looked at in this one.
-    let there = widget["attributes"].as_object().cloned();
-    assert_eq!(told(planned(both(), there).await), [reason::UNAVAILABLE]);
 }
 
 #[tokio::test]

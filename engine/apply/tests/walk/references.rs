@@ -1,10 +1,8 @@
 //! Tests of references whose values change during a walk.
 
 use serde_json::{Value, json};
-use stoa_apply::{Outcome, Planned};
-use stoa_engine::problem::reason;
+use stoa_apply::Planned;
 use stoa_engine::{Action, DigestKeys, PlannedAction, Spec};
-use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
 use crate::fixtures::{Keys, Stack, config_map, id, names, secret, spec};
@@ -91,14 +89,10 @@ async fn unapplied_value_is_not_recorded() {
     let changed = wanted(80, "2");
     let planned = stack.plan(&changed).await.unwrap();
     assert_eq!(actions(&planned), [Action::Update, Action::Unchanged]);
-    // Between plan and apply it gets another one.
+    // Between plan and apply it gets another one, which the next plan shows.
     set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
-    assert_eq!(
-        (problem.reason.as_str(), problem.resource_id.as_ref().unwrap().0.as_str()),
-        (reason::STALE_PLAN, &*id("b"))
-    );
+    assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(copies(&stack), [first.clone(), first]);
     stack.bring(&changed).await;
     assert_eq!(copies(&stack), ["moved", "moved"].map(Value::from));
@@ -142,7 +136,6 @@ fn copied(fields: &[&str], other: &str) -> Spec {
     Spec { resources: wanted, ..Spec::default() }
 }
 
-const NODE_PORT: &str = "spec.nodePort";
 const VERSION: &str = "metadata.resourceVersion";
 
 /// With a copy of these fields, and a plan to change the other ConfigMap.
@@ -158,12 +151,6 @@ async fn about_to_change_another(fields: &[&str]) -> (Stack, Spec, Planned) {
     (stack, changed, planned)
 }
 
-fn only_problem(outcome: &Outcome) -> (&str, &str) {
-    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
-    assert_eq!(problem.resource_id.as_ref().unwrap().0, id("b"));
-    (problem.reason.as_str(), problem.message.as_str())
-}
-
 #[tokio::test]
 async fn volatile_value_does_not_change_record() {
     let (stack, changed, planned) = about_to_change_another(&[VERSION]).await;
@@ -173,51 +160,6 @@ async fn volatile_value_does_not_change_record() {
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(stack.observer.record(&id("b")), before);
     assert!(stack.cloud.called(Operation::Preview).is_empty(), "nobody has to look");
-
-    // What does not move so has to be as it was planned.
-    let (stack, changed, planned) = about_to_change_another(&[VERSION, NODE_PORT]).await;
-    set(&stack, WEB, ["metadata", "resourceVersion"], json!("moved"));
-    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
-    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    assert_eq!(only_problem(&outcome).0, reason::STALE_PLAN);
-}
-
-#[tokio::test]
-async fn object_deleted_since_plan_is_reported() {
-    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
-    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
-    stack.cloud.remove(&id("b"));
-    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    let why = "it was planned as Unchanged, but it no longer exists; plan again";
-    assert_eq!(only_problem(&outcome), (reason::STALE_PLAN, why));
-}
-
-#[tokio::test(start_paused = true)]
-async fn check_of_unchanged_resource_blocks_nothing() {
-    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
-    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
-    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
-    set(&stack, &id("b"), ["data", "spec-nodePort"], json!("moved"));
-    (0..4).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
-    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    assert!(outcome.succeeded, "{outcome:?}");
-    assert_eq!(stack.observer.record(&id("b")).attributes["data"]["spec-nodePort"], "moved");
-    let calls = stack.cloud.calls();
-    let last_look = calls.iter().rposition(|call| *call == (Operation::Read, id("b").as_str().into()));
-    let change = calls.iter().position(|call| *call == (Operation::Apply, id("c").as_str().into()));
-    assert!(change < last_look, "{calls:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn check_of_unchanged_resource_has_timeout() {
-    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
-    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
-    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
-    (0..1_000).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
-    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
-    let why = "it took longer than 60s; last report: connection refused";
-    assert_eq!(only_problem(&outcome), (reason::TIMED_OUT, why));
-    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["v"], "2");
 }
 
 #[tokio::test]

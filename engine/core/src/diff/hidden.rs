@@ -14,24 +14,18 @@ use crate::schema::{ListKey, Schema};
 use crate::secret_digest::{contains_mask, is_masked};
 use crate::sensitive::Sensitive;
 
-/// The values of `have` at masked paths of a record. The paths are those that a comparison of `have` with `want` shows.
+/// The values of `have` at masked paths of a record, by the paths that a comparison of `have` with `want` shows. With `is_left`
+/// only those that do not have their wanted values, by their paths in `have`.
 pub(super) fn by_record(
     schema: Option<&Schema>,
     record: &Map<String, Value>,
     want: &Map<String, Value>,
     have: &Map<String, Value>,
+    is_left: bool,
 ) -> Sensitive {
-    Search::new(schema, false).found_by(record, want, have)
-}
-
-/// The values of `have` at masked paths of a record, by their paths in it, except those that have their wanted values.
-pub(super) fn leftover(
-    schema: Option<&Schema>,
-    record: &Map<String, Value>,
-    want: &Map<String, Value>,
-    have: &Map<String, Value>,
-) -> Sensitive {
-    Search::new(schema, true).found_by(record, want, have)
+    let mut search = Search { schema, is_left, at: FieldPath::default(), found: Sensitive::default() };
+    search.map(record, Some(want), Some(have));
+    search.found
 }
 
 struct Search<'a> {
@@ -42,21 +36,7 @@ struct Search<'a> {
     found: Sensitive,
 }
 
-impl<'a> Search<'a> {
-    fn new(schema: Option<&'a Schema>, is_left: bool) -> Self {
-        Self { schema, is_left, at: FieldPath::default(), found: Sensitive::default() }
-    }
-
-    fn found_by(
-        mut self,
-        record: &Map<String, Value>,
-        want: &Map<String, Value>,
-        have: &Map<String, Value>,
-    ) -> Sensitive {
-        self.map(record, Some(want), Some(have));
-        self.found
-    }
-
+impl Search<'_> {
     fn map(
         &mut self,
         record: &Map<String, Value>,

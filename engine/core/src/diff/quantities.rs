@@ -40,7 +40,6 @@ const POD: [&str; 8] = [
     "overhead.*",
 ];
 
-/// Whether the field is a quantity.
 pub(super) fn is_quantity(kind: Kind<'_>, path: &FieldPath) -> bool {
     let is_of = |group: &str, kinds: &[&str]| group == kind.group && kinds.contains(&kind.kind);
     let mut own = QUANTITIES.iter().filter(|(group, kinds, _)| is_of(group, kinds)).flat_map(|(_, _, fields)| *fields);

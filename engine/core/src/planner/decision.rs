@@ -23,6 +23,7 @@ use crate::state::StateResource;
 use crate::untracked;
 
 /// The action of a resource; the fields are those of a [`PlannedAction`].
+#[derive(Default)]
 pub(super) struct Decision {
     pub(super) action: Action,
     pub(super) changes: Vec<FieldChange>,
@@ -38,18 +39,7 @@ pub(super) struct Decision {
 
 impl Decision {
     pub(super) fn new(action: Action) -> Self {
-        Self {
-            action,
-            changes: Vec::new(),
-            drift: false,
-            unverified: None,
-            recreated: false,
-            takes_over: false,
-            taken: Vec::new(),
-            refused: None,
-            owned_by: None,
-            imported: false,
-        }
+        Self { action, ..Self::default() }
     }
 
     /// Creates an object that does not exist, as far as is known.
@@ -81,10 +71,6 @@ fn is_recreated(input: &PlanInput<'_>, id: &ResourceId, records: [Option<&StateR
 
 /// Decides about a resource of the Spec. An object that moves to another cluster or namespace is created there, and deleted in
 /// its former location unless it was imported. `records` has the record under its own id, then the one under another id.
-///
-/// # Errors
-///
-/// The former or the new location cannot be reached.
 pub(super) fn decide_placed(
     input: &PlanInput<'_>,
     resource: &Resource,
@@ -235,18 +221,9 @@ fn changes(
         keys: input.keys,
         schema: input.schemas.get(&resource.id).map(AsRef::as_ref),
     };
-    match preview {
-        Some(Preview::Changed(made) | Preview::Replaced(Some(made)) | Preview::Contested(made, _)) => {
-            against_preview(&comparison, &ignored.as_live(made.clone(), live))
-        }
-        Some(
-            Preview::Replaced(None)
-            | Preview::Unverified(_)
-            | Preview::MissingNamespace(_)
-            | Preview::RejectedUntil(..)
-            | Preview::Refused(_),
-        )
-        | None => three_way(&comparison),
+    match preview.and_then(Preview::made) {
+        Some(made) => against_preview(&comparison, &ignored.as_live(made.clone(), live)),
+        None => three_way(&comparison),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::decision::moved_from;
 use super::{Outline, PlanInput, live_uid};
-use crate::cluster::{Clusters, Identity};
+use crate::cluster::{Clusters, Identity, id_in};
 use crate::kinds::is_built_in;
 use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};
@@ -105,36 +105,30 @@ pub(super) fn superseded<'a>(
         .collect()
 }
 
-/// Ids that move elsewhere, each with the id that wants its recorded object where it is. The record goes to the latter, and
-/// nothing is deleted.
-pub(super) fn given<'a>(
-    input: &PlanInput<'a>,
-    outline: &Outline<'a>,
-    kept: &WantedObjects<'a>,
-) -> HashMap<&'a ResourceId, &'a ResourceId> {
-    let moved = outline.elsewhere.iter().copied().filter(|prior| {
+/// Problems of ids that move elsewhere while another id wants their recorded objects where these are.
+pub(super) fn exchanged(input: &PlanInput<'_>, outline: &Outline<'_>, kept: &WantedObjects<'_>) -> Vec<Problem> {
+    let problem = |prior: &&StateResource| {
         let resource = outline.by_id[prior.id.0.as_str()];
-        moved_from(input, resource, prior).is_some()
-    });
-    moved
-        .filter_map(|prior| Some((&prior.id, kept.as_what(input, prior).filter(|wanted| **wanted != prior.id)?)))
-        .collect()
+        moved_from(input, resource, prior)?;
+        let wanted = kept.as_what(input, prior).filter(|wanted| **wanted != prior.id)?;
+        let other = id_in(&prior.id, input.clusters.of_wanted(resource));
+        let message = format!(
+            "it moves, but the Spec has its present object as {wanted}; leave this id where it is, and give the new \
+             object another id, such as {other}"
+        );
+        Some(Problem::new(reason::STILL_NEEDED, message).of(&prior.id))
+    };
+    outline.elsewhere.iter().filter(|_| !input.refresh).filter_map(problem).collect()
 }
 
 /// Wanted ids whose objects are recorded under another id: only the version in `apiVersion` changed, or two cluster names
-/// lead to one server. The record under the other id wins if it is of the live object. The other id is not wanted, or is
-/// among the `given`.
-pub(super) fn renamed<'a>(
-    input: &PlanInput<'_>,
-    outline: &Outline<'a>,
-    given: &HashMap<&ResourceId, &ResourceId>,
-) -> HashMap<&'a ResourceId, &'a ResourceId> {
-    let Outline { wanted, objects: wanted_objects, recorded, unwanted, elsewhere, .. } = outline;
-    if unwanted.is_empty() && given.is_empty() {
+/// lead to one server. The record under the other id wins if it is of the live object.
+pub(super) fn renamed<'a>(input: &PlanInput<'_>, outline: &Outline<'a>) -> HashMap<&'a ResourceId, &'a ResourceId> {
+    let Outline { wanted, objects: wanted_objects, recorded, unwanted, .. } = outline;
+    if unwanted.is_empty() {
         return HashMap::new();
     }
-    let is_given = |prior: &&StateResource| given.contains_key(&prior.id);
-    let left = || unwanted.iter().copied().chain(elsewhere.iter().copied().filter(is_given));
+    let left = || unwanted.iter().copied();
     let objects: HashMap<_, &StateResource> =
         left().filter_map(|prior| Some((input.clusters.recorded(prior)?, prior))).collect();
     let uids: HashMap<_, &StateResource> = left().filter_map(|prior| Some((prior.uid()?, prior))).collect();
@@ -146,8 +140,7 @@ pub(super) fn renamed<'a>(
             let id = &resource.id;
             let by_uid = || uids.get(live_uid(input, id)?);
             let other = *objects.get(wanted_objects.get(id)?).or_else(by_uid)?;
-            let own = recorded.get(id).filter(|own| !is_given(own));
-            let is_other = own.is_none_or(|own| is_live(id, other) && !is_live(id, own));
+            let is_other = recorded.get(id).is_none_or(|own| is_live(id, other) && !is_live(id, own));
             is_other.then_some((id, &other.id))
         })
         .collect()

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Map, Value};
 
 use super::decision::{Decision, decide_placed, remove};
-use super::identities::{WantedObjects, duplicates, given, renamed, superseded};
+use super::identities::{WantedObjects, duplicates, exchanged, renamed, superseded};
 use super::object_names::disagreement;
 use super::released_claims::released_claims;
 use super::{Outline, PlanInput, drift, unknown_state};
@@ -51,10 +51,6 @@ pub(super) struct Decided<'s> {
 }
 
 /// Decides about every resource of an outline.
-///
-/// # Errors
-///
-/// Everything that is in the way of carrying the plan out.
 pub(super) fn decide<'s>(
     outline: &'s Outline<'_>,
     input: &PlanInput<'s>,
@@ -88,14 +84,12 @@ struct Subject<'s> {
     live: Option<&'s Map<String, Value>>,
     /// Whether the live object was read.
     is_read: bool,
-    /// The record under its own id, unless another id takes that over.
+    /// The record under its own id.
     own: Option<&'s StateResource>,
     /// Another id under which its object is recorded.
     recorded_as: Option<&'s ResourceId>,
     /// The record under its own id, then the one under another id.
     records: [Option<&'s StateResource>; 2],
-    /// Another id that takes over the record under its own id.
-    given_to: Option<&'s ResourceId>,
 }
 
 /// A pass in progress.
@@ -106,7 +100,6 @@ struct Decider<'s> {
     /// The resolved attributes that a sketch was dry-run with.
     sketched: Option<&'s BTreeMap<ResourceId, Resolved<'s>>>,
     kept: WantedObjects<'s>,
-    given: HashMap<&'s ResourceId, &'s ResourceId>,
     renamed: HashMap<&'s ResourceId, &'s ResourceId>,
     budget: Budget,
     actions: BTreeMap<ResourceId, PlannedAction>,
@@ -125,15 +118,14 @@ impl<'s> Decider<'s> {
         let mut problems: Vec<Problem> = unknown.map(|resource| unknown_state(&resource.id)).collect();
         problems.extend(duplicates(input, outline));
         let kept = WantedObjects::of(input, outline);
-        let given = given(input, outline, &kept);
-        let renamed = renamed(input, outline, &given);
+        problems.extend(exchanged(input, outline, &kept));
+        let renamed = renamed(input, outline);
         Self {
             outline,
             input: *input,
             is_sketch,
             sketched,
             kept,
-            given,
             renamed,
             budget: Budget::default(),
             actions,
@@ -171,10 +163,9 @@ impl<'s> Decider<'s> {
             Some(Live::Unverified(_)) | None => (None, false),
         };
         let recorded_as = self.renamed.get(id).copied();
-        let given_to = self.given.get(id).copied();
-        let own = recorded.get(id).copied().filter(|_| given_to.is_none());
+        let own = recorded.get(id).copied();
         let records = [own, recorded_as.and_then(|id| recorded.get(id).copied())];
-        Subject { id, resource: by_id[id.0.as_str()], live, is_read, own, recorded_as, records, given_to }
+        Subject { id, resource: by_id[id.0.as_str()], live, is_read, own, recorded_as, records }
     }
 
     /// Replaces the references of a resource, and reads its ignored fields.
@@ -229,22 +220,20 @@ impl<'s> Decider<'s> {
         is_taken_over: bool,
     ) -> Result<Decision, Stop> {
         let Subject { resource, records, .. } = *subject;
-        let elsewhere = drift::of_elsewhere(&self.input, (resource, records), resolved);
-        let is_elsewhere = elsewhere.is_some();
-        let decided = elsewhere.map_or_else(|| decide_placed(&self.input, resource, records, resolved, ignored), Ok);
+        let decided = decide_placed(&self.input, resource, records, resolved, ignored);
         let mut decision = decided.map_err(|problem| self.stop(problem))?;
         if is_taken_over && decision.action != Action::Replace {
             // The owner annotation changes even if nothing else does.
             decision.action = Action::Adopt;
         }
-        if self.input.refresh && !is_elsewhere {
+        if self.input.refresh {
             decision = drift::of_wanted(&self.input, (resource, records), (resolved, ignored), decision);
         }
         Ok(decision)
     }
 
     fn planned(&self, subject: &Subject<'s>, decision: Decision, previous_owner: Option<String>) -> PlannedAction {
-        let Subject { id, resource, own, recorded_as, given_to, .. } = *subject;
+        let Subject { id, resource, own, recorded_as, .. } = *subject;
         PlannedAction {
             drift: decision.drift,
             changes: decision.changes,
@@ -252,7 +241,6 @@ impl<'s> Decider<'s> {
             unverified: decision.unverified,
             // A replacement deletes the recorded object first, so it needs the record.
             recorded_as: recorded_as.filter(|_| own.is_none() || decision.action == Action::Replace).cloned(),
-            kept_as: given_to.cloned(),
             owned_by: previous_owner.or(decision.owned_by),
             recreated: decision.recreated,
             takes_over: decision.takes_over,
@@ -289,17 +277,7 @@ impl<'s> Decider<'s> {
             _ if self.is_sketch => DryRun::Pending,
             // The dry run was made with other values.
             Some(_) if !resolved.unknown.is_empty() => DryRun::Unavailable,
-            Some(Preview::Changed(made) | Preview::Contested(made, _) | Preview::Replaced(Some(made))) => {
-                DryRun::Object(made)
-            }
-            Some(
-                Preview::Replaced(None)
-                | Preview::Unverified(_)
-                | Preview::MissingNamespace(_)
-                | Preview::RejectedUntil(..)
-                | Preview::Refused(_),
-            )
-            | None => DryRun::Unavailable,
+            preview => preview.and_then(Preview::made).map_or(DryRun::Unavailable, DryRun::Object),
         }
     }
 
@@ -362,14 +340,13 @@ impl<'s> Decider<'s> {
         if !self.problems.is_empty() {
             return Err(self.problems);
         }
-        // The record of an object goes to its new id before another object takes its old one.
         let unclear = self.kept.unclear(input, outline, &self.actions).into_iter();
         let admitted = input.previews.iter().flat_map(|(id, preview)| match preview {
             Preview::RejectedUntil(_, by) => by.iter().map(|by| (id, by)).collect(),
             _ => Vec::new(),
         });
         let released = released_claims(input, outline, &self.actions);
-        let later = unclear.chain(self.given).chain(released).chain(admitted).collect();
+        let later = unclear.chain(released).chain(admitted).collect();
         Ok(Decided { actions: self.actions, settled: self.settled, moved, superseded, later })
     }
 }

@@ -250,7 +250,6 @@ static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
     known
 });
 
-/// The schema of any kind.
 pub(super) static ANY_KIND: LazyLock<Schema> = LazyLock::new(|| any_kind().into());
 
 /// The same as a draft to extend.

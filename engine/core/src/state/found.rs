@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::StateResource;
 use crate::object::{ObjectRef, named, split_api_version, uid_of};
 use crate::secret_digest::only_masks;
-use crate::spec::{ResourceId, ResourceType};
+use crate::spec::ResourceId;
 
 /// The metadata fields that identify a found object.
 const FOUND: [&str; 2] = ["uid", "namespace"];
@@ -38,20 +38,7 @@ impl StateResource {
             ("kind".to_owned(), kind.into()),
             ("metadata".to_owned(), metadata.into()),
         ]);
-        Some(Self {
-            id: id.clone(),
-            kind: ResourceType::Kubernetes,
-            attributes,
-            live: Map::new(),
-            depends_on: Vec::new(),
-            extensions: Map::new(),
-            cluster: cluster.to_owned(),
-            unknown: false,
-            adopted: false,
-            masked: Vec::new(),
-            digests_of: None,
-            finished: false,
-        })
+        Some(Self { id: id.clone(), attributes, cluster: cluster.to_owned(), ..Self::default() })
     }
 
     /// The other object that the same id may name: one without a namespace, since Kusion writes `default` for none. `None`

@@ -148,7 +148,7 @@ async fn object_of_removed_version_is_read_and_deleted() {
             "{read:?}"
         );
         let named = StateResource::named_by(&prior.id).unwrap();
-        let found = runtime.inspect(&[LostCall { resource: &named, run: "r" }]).await.unwrap().remove(0);
+        let found = runtime.inspect(&[&named]).await.unwrap().remove(0);
         assert!(matches!(found, Ok(Found::Ours(_))), "{found:?}");
     }
     assert_eq!(test.delete(&prior).await.unwrap(), Deleted::Gone);

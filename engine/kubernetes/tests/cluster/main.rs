@@ -27,8 +27,7 @@ use stoa_engine::{
     DigestKeys, FieldConflict, Owner, PlanInput, Resource, ResourceId, ResourceType, Schema, Spec, State, StateResource,
 };
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Found, Health, Live, LostCall, Preview, ReadRequest, Runtime as _, RuntimeError,
-    conformance,
+    Applied, ApplyRequest, Deleted, Found, Health, Live, Preview, ReadRequest, Runtime as _, RuntimeError, conformance,
 };
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
@@ -268,8 +267,7 @@ async fn lost_call_is_recognized_by_mark_or_uid() {
     let prior = recorded(&desired, test.apply(&desired, None).await.unwrap().live);
     let named = StateResource::named_by(&desired.id).unwrap();
     let look = async || {
-        let calls = [&named, &prior].map(|resource| LostCall { resource, run: "r" });
-        let found = test.runtime.inspect(&calls).await.unwrap();
+        let found = test.runtime.inspect(&[&named, &prior]).await.unwrap();
         found.into_iter().map(|found| matches!(found, Ok(Found::Ours(_)))).collect::<Vec<_>>()
     };
     assert_eq!(look().await, [true, true]);

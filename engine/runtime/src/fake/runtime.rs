@@ -16,7 +16,7 @@ use stoa_engine::{
 use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
-    LostCall, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
+    ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -68,7 +68,6 @@ impl FakeRuntime {
         self.owner.other(&self.cloud.at(place)?)
     }
 
-    /// The foreign contents of a cascade.
     fn foreign_contents_of(&self, contents: &Cascade) -> ForeignContents {
         let mut foreign = ForeignContents::default();
         let cloud = self.cloud.lock();
@@ -192,8 +191,8 @@ impl Runtime for FakeRuntime {
         Ok(read.collect())
     }
 
-    async fn inspect(&self, calls: &[LostCall<'_>]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
-        let found = calls.iter().map(|LostCall { resource, .. }| {
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        let found = resources.iter().map(|resource| {
             self.cloud.begin(Operation::LookFor, &resource.id)?;
             let state = self.cloud.lock();
             let stored = state.live.get(&ObjectKey::of(&resource.id, &resource.attributes));

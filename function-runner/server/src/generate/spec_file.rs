@@ -86,9 +86,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     Ok(spec)
 }
 
-/// The fields of a Spec.
 const SPEC_FIELDS: [&str; 3] = ["resources", "secretStore", "context"];
-/// The fields of a resource.
 const RESOURCE_FIELDS: [&str; 5] = ["id", "type", "attributes", "dependsOn", "extensions"];
 
 /// Checks a document as people wrote it. Serde would report one problem, without its line.
@@ -177,7 +175,6 @@ impl Check<'_> {
         found.map(|found| self.at(position(&found).map(|position| positions[position]), found)).collect()
     }
 
-    /// Problems that the engine found in a Spec.
     fn found(&self, spec: &Spec, found: stoa_engine::Problem) -> Problem {
         self.at(spec.resources.iter().position(|resource| found.resource_id.as_ref() == Some(&resource.id)), found)
     }
@@ -190,7 +187,6 @@ impl Check<'_> {
         Problem { file: self.file.path.clone(), line, ..crate::convert::problem(found) }
     }
 
-    /// A problem of a field of the document, or of the document.
     fn document(&self, field: &str, message: String) -> Problem {
         let line = match self.lines.field(field) {
             0 => self.begin,

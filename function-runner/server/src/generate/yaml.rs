@@ -10,7 +10,6 @@ use stoa_yaml::{Cause, Document, Duplicate, Error, ErrorKind, Limits};
 use crate::failure::{problem, reason};
 use crate::source::SourceFile;
 
-/// The most documents of a file.
 const MOST_DOCUMENTS: usize = 20_000;
 /// The most values of a file: keys, scalars, maps and lists. 10,000 objects may have 300 each, as large Deployments
 /// have; a map takes some 600 bytes, however short its text.

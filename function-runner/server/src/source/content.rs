@@ -21,7 +21,6 @@ const MOST_PATHS: usize = 32 << 20;
 /// The most ignored entries that are listed one by one; the rest are counted.
 const MOST_WARNINGS: usize = 100;
 
-/// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceFile {
     /// From the root of the source, such as `apps/web/deploy.yaml`.
@@ -114,10 +113,6 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
 }
 
 /// The id of the file or folder at a path. It identifies the content that [`read`] finds there.
-///
-/// # Errors
-///
-/// NOT_FOUND when nothing is there.
 pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<String, Failure> {
     let path = normalized(path)?;
     let root = root(repository, commit)?;
@@ -136,10 +131,6 @@ fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
 
 /// Which of some paths a commit changes since its history left that of `base`, or as compared with that if they share none.
 /// Nothing where the commit is in that history.
-///
-/// # Errors
-///
-/// INVALID_ARGUMENT when a path points outside the source.
 pub(super) fn changed(
     repository: &Repository,
     base: Oid,

@@ -57,7 +57,6 @@ impl Heads {
             .or_else(|| self.exact(&format!("refs/tags/{name}")))
     }
 
-    /// The branch of this name.
     pub(super) fn branch(&self, name: &str) -> Option<&Head> {
         self.exact(&format!("refs/heads/{name}"))
     }

@@ -458,56 +458,36 @@ impl GitError {
     }
 }
 
-const CODES: [ErrorCode; 28] = [
+/// The codes that something is decided by; others become the first.
+const CODES: [ErrorCode; 13] = [
     ErrorCode::GenericError,
     ErrorCode::NotFound,
     ErrorCode::Exists,
-    ErrorCode::Ambiguous,
     ErrorCode::BufSize,
-    ErrorCode::User,
-    ErrorCode::BareRepo,
     ErrorCode::UnbornBranch,
-    ErrorCode::Unmerged,
     ErrorCode::NotFastForward,
-    ErrorCode::InvalidSpec,
-    ErrorCode::Conflict,
     ErrorCode::Locked,
     ErrorCode::Modified,
     ErrorCode::Auth,
     ErrorCode::Certificate,
-    ErrorCode::Applied,
-    ErrorCode::Peel,
     ErrorCode::Eof,
-    ErrorCode::Invalid,
-    ErrorCode::Uncommitted,
-    ErrorCode::Directory,
-    ErrorCode::MergeConflict,
-    ErrorCode::HashsumMismatch,
-    ErrorCode::IndexDirty,
-    ErrorCode::ApplyFail,
     ErrorCode::Owner,
     ErrorCode::Timeout,
 ];
 
 /// Those that reaching a server or the copy may have.
-const CLASSES: [ErrorClass; 21] = [
+const CLASSES: [ErrorClass; 15] = [
     ErrorClass::None,
     ErrorClass::NoMemory,
     ErrorClass::Os,
-    ErrorClass::Invalid,
     ErrorClass::Reference,
     ErrorClass::Zlib,
     ErrorClass::Repository,
     ErrorClass::Config,
-    ErrorClass::Regex,
     ErrorClass::Odb,
     ErrorClass::Object,
     ErrorClass::Net,
-    ErrorClass::Tag,
-    ErrorClass::Tree,
-    ErrorClass::Indexer,
     ErrorClass::Ssl,
-    ErrorClass::Thread,
     ErrorClass::Ssh,
     ErrorClass::Callback,
     ErrorClass::Filesystem,

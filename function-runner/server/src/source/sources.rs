@@ -49,7 +49,6 @@ pub(crate) struct Sources {
 /// The folder for caches of sources.
 const CACHES: &str = "git";
 
-/// A slot for a content in memory.
 pub(crate) type MemorySlot = OwnedSemaphorePermit;
 
 /// The number of contents in memory at once. Each may have 64 MiB, and is copied twice.

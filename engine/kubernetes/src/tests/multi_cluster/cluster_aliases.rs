@@ -1,5 +1,6 @@
 //! Tests of two cluster names that lead to one server.
 
+use super::default_namespaces::unplaced;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -85,4 +86,32 @@ async fn unanswered_alias_deletes_no_wanted_object() {
     deployment.east.be_away(false);
     let (_, results) = deployment.carry_out(&wanted, &planned).await;
     assert!(results.contains(&("web".to_owned(), Action::Delete, ResourceOutcome::Done)), "{results:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_wanted_under_alias_is_not_deleted() {
+    let deployment = Deployment::to_one_server();
+    deployment.main.default_to("before");
+    deployment.brings(&spec(vec![unplaced("web")])).await;
+    deployment.main.default_to("after");
+    let place =
+        |namespace: &str| deployment.main.object(namespace, "web").map(|object| object["metadata"]["uid"].clone());
+    let uid = place("before");
+    let mut twin = widget("before", "web");
+    twin.id.0.push_str("/east");
+    twin.attributes.insert("spec".to_owned(), json!({"value": "a"}));
+    twin.extensions.insert("cluster".to_owned(), "east".into());
+    let wanted = spec(vec![unplaced("web"), twin]);
+    // Nobody can see for the plan that it is one object.
+    deployment.main.be_away_as(Some("east"));
+    let planned = deployment.plan(&wanted).await.unwrap();
+    let [first, second] = &planned.plan.actions[..] else { panic!("{}", planned.table) };
+    assert_eq!(
+        (first.action, second.action, &second.after[..]),
+        (Action::Create, Action::Replace, &[first.id.clone()][..])
+    );
+    deployment.main.be_away_as(None);
+    let (outcome, _) = deployment.carry_out(&wanted, &planned).await;
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!((place("before"), place("after").is_some()), (uid, true));
 }

@@ -1,6 +1,6 @@
 //! Tests of clusters that are unavailable for long.
 
-use stoa_runtime::{LostCall, RuntimeError};
+use stoa_runtime::RuntimeError;
 
 use super::*;
 
@@ -12,8 +12,7 @@ async fn suspended_cluster_error_is_retryable() {
     deployment.east.be_away(true);
     let (runtime, record) = (deployment.runtime(), deployment.state().resources[0].clone());
     let look = async || {
-        let call = LostCall { resource: &record, run: "r" };
-        let found = runtime.inspect(&[call]).await.unwrap().remove(0).unwrap_err();
+        let found = runtime.inspect(&[&record]).await.unwrap().remove(0).unwrap_err();
         let health = runtime.wait_healthy(&web, &|_, _| {}).await.unwrap_err();
         assert!(found.is_retryable() && health.is_retryable(), "{found:?}, {health:?}");
         [found, health].map(|error| matches!(error, RuntimeError::Suspended { .. }))
