@@ -3,6 +3,7 @@
 //! `stoa-apiserver standalone` is everything on one machine, with its own certificates;
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
+mod behaviours;
 mod blocking;
 mod compaction;
 mod controllers;

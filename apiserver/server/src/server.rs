@@ -8,7 +8,7 @@ use stoa_controller::{
     leader::{self, Term, Work},
     queue,
 };
-use stoa_kinds::{cluster::Cluster, lookup::Lookup};
+use stoa_kinds::{cluster::Cluster, kind::Surroundings, lookup::Lookup};
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
@@ -18,11 +18,12 @@ use stoa_machinery::{
     registry::{self, Registry},
     serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
 };
+use stoa_types::{Backend, names};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compaction, controllers,
+    behaviours, compaction, controllers,
     encryption::Encryption,
     git,
     options::{HistoryOptions, RunOptions, StorageOptions},
@@ -112,7 +113,7 @@ impl Work for Leader {
         let Services { log, recorder, lookup, queues, .. } = &self.services;
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
-        controllers::start(&self.services, &term.end, &mut tasks);
+        behaviours::start(&self.services, &term.end, &mut tasks);
         tasks.spawn(stoa_notifications::run(
             self.notifications.clone(),
             self.notification_metrics.clone(),
@@ -187,8 +188,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
     let subresources = Subresources::new(services.clone(), notifications.clone());
-    let builder =
-        stoa_kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
+    let surroundings = Surroundings { lookup: parts.lookup.clone(), cluster: parts.cluster.clone() };
+    let builder = stoa_kinds::register(builder, &surroundings, |kind, definition| {
+        behaviours::attach(kind, definition, &subresources)
+    });
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = git::attach(builder, admission, parts.cluster, log.clone(), &repository);
     let builder = match parts.namespaces {
@@ -215,7 +218,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .version(version());
     if let Some((policy, file)) = parts.audit {
         // They may come with keys, which are moved to a Secret.
-        let policy = policy.without_bodies("platform.stoa.dev", "backends");
+        let policy = policy.without_bodies(names::group::<Backend>(), names::plural::<Backend>());
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
     let encryption: Arc<dyn Reload> = Arc::new(encryption);

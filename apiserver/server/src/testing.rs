@@ -16,7 +16,7 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::json;
 use stoa_controller::{events::Recorder, queue};
-use stoa_kinds::{core_v1, run_status::status, testing::TestRegistry};
+use stoa_kinds::{core_v1, kind::Surroundings, run_status::status, testing::TestRegistry};
 use stoa_machinery::{
     log::MemoryLog,
     metrics::Families,
@@ -31,6 +31,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::{
+    behaviours,
     controllers::runs,
     encryption,
     runs::{
@@ -102,7 +103,7 @@ impl TestServer {
     ) -> Self {
         let documents = TempDir::new().unwrap();
         let mut made = None;
-        let base = TestRegistry::completed(log.clone(), more, |lookup, cluster, end| {
+        let base = TestRegistry::completed(log.clone(), more, |Surroundings { lookup, cluster }, end| {
             let services = Services {
                 log: log.clone(),
                 backends: Backends::new(lookup.clone(), cluster.clone(), documents.path().to_owned()).impatient(),
@@ -127,7 +128,7 @@ impl TestServer {
             };
             let subresources = Subresources::new(services.clone(), notifications);
             made = Some(services);
-            move |definition| subresources.attach(definition)
+            move |kind, definition| behaviours::attach(kind, definition, &subresources)
         })
         .await;
         let services = made.expect("the registry has called for it");

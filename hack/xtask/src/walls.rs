@@ -25,10 +25,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     // The slots of tenants for probes are in `controllers::probes`.
     ("subresources", &["blocking", "controllers", "memory_budget", "runs"]),
     ("controllers", &["blocking", "git", "runs", "subresources"]),
+    ("behaviours", &["controllers", "runs", "subresources"]),
     ("webhook", &["runs"]),
     (
         "server",
-        &["compaction", "controllers", "encryption", "git", "options", "runs", "storage", "subresources", "webhook"],
+        &[
+            "behaviours",
+            "compaction",
+            "controllers",
+            "encryption",
+            "git",
+            "options",
+            "runs",
+            "storage",
+            "subresources",
+            "webhook",
+        ],
     ),
     ("delegated", &["options", "runs", "server"]),
     ("standalone", &["options", "runs", "server"]),
@@ -39,7 +51,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 const NEVER: &[(&str, &[&str])] = &[
     ("apiserver/machinery", &["stoa-types", "stoa-controller", "stoa-kinds"]),
     ("apiserver/controller", &["stoa-types", "stoa-kinds"]),
-    ("apiserver/kinds", &["stoa-proto", "stoa-notifications"]),
+    ("apiserver/kinds", &["stoa-proto", "stoa-notifications", "stoa-control-repo"]),
+    ("apiserver/control-repo", &["stoa-types", "stoa-kinds"]),
 ];
 
 /// Checks the imports of all rooms and the dependencies of crates.

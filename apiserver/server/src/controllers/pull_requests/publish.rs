@@ -5,6 +5,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use stoa_controller::{conditions::set_condition, queue};
 use stoa_engine::digest::{canonical_json, hex};
+use stoa_kinds::errors;
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
 use stoa_types::{
@@ -254,12 +255,7 @@ async fn write(
     let uid = source.uid();
     let change = |source: &mut Source| {
         if source.uid() != uid {
-            return Err(ApiError::conflict(
-                "config.stoa.dev",
-                "sources",
-                &source.name_any(),
-                "another run has its name",
-            ));
+            return Err(errors::conflict::<Source>(&source.name_any(), "another run has its name"));
         }
         change(source);
         Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_controller::{conditions::set_condition, queue};
-use stoa_kinds::run_status::status;
+use stoa_kinds::{errors, run_status::status};
 use stoa_machinery::{ApiError, registry::Api};
 use stoa_types::{
     Run, Stack,
@@ -119,7 +119,7 @@ async fn change(
     let uid = stack.uid();
     let change = |stack: &mut Stack| {
         if stack.uid() != uid {
-            return Err(ApiError::conflict("config.stoa.dev", "stacks", &stack.name_any(), "another run has its name"));
+            return Err(errors::conflict::<Stack>(&stack.name_any(), "another run has its name"));
         }
         change(stack.status.get_or_insert_default().trigger.get_or_insert_default());
         Ok(())
