@@ -9,6 +9,8 @@ mod compaction;
 mod controllers;
 mod delegated;
 mod encryption;
+#[cfg(test)]
+mod generated_tests;
 mod git;
 mod memory_budget;
 mod options;
