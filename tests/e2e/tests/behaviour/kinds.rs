@@ -32,30 +32,6 @@ fn kinds_are_discovered(server: &dyn Server) {
     }
 }
 
-/// The rows that kubectl prints of the kinds of a group.
-fn rows_of(group: &str) -> Vec<Vec<String>> {
-    let of_group = kinds().into_iter().filter(|kind| kind.group == group);
-    let mut rows: Vec<_> = of_group
-        .map(|kind| {
-            let version = format!("{}/{}", kind.group, kind.version);
-            let row = [kind.plural, kind.short_names.join(","), version, kind.namespaced.to_string(), kind.kind];
-            row.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>()
-        })
-        .collect();
-    rows.sort();
-    rows
-}
-
-#[test]
-fn kubectl_lists_the_kinds_of_each_group() {
-    let kubectl = Standalone::shared().kubectl();
-    for group in kinds().into_iter().map(|kind| kind.group).collect::<BTreeSet<_>>() {
-        let table = kubectl.run(&["api-resources", "--no-headers", &format!("--api-group={group}")]);
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(table.lines().map(words).collect::<Vec<_>>(), rows_of(&group), "{group}");
-    }
-}
-
 #[test]
 fn kinds_are_discovered_on_their_own() {
     kinds_are_discovered(&*Standalone::shared());
