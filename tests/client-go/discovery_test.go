@@ -1,8 +1,10 @@
 package clientgo
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +19,26 @@ import (
 	"k8s.io/client-go/openapi3"
 	"k8s.io/client-go/restmapper"
 )
+
+// kind is a kind that the server has to serve.
+type kind struct {
+	Group, Version, Kind, Plural, Singular string
+	ShortNames                             []string
+	Namespaced                             bool
+}
+
+// kinds are all of Stoa's, as tests/data/kinds.json lists them.
+func kinds(t *testing.T) (kinds []kind) {
+	t.Helper()
+	text, err := os.ReadFile("../data/kinds.json")
+	if err == nil {
+		err = json.Unmarshal(text, &kinds)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kinds
+}
 
 // What restmapper finds for every kind, whether discovery is aggregated or, as older clients ask, group by group.
 func TestDiscovery(t *testing.T) {
@@ -39,37 +61,19 @@ func discover(t *testing.T, legacy bool) {
 		t.Fatal(err)
 	}
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), delegate, nil)
-	resource := func(group, name string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: name}
-	}
-	for kind, want := range map[string]struct {
-		resource   schema.GroupVersionResource
-		short      string
-		namespaced bool
-	}{
-		"Organization":     {resource("config.stoa.dev", "organizations"), "org", false},
-		"Project":          {resource("config.stoa.dev", "projects"), "proj", true},
-		"Stack":            {resource("config.stoa.dev", "stacks"), "stk", true},
-		"Source":           {resource("config.stoa.dev", "sources"), "src", true},
-		"Backend":          {backends, "be", false},
-		"Workspace":        {resource("platform.stoa.dev", "workspaces"), "ws", false},
-		"NotificationSink": {resource("platform.stoa.dev", "notificationsinks"), "nsink", false},
-		"Run":              {resource("delivery.stoa.dev", "runs"), "rn", true},
-		"Workflow":         {resource("delivery.stoa.dev", "workflows"), "wf", true},
-		"Release":          {resource("delivery.stoa.dev", "releases"), "rel", true},
-		"Resource":         {resource("delivery.stoa.dev", "resources"), "res", true},
-	} {
-		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: want.resource.Group, Kind: kind})
+	for _, want := range kinds(t) {
+		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: want.Group, Kind: want.Kind})
 		if err != nil {
-			t.Errorf("%s: %v", kind, err)
+			t.Errorf("%s: %v", want.Kind, err)
 			continue
 		}
-		if mapping.Resource != want.resource || (mapping.Scope.Name() == "namespace") != want.namespaced {
-			t.Errorf("%s maps to %v with scope %s", kind, mapping.Resource, mapping.Scope.Name())
+		resource := schema.GroupVersionResource{Group: want.Group, Version: want.Version, Resource: want.Plural}
+		if mapping.Resource != resource || (mapping.Scope.Name() == "namespace") != want.Namespaced {
+			t.Errorf("%s maps to %v with scope %s", want.Kind, mapping.Resource, mapping.Scope.Name())
 		}
-		for _, name := range []string{want.short, want.resource.Resource, strings.ToLower(kind)} {
-			found, err := mapper.KindFor(schema.GroupVersionResource{Group: want.resource.Group, Resource: name})
-			if err != nil || found.Kind != kind {
+		for _, name := range append(want.ShortNames, want.Plural, want.Singular) {
+			found, err := mapper.KindFor(schema.GroupVersionResource{Group: want.Group, Resource: name})
+			if err != nil || found.Kind != want.Kind {
 				t.Errorf("%s is %v: %v", name, found, err)
 			}
 		}
@@ -83,27 +87,21 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := openapi3.NewRoot(openapicached.NewClient(client.OpenAPIV3()))
-	for group, kinds := range map[string][]string{
-		"config.stoa.dev":   {"Organization", "Project", "Stack", "Source"},
-		"platform.stoa.dev": {"Backend", "NotificationSink", "Workspace"},
-		"delivery.stoa.dev": {"Run", "Workflow", "Release", "Resource"},
-	} {
-		document, err := root.GVSpec(schema.GroupVersion{Group: group, Version: "v1alpha1"})
+	for _, kind := range kinds(t) {
+		document, err := root.GVSpec(schema.GroupVersion{Group: kind.Group, Version: kind.Version})
 		if err != nil {
-			t.Errorf("%s: %v", group, err)
+			t.Errorf("%s: %v", kind.Group, err)
 			continue
 		}
-		for _, kind := range kinds {
-			found := false
-			for name, schema := range document.Components.Schemas {
-				if strings.HasSuffix(name, "."+kind) {
-					_, known := schema.Extensions["x-kubernetes-group-version-kind"]
-					found = known && schema.Description != "" && len(schema.Properties) >= 4
-				}
+		found := false
+		for name, schema := range document.Components.Schemas {
+			if strings.HasSuffix(name, "."+kind.Kind) {
+				_, known := schema.Extensions["x-kubernetes-group-version-kind"]
+				found = known && schema.Description != "" && len(schema.Properties) >= 4
 			}
-			if !found {
-				t.Errorf("%s has no complete schema of %s", group, kind)
-			}
+		}
+		if !found {
+			t.Errorf("%s has no complete schema of %s", kind.Group, kind.Kind)
 		}
 	}
 	resources, err := client.OpenAPISchema()
@@ -163,8 +161,8 @@ func TestCachedDiscoveryIsNotSentAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, group := range []string{"config", "platform", "delivery"} {
-			if _, err := paths["apis/"+group+".stoa.dev/v1alpha1"].Schema("application/json"); err != nil {
+		for _, kind := range kinds(t) {
+			if _, err := paths["apis/"+kind.Group+"/"+kind.Version].Schema("application/json"); err != nil {
 				t.Fatal(err)
 			}
 		}

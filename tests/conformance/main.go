@@ -14,7 +14,7 @@ import (
 func main() {
 	bed := flag.String("bed", "", "the test bed's folder, as hack/cluster up --wardle --dir made it")
 	env := flag.String("env", "", "a file with what hack/cluster env printed of it")
-	definitions := flag.String("definitions", "", "a file with the definitions of Stoa's kinds, as the example crds of stoa-types prints them")
+	definitions := flag.String("definitions", "", "a file with the definitions of Stoa's kinds, as the example crds of stoa-kinds prints them")
 	document := flag.String("document", "", "the document that has to say what was found")
 	update := flag.Bool("update", false, "write the document instead of comparing it")
 	only := flag.String("run", "", "a regular expression; only checks whose area and name match are run, and no document is compared")

@@ -5,26 +5,11 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 use stoa_machinery::log::{Change, Key, Record};
 
-use crate::{
-    Document, Layout, LayoutError, Location, changed_fields,
-    git_path::{GitPath, GitPaths},
-    object_file::read_leniently,
-};
-
-/// kubectl's own annotation. It could bring a secret back that is not in the object any more.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Whether people write an annotation, so that it is in the file.
-pub(crate) fn is_authored_annotation(name: &str) -> bool {
-    name != LAST_APPLIED
-}
+use crate::{Document, GitPaths, Layout, LayoutError, Location, changed_fields, object_file::read_leniently};
 
 /// One file for each object of some kinds.
 #[derive(Clone, Copy, Debug)]
@@ -162,57 +147,4 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         <&'a RawValue>::deserialize(deserializer).map(|text| Self(text.get()))
     }
-}
-
-/// The fields that are read of a stored object.
-#[derive(Deserialize)]
-struct Stored<S> {
-    metadata: Metadata,
-    spec: S,
-}
-
-/// The fields of an object that people write, in the order in which they read it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct File<S> {
-    api_version: String,
-    kind: &'static str,
-    metadata: Metadata,
-    spec: S,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Metadata {
-    name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    namespace: String,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<String, String>,
-}
-
-impl<S: Serialize> Document for File<S> {
-    /// The fields of the spec come in the order of their type, which is the order of its documentation.
-    fn yaml(&self) -> Result<String, LayoutError> {
-        Ok(serde_saphyr::to_string(self)?)
-    }
-
-    fn json(&self) -> Result<Value, LayoutError> {
-        Ok(serde_json::to_value(self)?)
-    }
-}
-
-/// The document of a stored object whose spec has the type `S`.
-///
-/// # Errors
-///
-/// When the object does not decode.
-pub fn document<S: Serialize + DeserializeOwned + 'static>(
-    kind: &'static GitPath,
-    value: &[u8],
-) -> Result<Box<dyn Document>, LayoutError> {
-    let Stored { mut metadata, spec } = serde_json::from_slice::<Stored<S>>(value)?;
-    metadata.annotations.retain(|name, _| is_authored_annotation(name));
-    Ok(Box::new(File { api_version: kind.api_version(), kind: kind.kind, metadata, spec }))
 }

@@ -6,33 +6,11 @@ use std::{error::Error, fmt};
 
 use async_trait::async_trait;
 use serde_json::Value;
+use stoa_git_path::{Document, LayoutError};
 use stoa_machinery::log::{Key, Record};
-
-/// Why a value cannot be written to Git.
-pub type LayoutError = Box<dyn Error + Send + Sync>;
 
 /// The most nested folders that may have files of objects.
 pub(super) const DEEPEST: usize = 8;
-
-/// The authored fields of an object, in the two forms in which the repository has them.
-pub trait Document {
-    /// The content of the file, in a canonical order: equal documents have equal texts.
-    ///
-    /// A write with an unchanged text makes no commit. Comments and the order of a file survive, since only differences are
-    /// edited.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Layout::read`].
-    fn yaml(&self) -> Result<String, LayoutError>;
-
-    /// The content of the file as JSON, which the history has.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Layout::read`].
-    fn json(&self) -> Result<Value, LayoutError>;
-}
 
 /// The path of the file of a value, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 //! | `push`, `blocked`, `invalid` | pushed files to writes |
 //! | `progress`, `projection_state` | the state that survives a crash |
 //! | `sync`, `remote` | a remote of record |
-//! | `layout`, `git_path`, `kind_layout`, `object_file`, `complaint`, `changed_fields` | objects as files |
+//! | `layout`, `kind_layout`, `object_file`, `complaint`, `changed_fields` | objects as files |
 //! | `repository`, `repo_pool`, `reader`, `trees`, `walk`, `blame`, `fan_out`, `locks` | Git: reading, refs and trees |
 //! | `objects`, `packs`, `pack_file`, `pack_index`, `delta`, `repack`, `merge` | Git: writing objects and packs |
 
@@ -28,7 +28,6 @@ mod delta;
 mod fan_out;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod git_path;
 mod history;
 mod invalid;
 mod kind_layout;
@@ -61,10 +60,9 @@ use stoa_machinery::log::LogError;
 
 pub use self::{
     complaint::{Complaint, complaints, explain},
-    git_path::{GitPath, GitPaths, Identity, ObjectPath, ReadDocument},
     invalid::InvalidFile,
-    kind_layout::{KindLayout, document},
-    layout::{CommitInfo, Document, Ingest, IngestError, Layout, LayoutError, Location, PushedFile},
+    kind_layout::KindLayout,
+    layout::{CommitInfo, Ingest, IngestError, Layout, Location, PushedFile},
     object_file::{read_file, read_leniently},
     past::GitHistory,
     progress::recorded_version,
@@ -73,6 +71,7 @@ pub use self::{
     remote::{RemoteError, RemoteOptions},
     walk::Excess,
 };
+pub use stoa_git_path::{Document, GitPath, GitPaths, Identity, LayoutError, ObjectPath, ReadDocument, document};
 
 /// Why the projection stopped. It tries again by itself; see [`GitStatus::error`].
 #[derive(Debug, thiserror::Error)]

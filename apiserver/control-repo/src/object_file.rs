@@ -4,6 +4,7 @@
 //! finalizers and so on) may be in it, as in a copy of the output of kubectl, and are left out.
 
 use serde_json::{Map, Value};
+use stoa_git_path::{ObjectPath, is_authored_annotation};
 use stoa_machinery::{
     Object,
     http::body::MAX_REQUEST_BYTES,
@@ -12,11 +13,7 @@ use stoa_machinery::{
 };
 use stoa_yaml::lines;
 
-use crate::{
-    complaint::{Complaint, complaint, complaints, explain, one_line},
-    git_path::ObjectPath,
-    kind_layout::is_authored_annotation,
-};
+use crate::complaint::{Complaint, complaint, complaints, explain, one_line};
 
 const NO_OBJECT: &str = "the file holds no object";
 const MORE: &str = "a file stands for one object, and this comes after its first document";

@@ -7,7 +7,7 @@ use stoa_machinery::{
     registry::{FOREGROUND_DELETION, ORPHAN_DEPENDENTS},
     request::UserInfo,
 };
-use stoa_types::Subject;
+use stoa_types::{Project, Subject};
 
 use super::lookup;
 use crate::cluster::{self, Cluster};
@@ -28,7 +28,7 @@ pub(crate) async fn require_edit(
     if context.is_internal() || owners.iter().any(|owner| is(owner, &context.user)) {
         return Ok(());
     }
-    lookup::require(context, "edit", "config.stoa.dev", "projects", "", namespace, project).await
+    lookup::require::<Project>(context, "edit", "", namespace, project).await
 }
 
 /// The same to delete the project or what belongs to it, unless that empties a namespace that is being deleted.

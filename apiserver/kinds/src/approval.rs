@@ -11,16 +11,15 @@ use stoa_machinery::{ApiError, RequestContext, request::UserInfo, status::FieldE
 use stoa_types::{
     Run,
     delivery::{Approval, Decision, PlanStatus, Requester, RunPhase, RunStatus},
-    reason,
+    names, reason,
 };
 
 use super::{changes::OTHERS, lookup, run::identity, trigger::CAUSED_BY};
 use crate::{
-    plan_summary,
+    errors, plan_summary,
     run_status::{status, wants_end},
 };
 
-pub(super) const GROUP: &str = "delivery.stoa.dev";
 const FIELD: &str = "status.approval";
 const DIGEST: &str = "status.approval.planDigest";
 /// How long a message may be, in characters.
@@ -82,7 +81,7 @@ pub async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Result<(),
     }
     check(old, &was, is.approval.as_ref())?;
     if is_same_person(&was.requester, &context.user) {
-        return require_own(context, old, "runs", "run", "plan").await;
+        return require_own(context, old, "plan").await;
     }
     if has_others(&was.requester) {
         let why = format!(
@@ -90,7 +89,7 @@ pub async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Result<(),
              needs the verb \"approve-own\" on runs",
             context.user.name
         );
-        return require_approve_own(context, old, "runs", why).await;
+        return require_approve_own(context, old, why).await;
     }
     Ok(())
 }
@@ -98,8 +97,8 @@ pub async fn admit(context: &RequestContext, new: &Run, old: &Run) -> Result<(),
 /// What keeps a decision from being taken, whoever takes it.
 fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), ApiError> {
     let name = run.name_any();
-    let conflict = |why: String| ApiError::conflict(GROUP, "runs", &name, why);
-    let invalid = |error| ApiError::invalid(GROUP, "Run", &name, &[error]);
+    let conflict = |why: String| errors::conflict::<Run>(&name, why);
+    let invalid = |error| errors::invalid::<Run>(&name, &[error]);
     if let Some(before) = &was.approval {
         return Err(conflict(format!("{}; a decision cannot be changed", sentence(before, was.plan.as_ref()))));
     }
@@ -141,32 +140,22 @@ fn has_others(requester: &Requester) -> bool {
 }
 
 /// Requires what it takes to decide about what one asked for oneself: `its` plan or step.
-pub(super) async fn require_own<K: Kind>(
-    context: &RequestContext,
-    object: &K,
-    resource: &str,
-    noun: &str,
-    its: &str,
-) -> Result<(), ApiError> {
+pub(super) async fn require_own<K: Kind>(context: &RequestContext, object: &K, its: &str) -> Result<(), ApiError> {
+    let (resource, noun) = (names::plural::<K>(), names::kind::<K>().to_lowercase());
     let why = format!(
         "{} requested this {noun} and needs the verb \"approve-own\" on {resource} to decide about its {its}; another \
          user can decide",
         context.user.name
     );
-    require_approve_own(context, object, resource, why).await
+    require_approve_own(context, object, why).await
 }
 
 /// Requires leave to approve one's own, and says so why it is needed.
-async fn require_approve_own<K: Kind>(
-    context: &RequestContext,
-    object: &K,
-    resource: &str,
-    why: String,
-) -> Result<(), ApiError> {
+async fn require_approve_own<K: Kind>(context: &RequestContext, object: &K, why: String) -> Result<(), ApiError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let allowed = lookup::require(context, "approve-own", GROUP, resource, "", &namespace, &name).await;
+    let allowed = lookup::require::<K>(context, "approve-own", "", &namespace, &name).await;
     allowed.map_err(|error| match error.code() {
-        403 => ApiError::forbidden(GROUP, resource, &name, why),
+        403 => errors::forbidden::<K>(&name, why),
         _ => error,
     })
 }

@@ -21,7 +21,13 @@ use stoa_types::{
 };
 
 use super::{lookup::Lookup, ready, references};
-use crate::{cluster::Cluster, validation};
+use crate::{
+    cluster::Cluster,
+    errors,
+    kind::{InGit, Kind, Surroundings},
+    rights::PUSHED,
+    validation,
+};
 
 /// Where Stoa keeps Secrets of its own.
 const SYSTEM: &str = "stoa-system";
@@ -33,7 +39,18 @@ pub const ACCESS_KEY: &str = "accessKey";
 /// The key of a Backend's Secret that has the secret access key.
 pub const SECRET_KEY: &str = "secretKey";
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Backend.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, cluster }| {
+        builder.register(definition, BackendStrategy { lookup, cluster })
+    },
+    in_git: Some(InGit { removal_waits_for_references: true, ..InGit::at("platform/backends/{name}.yaml") }),
+    rights: &[PUSHED],
+    ..Kind::of::<Backend>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Backend>()
         .columns(&[
             Column::new("Type", Cell::Path(&["spec", "type"]), "The kind of the store."),
@@ -136,7 +153,7 @@ impl BackendStrategy {
             None => Ok(()),
             Some(users) => {
                 let why = format!("it is the backend of {users}; delete what refers to it first");
-                Err(ApiError::conflict("platform.stoa.dev", "backends", name, why))
+                Err(errors::conflict::<Backend>(name, why))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext};
-use stoa_types::{DeletionPolicy, Organization, Project, Stack};
+use stoa_types::{DeletionPolicy, Organization, Project, Stack, names};
 
 use super::lookup::Lookup;
 use crate::deployed::{self, Live};
@@ -251,7 +251,7 @@ impl Owner<'_> {
         let kept = self.kept_by(&live, policies);
         if !kept.is_empty() {
             let message = self.message(&kept, policies);
-            return Err(ApiError::forbidden("config.stoa.dev", &format!("{}s", self.kind), self.name, message));
+            return Err(ApiError::forbidden(names::group::<Stack>(), &format!("{}s", self.kind), self.name, message));
         }
         let is_destroyed = |of: &Live| policies.stack(&of.stack).policy == DeletionPolicy::Destroy;
         let destroyed: Vec<Live> = live.into_iter().filter(is_destroyed).collect();

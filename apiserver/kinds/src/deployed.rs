@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
 use stoa_types::{
-    Run, Stack, Workspace,
+    Backend, Run, Stack, Workspace,
     config::Deployment,
     delivery::{Operation, RunPhase},
 };
@@ -151,12 +151,12 @@ pub(crate) async fn require_destroy_all(
     let workspaces: BTreeSet<&String> = live.iter().flat_map(|of| &of.workspaces).collect();
     let mut backends = BTreeSet::new();
     for name in workspaces {
-        lookup::require_use(context, "workspaces", name).await?;
+        lookup::require_use::<Workspace>(context, name).await?;
         let found = lookup.api::<Workspace>()?.get_opt("", name).await?;
         backends.extend(found.map(|workspace| workspace.spec.backend.name));
     }
     for name in backends {
-        lookup::require_use(context, "backends", &name).await?;
+        lookup::require_use::<Backend>(context, &name).await?;
     }
     Ok(())
 }
@@ -164,5 +164,5 @@ pub(crate) async fn require_destroy_all(
 /// Requires the verb that it takes to destroy a stack of a namespace; without a name, all of them.
 async fn require_verb(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
     let operation = Operation::Destroy.permission();
-    lookup::require(context, "create", "config.stoa.dev", "stacks", operation, namespace, name).await
+    lookup::require::<Stack>(context, "create", operation, namespace, name).await
 }

@@ -1,6 +1,8 @@
 //! The types of the events that NotificationSinks select.
 //!
-//! Elsewhere: notifications find the events of each type in the writes of objects.
+//! The values of the kinds refer to them. Elsewhere: notifications find the events of each type in the writes of objects.
+
+use crate::kinds;
 
 /// Event types of Releases.
 pub mod releases {
@@ -79,8 +81,7 @@ pub mod workspaces {
 
 /// The types of events that a sink may ask for.
 pub fn types() -> impl Iterator<Item = &'static str> {
-    let kinds: [&[&str]; 5] = [&runs::ALL, &releases::ALL, &stacks::ALL, &workflows::ALL, &workspaces::ALL];
-    kinds.into_iter().flatten().copied()
+    kinds().flat_map(|kind| kind.events).copied()
 }
 
 /// Whether a type is one that a sink asks for: by its name, or by its beginning and `.*`.

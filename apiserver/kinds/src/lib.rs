@@ -1,7 +1,7 @@
 //! The kinds of Stoa: for each its definition as served, and its strategy, the admission and validation of writes.
 //!
-//! Start at [`register`]. One module per kind, named after it; what a Kubernetes apiserver calls `rest.Storage` and
-//! `rest.CreateStrategy` is the generic registry of `stoa-machinery` with one of these strategies.
+//! Start at [`GROUPS`], which lists every kind as one [`Kind`]. A kind with rules is a module named after it; a Kubernetes
+//! apiserver's `rest.Storage` and `rest.CreateStrategy` are the generic registry of `stoa-machinery` with its strategy.
 //!
 //! The kinds share:
 //!
@@ -13,8 +13,9 @@
 //!
 //! Elsewhere: controllers and the execution of Runs act on the objects; handlers of subresources are attached from outside.
 
-use std::sync::Arc;
+use std::sync::LazyLock;
 
+use stoa_git_path::GitPaths;
 use stoa_machinery::{ResourceDefinition, registry::RegistryBuilder};
 
 mod access;
@@ -22,16 +23,21 @@ pub mod approval;
 pub mod backend;
 pub mod changes;
 pub mod cluster;
+mod config;
 pub mod core_v1;
 pub mod deletion;
+mod delivery;
 pub mod deployed;
 pub mod destroyed;
+pub mod errors;
 pub mod event_types;
 mod import;
+pub mod kind;
 pub mod lookup;
 pub mod notification_sink;
 pub mod organization;
 pub mod plan_summary;
+mod platform;
 pub mod preview_plan;
 pub mod project;
 pub mod pull_request;
@@ -41,6 +47,7 @@ mod records;
 pub mod references;
 pub mod release;
 pub mod resource;
+pub mod rights;
 pub mod run;
 pub mod run_status;
 pub mod run_view;
@@ -58,43 +65,32 @@ pub mod validation;
 pub mod workflow;
 pub mod workspace;
 
-use crate::{cluster::Cluster, lookup::Lookup};
+use crate::kind::{Group, Kind, Surroundings};
+
+/// The API groups, in the order of their priority.
+pub static GROUPS: [&Group; 3] = [&config::GROUP, &platform::GROUP, &delivery::GROUP];
+
+/// The kinds of all groups.
+pub fn kinds() -> impl Iterator<Item = &'static Kind> {
+    GROUPS.into_iter().flat_map(|group| group.kinds).copied()
+}
+
+/// The kinds that people author, as the control repository knows them.
+///
+/// Elsewhere: the files `organizations/<org>/destroyed/…`, which stand for no object, are in [`destroyed`].
+pub static GIT_PATHS: LazyLock<GitPaths> =
+    LazyLock::new(|| GitPaths(kinds().filter_map(Kind::git_path).collect::<Vec<_>>().leak()));
 
 /// Registers the kinds of Stoa's own groups.
 ///
 /// `complete` adds to each definition what the kinds do not know, such as the handlers of subresources.
 pub fn register(
     builder: RegistryBuilder,
-    lookup: &Lookup,
-    cluster: &Arc<dyn Cluster>,
-    complete: impl Fn(ResourceDefinition) -> ResourceDefinition,
+    surroundings: &Surroundings,
+    complete: impl Fn(&'static Kind, ResourceDefinition) -> ResourceDefinition,
 ) -> RegistryBuilder {
-    let records = records::Records { lookup: lookup.clone(), cluster: cluster.clone() };
-    builder
-        .register(
-            complete(organization::definition()),
-            organization::OrganizationStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
-        )
-        .register(
-            complete(project::definition()),
-            project::ProjectStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
-        )
-        .register(
-            complete(stack::definition()),
-            stack::StackStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
-        )
-        .register(
-            complete(source::definition()),
-            source::SourceStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
-        )
-        .register(complete(workspace::definition()), workspace::WorkspaceStrategy { lookup: lookup.clone() })
-        .register(
-            complete(backend::definition()),
-            backend::BackendStrategy { lookup: lookup.clone(), cluster: cluster.clone() },
-        )
-        .register(complete(notification_sink::definition()), notification_sink::NotificationSinkStrategy)
-        .register(complete(run::definition()), run::RunStrategy { lookup: lookup.clone() })
-        .register(complete(workflow::definition()), workflow::WorkflowStrategy { lookup: lookup.clone() })
-        .register(complete(release::definition()), release::ReleaseStrategy { records: records.clone() })
-        .register(complete(resource::definition()), resource::ResourceStrategy { records })
+    kinds().fold(builder, |builder, kind| {
+        let definition = complete(kind, (kind.definition)());
+        (kind.register)(builder, definition, surroundings.clone())
+    })
 }

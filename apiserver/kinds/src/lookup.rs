@@ -11,6 +11,7 @@ use stoa_machinery::{
     log::Log,
     registry::{Api, BuildError, ListOptions, Registry, RegistryBuilder, Stored},
 };
+use stoa_types::{Workspace, names};
 
 /// Why there is nothing to be had yet.
 const STARTING: &str = "the server is starting";
@@ -104,13 +105,13 @@ impl Lookup {
     }
 }
 
-/// Requires the verb `use` on a cluster-scoped object of `platform.stoa.dev`.
+/// Requires the verb `use` on a cluster-scoped object.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-pub async fn require_use(context: &RequestContext, resource: &str, name: &str) -> Result<(), ApiError> {
-    require(context, "use", "platform.stoa.dev", resource, "", "", name).await
+pub async fn require_use<K: Kind>(context: &RequestContext, name: &str) -> Result<(), ApiError> {
+    require::<K>(context, "use", "", "", name).await
 }
 
 /// Requires that the requester may have the server call a host from a namespace.
@@ -119,7 +120,7 @@ pub async fn require_use(context: &RequestContext, resource: &str, name: &str) -
 ///
 /// 403 that names the verb and the host.
 pub(crate) async fn require_host(context: &RequestContext, namespace: &str, host: &str) -> Result<(), ApiError> {
-    require(context, "use", "platform.stoa.dev", "hookhosts", "", namespace, host).await
+    require_verb(context, "use", [names::group::<Workspace>(), "hookhosts", ""], namespace, host).await
 }
 
 /// Requires that the requester may give somebody a role in a namespace.
@@ -128,7 +129,7 @@ pub(crate) async fn require_host(context: &RequestContext, namespace: &str, host
 ///
 /// 403 that names the verb and the ClusterRole.
 pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role: &str) -> Result<(), ApiError> {
-    require(context, "bind", "rbac.authorization.k8s.io", "clusterroles", "", namespace, role).await
+    require_verb(context, "bind", ["rbac.authorization.k8s.io", "clusterroles", ""], namespace, role).await
 }
 
 /// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.
@@ -137,20 +138,28 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
 ///
 /// 403 that names the Secret.
 pub(crate) async fn require_secret(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
-    require(context, "use", "", "secrets", "", namespace, name).await
+    require_verb(context, "use", ["", "secrets", ""], namespace, name).await
 }
 
-/// Requires a verb on one object.
+/// Requires a verb on one object, or on a subresource of it.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-pub async fn require(
+pub async fn require<K: Kind>(
     context: &RequestContext,
     verb: &str,
-    group: &str,
-    resource: &str,
     subresource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    require_verb(context, verb, [names::group::<K>(), names::plural::<K>(), subresource], namespace, name).await
+}
+
+async fn require_verb(
+    context: &RequestContext,
+    verb: &str,
+    [group, resource, subresource]: [&str; 3],
     namespace: &str,
     name: &str,
 ) -> Result<(), ApiError> {

@@ -16,9 +16,22 @@ use stoa_machinery::{
 use stoa_types::{DurationString, NotificationSink, platform::RetryPolicy};
 
 use super::{event_types, ready};
-use crate::validation;
+use crate::{
+    kind::{InGit, Kind},
+    rights::PUSHED,
+    validation,
+};
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind NotificationSink.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, _| builder.register(definition, NotificationSinkStrategy),
+    in_git: Some(InGit::at("platform/notificationsinks/{name}.yaml")),
+    rights: &[PUSHED],
+    ..Kind::of::<NotificationSink>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<NotificationSink>().columns(&[
         // Not the whole URL: some have in them what lets people post.
         Column::new("Host", Cell::Compute(host), "The host that events are posted to."),

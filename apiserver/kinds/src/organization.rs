@@ -21,13 +21,34 @@ use super::{
 use crate::{
     cluster::Cluster,
     deployed::{self, Live},
+    errors,
+    kind::{InGit, Kind, Surroundings},
+    rights::{PUSHED, Role, right},
     validation,
 };
 
 /// Namespaces that belong to Kubernetes or to Stoa.
 const RESERVED: &[&str] = &["default", "stoa-system"];
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Organization.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, cluster }| {
+        builder.register(definition, OrganizationStrategy { lookup, cluster })
+    },
+    in_git: Some(InGit::at("organizations/{name}/organization.yaml")),
+    rights: &[
+        right(
+            &[Role::PlatformEngineer],
+            &["", "status", "graph"],
+            &["get", "list", "watch", "create", "update", "patch", "delete"],
+        ),
+        PUSHED,
+    ],
+    ..Kind::of::<Organization>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Organization>().columns(&[
         Column::new(
             "Namespace",
@@ -109,7 +130,7 @@ impl Strategy for OrganizationStrategy {
                 let name = object.name_any();
                 let errors = unbindable(object, None);
                 if !errors.is_empty() {
-                    return Err(ApiError::invalid("config.stoa.dev", "Organization", &name, &errors));
+                    return Err(errors::invalid::<Organization>(&name, &errors));
                 }
                 require_bind_of_new(context, object, None).await?;
                 if self.cluster.namespace(&name).await?.is_some() {
@@ -135,7 +156,7 @@ impl Strategy for OrganizationStrategy {
                 let of = |organization: &Organization| organization.status.clone().map(|status| status.deleted_by);
                 if !subresource.is_empty() && of(new).unwrap_or_default() != of(old).unwrap_or_default() {
                     let (name, part) = (new.name_any(), "status.deletedBy is");
-                    validation::part_written_by_server(context, "config.stoa.dev", "organizations", &name, part)?;
+                    validation::part_written_by_server::<Organization>(context, &name, part)?;
                 }
                 let destroys = |of: &Organization| of.spec.deletion_policy == Some(DeletionPolicy::Destroy);
                 if destroys(new) && !destroys(old) {

@@ -24,10 +24,41 @@ use super::{
 };
 use crate::{
     cluster::{self, Cluster},
-    readiness, validation,
+    errors,
+    kind::{InGit, Kind, Surroundings},
+    readiness,
+    rights::{DEVELOPED, EDIT, MEMBERS, OBJECTS, OWNED, PUSHED, READ, READERS, Right, Role, right},
+    validation,
 };
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Project.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, cluster }| {
+        builder.register(definition, ProjectStrategy { lookup, cluster })
+    },
+    in_git: Some(InGit::at("organizations/{namespace}/projects/{name}/project.yaml")),
+    rights: &[
+        right(READERS, OBJECTS, READ),
+        right(MEMBERS, &["status"], READ),
+        right(&[Role::Viewer, Role::Developer, Role::Owner, Role::PlatformEngineer], &["graph"], READ),
+        DEVELOPED,
+        OWNED,
+        Right {
+            note: "Writes a Project with `access: Owners`, and its Stacks.",
+            ..right(&[Role::Owner], OBJECTS, EDIT)
+        },
+        PUSHED,
+        Right {
+            note: "A push has no author, so the owners of a Project cannot include it.",
+            ..right(&[Role::Git], OBJECTS, EDIT)
+        },
+        right(&[Role::GarbageCollector], OBJECTS, EDIT),
+    ],
+    ..Kind::of::<Project>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Project>()
         .columns(&[
             Column::new("Source", Cell::Path(&["spec", "source", "name"]), "The Source of the configuration."),
@@ -106,7 +137,7 @@ impl ProjectStrategy {
             return Ok(());
         }
         let error = validation::not_moved("spec.path", &new.spec.path);
-        Err(ApiError::invalid("config.stoa.dev", "Project", &name, &[error]))
+        Err(errors::invalid::<Project>(&name, &[error]))
     }
 }
 
@@ -209,13 +240,7 @@ impl Strategy for ProjectStrategy {
                     return Ok(());
                 }
                 let part = "status.setBy, status.changedBy and status.deletedBy are";
-                return validation::part_written_by_server(
-                    context,
-                    "config.stoa.dev",
-                    "projects",
-                    &new.name_any(),
-                    part,
-                );
+                return validation::part_written_by_server::<Project>(context, &new.name_any(), part);
             }
         };
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());

@@ -13,9 +13,25 @@ use stoa_machinery::{
 use stoa_types::{Release, Stack};
 
 use super::records::Records;
-use crate::validation;
+use crate::{
+    event_types,
+    kind::Kind,
+    rights::{READ, READERS, Role, right},
+    validation,
+};
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Release.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, surroundings| {
+        builder.register(definition, ReleaseStrategy { records: Records(surroundings) })
+    },
+    events: &event_types::releases::ALL,
+    rights: &[right(READERS, &["", "diff"], READ), right(&[Role::Owner], &["spec", "state"], READ)],
+    ..Kind::of::<Release>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Release>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
@@ -103,13 +119,11 @@ impl Strategy for ReleaseStrategy {
 
     async fn admit(&self, context: &RequestContext, change: Admission<'_, Release>) -> Result<(), ApiError> {
         match change {
-            Admission::Create(new) => {
-                validation::written_by_server(context, "delivery.stoa.dev", "releases", &new.name_any())
-            }
+            Admission::Create(new) => validation::written_by_server::<Release>(context, &new.name_any()),
             Admission::Update { .. } => Ok(()),
             Admission::Delete(old) => {
                 let stack = (old.spec.stack.as_str(), Some(old.spec.stack_uid.as_str()));
-                self.records.check_delete(context, "releases", old, stack).await
+                self.records.check_delete(context, old, stack).await
             }
         }
     }

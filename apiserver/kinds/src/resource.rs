@@ -12,9 +12,23 @@ use stoa_machinery::{
 use stoa_types::Resource;
 
 use super::records::Records;
-use crate::validation;
+use crate::{
+    kind::Kind,
+    rights::{OBJECTS, READ, READERS, right},
+    validation,
+};
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Resource.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, surroundings| {
+        builder.register(definition, ResourceStrategy { records: Records(surroundings) })
+    },
+    rights: &[right(READERS, OBJECTS, READ)],
+    ..Kind::of::<Resource>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Resource>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack that deployed the resource."),
@@ -84,9 +98,9 @@ impl Strategy for ResourceStrategy {
                 if is_gone {
                     return Ok(());
                 }
-                return self.records.check_delete(context, "resources", *old, (&old.spec.stack, None)).await;
+                return self.records.check_delete(context, *old, (&old.spec.stack, None)).await;
             }
         };
-        validation::written_by_server(context, "delivery.stoa.dev", "resources", &name)
+        validation::written_by_server::<Resource>(context, &name)
     }
 }

@@ -28,7 +28,13 @@ use super::{
     stack::live_workspaces,
     workspace,
 };
-use crate::{plan_summary, preview_plan, state_records, validation};
+use crate::{
+    errors, event_types,
+    kind::{Kind, Surroundings},
+    plan_summary, preview_plan,
+    rights::{APPROVED, DEVELOPED, OBJECTS, OWNED, READ, READERS, Role, right},
+    state_records, validation,
+};
 
 /// The subresource through which plans are approved and rejected.
 const APPROVAL: &str = "approval";
@@ -38,7 +44,23 @@ const MOST_NAMED: usize = 100;
 /// Why a run has no parameters.
 pub(super) const RENDERS_NOTHING: &str = "this operation renders nothing";
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Run.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, .. }| builder.register(definition, RunStrategy { lookup }),
+    events: &event_types::runs::ALL,
+    rights: &[
+        right(READERS, OBJECTS, READ),
+        right(&[Role::Viewer, Role::Developer, Role::Approver, Role::Owner], &["status"], READ),
+        right(READERS, &["log", "plan"], READ),
+        DEVELOPED,
+        OWNED,
+        APPROVED,
+    ],
+    ..Kind::of::<Run>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Run>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack."),
@@ -124,7 +146,7 @@ impl RunStrategy {
         let errors = refusals(&self.lookup, context, run).await?;
         match errors.is_empty() {
             true => Ok(()),
-            false => Err(ApiError::invalid("delivery.stoa.dev", "Run", &run.name_any(), &errors)),
+            false => Err(errors::invalid::<Run>(&run.name_any(), &errors)),
         }
     }
 }
@@ -138,7 +160,7 @@ pub async fn refusals(lookup: &Lookup, context: &RequestContext, run: &Run) -> R
     let namespace = run.namespace().unwrap_or_default();
     let operation = run.spec.operation.permission();
     // Permission is asked for first, so that who may not start runs learns nothing of stacks.
-    lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, &run.spec.stack).await?;
+    lookup::require::<Stack>(context, "create", operation, &namespace, &run.spec.stack).await?;
     let mut errors = Vec::new();
     let Some(stack) = lookup.api::<Stack>()?.get_opt(&namespace, &run.spec.stack).await? else {
         errors.push(FieldError::not_found("spec.stack", &run.spec.stack));
@@ -445,7 +467,7 @@ impl Strategy for RunStrategy {
         match change {
             Admission::Create(run) => self.admit_create(context, run).await,
             Admission::Update { subresource: "status", new, .. } => {
-                validation::written_by_server(context, "delivery.stoa.dev", "runs", &new.name_any())
+                validation::written_by_server::<Run>(context, &new.name_any())
             }
             Admission::Update { subresource: APPROVAL, new, old } => approval::admit(context, new, old).await,
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

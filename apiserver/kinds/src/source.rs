@@ -25,10 +25,27 @@ use super::{
 };
 use crate::{
     cluster::{self, Cluster},
+    errors,
+    kind::{InGit, Kind, Surroundings},
+    rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, PUSHED, READ, READERS, right},
     validation,
 };
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Source.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, cluster }| {
+        builder.register(definition, SourceStrategy { lookup, cluster })
+    },
+    in_git: Some(InGit {
+        removal_waits_for_references: true,
+        ..InGit::at("organizations/{namespace}/sources/{name}.yaml")
+    }),
+    rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), DEVELOPED, OWNED, PUSHED],
+    ..Kind::of::<Source>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
         .columns(&[
             Column::new("Provider", Cell::Path(&["spec", "provider"]), "The protocol of the repository."),
@@ -85,7 +102,7 @@ impl SourceStrategy {
         let message = format!("source {first:?} has the same repository: refer to that one instead");
         // The value is left out of the message, because it may hold what should not be shown.
         let error = FieldError::forbidden("spec.remote", message);
-        Err(ApiError::invalid("config.stoa.dev", "Source", &name, &[error]))
+        Err(errors::invalid::<Source>(&name, &[error]))
     }
 
     /// Refuses to delete a source that projects refer to, unless their namespace is deleted with all that is in it.
@@ -98,7 +115,7 @@ impl SourceStrategy {
             return Ok(());
         }
         let why = format!("it is the source of {users}; delete what refers to it first");
-        Err(ApiError::conflict("config.stoa.dev", "sources", &name, why))
+        Err(errors::conflict::<Source>(&name, why))
     }
 }
 
@@ -299,7 +316,7 @@ impl Strategy for SourceStrategy {
                 // What a trigger deploys follows them, and what is told to pull requests.
                 let part = "status.observedCommit, status.versions, status.pullRequests, status.mergesKnownAt, \
                             status.setBy and status.changedBy are";
-                validation::part_written_by_server(context, "config.stoa.dev", "sources", &new.name_any(), part)
+                validation::part_written_by_server::<Source>(context, &new.name_any(), part)
             }
             Admission::Update { .. } => Ok(()),
             Admission::Delete(source) => self.refuse_while_used(source).await,

@@ -15,7 +15,7 @@ use stoa_machinery::{
     strategy::{Admission, Strategy},
 };
 use stoa_types::{
-    DeletionPolicy, Project, Stack, Subject,
+    DeletionPolicy, Project, Stack, Subject, Workspace,
     config::{Access, Deployment, GeneratorType},
     labels,
 };
@@ -24,14 +24,39 @@ use super::{access, deletion, lookup::Lookup, ready, source::short, trigger};
 use crate::{
     cluster::{self, Cluster},
     deployed::{self, Live, require_destroy, used_by},
-    readiness, validation,
+    errors, event_types,
+    kind::{InGit, Kind, Surroundings},
+    readiness,
+    rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, PUSHED, READ, READERS, Role, right},
+    validation,
 };
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The Stack resource as served.
-pub fn definition() -> ResourceDefinition {
+/// The kind Stack.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, cluster }| {
+        builder.register(definition, StackStrategy { lookup, cluster })
+    },
+    in_git: Some(InGit::at("organizations/{namespace}/projects/{spec.project}/stacks/{name}.yaml")),
+    events: &event_types::stacks::ALL,
+    rights: &[
+        right(READERS, OBJECTS, READ),
+        right(MEMBERS, &["status"], READ),
+        right(READERS, &["graph"], READ),
+        right(&[Role::Owner], &["state"], READ),
+        DEVELOPED,
+        OWNED,
+        right(&[Role::Developer, Role::Owner], &["generate", "preview", "apply", "rollback"], &["create"]),
+        right(&[Role::Owner], &["import", "destroy"], &["create"]),
+        PUSHED,
+    ],
+    ..Kind::of::<Stack>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Stack>()
         .columns(&[
             Column::new("Project", Cell::Path(&["spec", "project"]), "The project that the stack belongs to."),
@@ -180,7 +205,7 @@ impl StackStrategy {
         if moved.is_empty() || validation::allows_move(new) || used_by(&self.lookup, old).await?.is_empty() {
             return Ok(());
         }
-        Err(ApiError::invalid("config.stoa.dev", "Stack", &new.name_any(), &moved))
+        Err(errors::invalid::<Stack>(&new.name_any(), &moved))
     }
 
     /// Requires leave to destroy a live stack that comes to be destroyed by its deletion.
@@ -320,12 +345,12 @@ impl Strategy for StackStrategy {
                 let (name, of) = (stack.name_any(), &stack.spec.project);
                 let Some(OfProject { metadata, .. }) = &project else {
                     let error = FieldError::not_found("spec.project", of);
-                    return Err(ApiError::invalid("config.stoa.dev", "Stack", &name, &[error]));
+                    return Err(errors::invalid::<Stack>(&name, &[error]));
                 };
                 // It would outlive its project, which has looked already at what it takes along.
                 if metadata.deletion_timestamp.is_some() {
                     let why = format!("project {of:?} is being deleted");
-                    return Err(ApiError::forbidden("config.stoa.dev", "stacks", &name, why));
+                    return Err(errors::forbidden::<Stack>(&name, why));
                 }
                 self.require_project_access(context, stack, project).await?;
                 trigger::require(&self.lookup, context, stack).await
@@ -353,7 +378,7 @@ impl Strategy for StackStrategy {
                     return Ok(());
                 }
                 let part = "status.trigger, status.deletedBy and status.deployments are";
-                validation::part_written_by_server(context, "config.stoa.dev", "stacks", &new.name_any(), part)
+                validation::part_written_by_server::<Stack>(context, &new.name_any(), part)
             }
             Admission::Delete(stack) => {
                 if let Some(owners) = restricted_to(self.project(stack).await?) {
@@ -374,7 +399,7 @@ impl Strategy for StackStrategy {
                         "its infrastructure {what} and its deletionPolicy is {effective}; destroy it first, or set the \
                          policy to Destroy or Orphan"
                     );
-                    return Err(ApiError::forbidden("config.stoa.dev", "stacks", &stack.name_any(), why));
+                    return Err(errors::forbidden::<Stack>(&stack.name_any(), why));
                 }
                 let decided = require_destroy(&self.lookup, context, stack, &used).await;
                 cluster::unless_emptied(&*self.cluster, &stack.namespace().unwrap_or_default(), decided).await
@@ -402,7 +427,7 @@ pub fn live_among<'a>(deployments: impl Iterator<Item = &'a Deployment>) -> impl
 pub(crate) async fn refuse_while_used(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
     match user(lookup, workspace, Spared::Orphans).await? {
         None => Ok(()),
-        Some(user) => Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, user)),
+        Some(user) => Err(errors::conflict::<Workspace>(workspace, user)),
     }
 }
 
@@ -417,7 +442,7 @@ pub(crate) async fn refuse_while_deployed(lookup: &Lookup, workspace: &str, fiel
         None => Ok(()),
         Some(user) => {
             let why = format!("{}: {user}", fields.join(", "));
-            Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, why))
+            Err(errors::conflict::<Workspace>(workspace, why))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use stoa_machinery::{
     Key, Log, Object, Registry, RequestContext, ResourceDefinition,
+    definition::Scope,
     log::{Change, Expect, MemoryLog, Write},
     registry::RegistryBuilder,
 };
@@ -13,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
+    kind::{Kind, Surroundings},
     lookup::Lookup,
     register,
 };
@@ -34,21 +36,22 @@ pub struct TestRegistry {
 impl TestRegistry {
     /// An empty registry over a log; `more` registers further kinds.
     pub async fn over(log: Arc<dyn Log>, more: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Self {
-        Self::completed(log, more, |_, _, _| |definition| definition).await
+        Self::completed(log, more, |_, _| |_, definition| definition).await
     }
 
     /// The same with subresources: `complete` makes the function that adds them to each definition.
-    pub async fn completed<C: Fn(ResourceDefinition) -> ResourceDefinition>(
+    pub async fn completed<C: Fn(&'static Kind, ResourceDefinition) -> ResourceDefinition>(
         log: Arc<dyn Log>,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
-        complete: impl FnOnce(&Lookup, &Arc<dyn Cluster>, &CancellationToken) -> C,
+        complete: impl FnOnce(&Surroundings, &CancellationToken) -> C,
     ) -> Self {
         let end = CancellationToken::new();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
-        let complete = complete(&lookup, &cluster, &end);
+        let surroundings = Surroundings { lookup: lookup.clone(), cluster: cluster.clone() };
+        let complete = complete(&surroundings, &end);
         let builder = Registry::builder(log).end_with(end.clone());
-        let builder = more(register(builder, &lookup, &cluster, complete));
+        let builder = more(register(builder, &surroundings, complete));
         let registry = lookup.build(builder).await.expect("the log is in memory");
         let _guard = end.clone().drop_guard();
         Self { registry, lookup, cluster, end, _guard }
@@ -90,8 +93,7 @@ impl TestRegistry {
     /// When the object is rejected.
     pub async fn create_in(&self, namespace: &str, kind: &str, name: &str, spec: Value) {
         let store = self.registry.stores().find(|store| store.definition().kind == kind).expect("a registered kind");
-        let is_platform = store.definition().group == "platform.stoa.dev";
-        let namespace = if is_platform { "" } else { namespace };
+        let namespace = if store.definition().scope == Scope::Cluster { "" } else { namespace };
         let Value::Object(object) = json!({"metadata": {"name": name}, "spec": spec}) else { unreachable!("a map") };
         let created = store.create(&RequestContext::internal("test"), namespace, Object(object)).await;
         created.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));

@@ -14,7 +14,7 @@ use stoa_machinery::{
 };
 
 use super::{lookup::Lookup, register, testing::deploying};
-use crate::{cluster::standalone::StandaloneCluster, core_v1};
+use crate::{cluster::standalone::StandaloneCluster, core_v1, kind::Surroundings};
 
 mod access;
 mod api;
@@ -25,12 +25,14 @@ mod cascade;
 mod compliance;
 mod core_kinds;
 mod fields;
+mod git_paths;
 mod imports;
 mod live;
 mod notification_sinks;
 mod organizations;
 mod references;
 mod runs;
+mod schemas;
 mod workflows;
 mod workspaces;
 
@@ -61,7 +63,7 @@ impl World {
         let lookup = Lookup::default();
         let cluster: Arc<dyn crate::cluster::Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(Arc::new(MemoryLog::default()));
-        let builder = register(builder, &lookup, &cluster, |definition| definition);
+        let builder = register(builder, &Surroundings { lookup: lookup.clone(), cluster }, |_, definition| definition);
         let builder = core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let registry = lookup.build(builder).await.unwrap();
         let world = Self { registry };

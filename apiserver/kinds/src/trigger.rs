@@ -140,9 +140,9 @@ pub fn on_behalf_of(component: &str, people: Vec<String>) -> RequestContext {
 pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
     let Some(operation) = operation(stack.spec.trigger).filter(|_| !context.is_internal()) else { return Ok(()) };
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
-    lookup::require(context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await?;
+    lookup::require::<Run>(context, "create", "", &namespace, "").await?;
     let permission = operation.permission();
-    lookup::require(context, "create", "config.stoa.dev", "stacks", permission, &namespace, &name).await?;
+    lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
     for workspace in &stack.spec.workspaces {
         workspace::require_use(lookup, context, workspace).await?;
     }

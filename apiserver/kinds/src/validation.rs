@@ -3,10 +3,12 @@
 use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
+use kube::Resource;
 use stoa_machinery::{ApiError, RequestContext, content, registry::ORPHAN_DEPENDENTS, status::FieldError};
 use stoa_types::{DeletionPolicy, DurationString, SecretReference, Subject, common::SecretKeyReference, labels};
 
 use super::trigger::CAUSED_BY;
+use crate::errors;
 
 /// The most characters of a label's value.
 const LABEL: usize = 63;
@@ -254,13 +256,11 @@ pub(crate) fn not_available(path: &str, what: &str, errors: &mut Vec<FieldError>
 }
 
 /// The 403 for a kind that the server alone writes.
-pub(crate) fn written_by_server(
+pub(crate) fn written_by_server<K: Resource<DynamicType = ()>>(
     context: &RequestContext,
-    group: &str,
-    resource: &str,
     name: &str,
 ) -> Result<(), ApiError> {
-    part_written_by_server(context, group, resource, name, "objects of this kind are")
+    part_written_by_server::<K>(context, name, "objects of this kind are")
 }
 
 /// Keeps who decided something, with the write that did; what Stoa does follows from what somebody else did, if it says who.
@@ -291,17 +291,15 @@ pub fn who(context: &RequestContext) -> Option<&String> {
 }
 
 /// The same for a part of an object, such as `status.trigger is`.
-pub(crate) fn part_written_by_server(
+pub(crate) fn part_written_by_server<K: Resource<DynamicType = ()>>(
     context: &RequestContext,
-    group: &str,
-    resource: &str,
     name: &str,
     part_is: &str,
 ) -> Result<(), ApiError> {
     if context.is_internal() {
         return Ok(());
     }
-    Err(ApiError::forbidden(group, resource, name, format_args!("{part_is} written by Stoa alone")))
+    Err(errors::forbidden::<K>(name, format_args!("{part_is} written by Stoa alone")))
 }
 
 /// Gives an object the finalizer that keeps it until its controller lets it go, and gives it back where a write leaves it

@@ -33,13 +33,28 @@ use super::{
     run::{identity, refusals, target_workspace},
     stack::live_workspaces,
 };
-use crate::validation;
+use crate::{
+    errors, event_types,
+    kind::{Kind, Surroundings},
+    rights::{APPROVED, DEVELOPED, OWNED, READ, READERS, right},
+    validation,
+};
 
-const GROUP: &str = "delivery.stoa.dev";
 /// The subresource through which steps are approved and rejected.
 const APPROVAL: &str = "approval";
 
-pub(crate) fn definition() -> ResourceDefinition {
+/// The kind Workflow.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, .. }| {
+        builder.register(definition, WorkflowStrategy { lookup })
+    },
+    events: &event_types::workflows::ALL,
+    rights: &[right(READERS, &["", "status"], READ), DEVELOPED, OWNED, APPROVED],
+    ..Kind::of::<Workflow>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workflow>()
         .columns(&[
             Column::new("Stack", Cell::Path(&["spec", "stack"]), "The stack of steps that name none."),
@@ -240,7 +255,7 @@ pub async fn require_template(
     template: &WorkflowTemplate,
 ) -> Result<(), ApiError> {
     let namespace = workflow.namespace().unwrap_or_default();
-    lookup::require(context, "get", "config.stoa.dev", "projects", "", &namespace, &template.project).await
+    lookup::require::<Project>(context, "get", "", &namespace, &template.project).await
 }
 
 impl WorkflowStrategy {
@@ -257,7 +272,7 @@ impl WorkflowStrategy {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(ApiError::invalid(GROUP, "Workflow", &workflow.name_any(), &errors))
+        Err(errors::invalid::<Workflow>(&workflow.name_any(), &errors))
     }
 }
 
@@ -272,7 +287,7 @@ pub async fn admissible(
     workflow: &Workflow,
 ) -> Result<Vec<FieldError>, ApiError> {
     let namespace = workflow.namespace().unwrap_or_default();
-    lookup::require(context, "create", GROUP, "runs", "", &namespace, "").await?;
+    lookup::require::<Run>(context, "create", "", &namespace, "").await?;
     let mut errors = Vec::new();
     for (i, step) in workflow.spec.steps.iter().enumerate() {
         if let Some(run) = &step.run {
@@ -303,7 +318,7 @@ async fn admit_step(
         // Before anything is told of the stack, its first run is asked for.
         let namespace = workflow.namespace().unwrap_or_default();
         let (stack, operation) = (stack_of(&workflow.spec, run), run.operation.permission());
-        lookup::require(context, "create", "config.stoa.dev", "stacks", operation, &namespace, stack).await?;
+        lookup::require::<Stack>(context, "create", operation, &namespace, stack).await?;
         let stack = lookup.api::<Stack>()?.get_opt(&namespace, stack).await?;
         if stack.is_none() {
             // Which is what any run of it is refused for.
@@ -391,7 +406,7 @@ impl Strategy for WorkflowStrategy {
         match change {
             Admission::Create(workflow) => self.admit_create(context, workflow).await,
             Admission::Update { subresource: "status", new, .. } => {
-                validation::written_by_server(context, GROUP, "workflows", &new.name_any())
+                validation::written_by_server::<Workflow>(context, &new.name_any())
             }
             Admission::Update { subresource: APPROVAL, new, old } => approval::admit(context, new, old).await,
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),

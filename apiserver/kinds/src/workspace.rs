@@ -30,13 +30,29 @@ use super::{
     lookup::{self, Lookup},
     ready, stack,
 };
-use crate::validation;
+use crate::{
+    errors, event_types,
+    kind::{InGit, Kind, Surroundings},
+    rights::PUSHED,
+    validation,
+};
 
 /// So many kinds may have a health policy.
 const MOST_HEALTH_POLICIES: usize = 100;
 
-/// The Workspace resource as served.
-pub fn definition() -> ResourceDefinition {
+/// The kind Workspace.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, .. }| {
+        builder.register(definition, WorkspaceStrategy { lookup })
+    },
+    in_git: Some(InGit::at("platform/workspaces/{name}.yaml")),
+    events: &event_types::workspaces::ALL,
+    rights: &[PUSHED],
+    ..Kind::of::<Workspace>()
+};
+
+fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workspace>()
         .columns(&[
             Column::new("Target", Cell::Compute(target), "The clusters or the repository of the workspace."),
@@ -136,10 +152,10 @@ pub fn known_referents(new: &Workspace, old: Option<&Workspace>) -> Referents {
 ///
 /// 403 that names the verb and the object.
 pub async fn require_use(lookup: &Lookup, context: &RequestContext, name: &str) -> Result<Option<Workspace>, ApiError> {
-    lookup::require_use(context, "workspaces", name).await?;
+    lookup::require_use::<Workspace>(context, name).await?;
     let workspace = lookup.api::<Workspace>()?.get_opt("", name).await?;
     if let Some(workspace) = &workspace {
-        lookup::require_use(context, "backends", &workspace.spec.backend.name).await?;
+        lookup::require_use::<Backend>(context, &workspace.spec.backend.name).await?;
     }
     Ok(workspace)
 }
@@ -327,7 +343,7 @@ fn led_away(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<&'static str> {
 async fn refuse_while_kept(lookup: &Lookup, workspace: &str) -> Result<(), ApiError> {
     let refused = |why: String| {
         let why = format!("spec.backend: {why}");
-        Err(ApiError::conflict("platform.stoa.dev", "workspaces", workspace, why))
+        Err(errors::conflict::<Workspace>(workspace, why))
     };
     let of_workspace =
         ListOptions { field_selector: Some(format!("spec.workspace={workspace}")), ..ListOptions::default() };
@@ -387,7 +403,7 @@ impl Strategy for WorkspaceStrategy {
                 let message =
                     "may not be set together with kubernetes; a workspace has either clusters or a repository";
                 let error = FieldError::forbidden("spec.gitops", message);
-                Err(ApiError::invalid("platform.stoa.dev", "Workspace", &new.name_any(), &[error]))
+                Err(errors::invalid::<Workspace>(&new.name_any(), &[error]))
             }
             Admission::Create(_) | Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }

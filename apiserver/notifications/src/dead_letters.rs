@@ -13,7 +13,7 @@ use stoa_machinery::{
     definition::{Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
     outbound,
 };
-use stoa_types::NotificationSink;
+use stoa_types::{NotificationSink, names};
 
 use crate::{
     Services,
@@ -22,7 +22,7 @@ use crate::{
 
 /// The subresources of NotificationSinks.
 pub fn subresources(services: &Services) -> Vec<Subresource> {
-    let kind = ("platform.stoa.dev", "v1alpha1", "DeadLetterList");
+    let kind = names::sibling::<NotificationSink>("DeadLetterList");
     vec![
         Subresource {
             name: "deadletters",

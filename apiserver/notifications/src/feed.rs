@@ -208,7 +208,8 @@ impl Feed {
         found.pop_front();
         let Some(value) = current else { return Ok(Fed::Found(Vec::new())) };
         let place = if next.namespace.is_empty() { String::new() } else { format!("{}/", next.namespace) };
-        let key = Key::new(format!("/registry/{}{place}{}", next.kind.resource(), next.name));
+        let (group, plural) = next.kind.resource();
+        let key = Key::new(format!("/registry/{group}/{plural}/{place}{}", next.name));
         let Some(state) = read(next.kind, &key, &value, &self.prefix) else { return Ok(Fed::Found(Vec::new())) };
         let mut happened = state.events(&Known::default(), self.time, &self.prefix);
         // What an object went through long before was told then. The clocks of servers need not agree by the second.

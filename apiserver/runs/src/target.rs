@@ -16,7 +16,7 @@ use stoa_kinds::{
 use stoa_machinery::RequestContext;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
-    Project, Run, SecretReference, Source, Stack, Workspace,
+    Backend, Project, Run, SecretReference, Source, Stack, Workspace,
     config::{GeneratorType, SourceProvider},
     labels, reason,
 };
@@ -215,9 +215,9 @@ impl Target {
         let operation = run.spec.operation.permission();
         let namespace = self.namespace();
         let stack = self.stack.name_any();
-        lookup::require(&context, "create", "config.stoa.dev", "stacks", operation, &namespace, &stack).await?;
-        lookup::require_use(&context, "workspaces", &self.workspace.name_any()).await?;
-        lookup::require_use(&context, "backends", &self.workspace.spec.backend.name).await?;
+        lookup::require::<Stack>(&context, "create", operation, &namespace, &stack).await?;
+        lookup::require_use::<Workspace>(&context, &self.workspace.name_any()).await?;
+        lookup::require_use::<Backend>(&context, &self.workspace.spec.backend.name).await?;
         Ok(())
     }
 }

@@ -13,7 +13,10 @@ use std::{
 
 use jiff::Timestamp;
 use stoa_controller::{events::Recorder, queue};
-use stoa_kinds::{cluster::Cluster, lookup::Lookup, testing::TestRegistry};
+use stoa_kinds::{
+    kind::{Kind, Surroundings},
+    testing::TestRegistry,
+};
 use stoa_machinery::{Log, ResourceDefinition, auth::AllowAll, metrics::Families, registry::RegistryBuilder};
 use stoa_storage::Clock;
 use tempfile::TempDir;
@@ -39,7 +42,7 @@ impl Clock for Shifted {
 /// Services that permit everything, with the documents of Backends in a folder.
 pub fn services(
     log: &Arc<dyn Log>,
-    (lookup, cluster): (&Lookup, &Arc<dyn Cluster>),
+    Surroundings { lookup, cluster }: &Surroundings,
     runner: Runner,
     documents: &Path,
     end: &CancellationToken,
@@ -81,7 +84,7 @@ impl Deref for TestServices {
 
 impl TestServices {
     /// Fixtures over a log. `more` registers further kinds, and `complete` makes the function that adds subresources.
-    pub async fn over<C: Fn(ResourceDefinition) -> ResourceDefinition>(
+    pub async fn over<C: Fn(&'static Kind, ResourceDefinition) -> ResourceDefinition>(
         log: Arc<dyn Log>,
         runner: Runner,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
@@ -89,8 +92,8 @@ impl TestServices {
     ) -> Self {
         let documents = TempDir::new().unwrap();
         let mut made = None;
-        let base = TestRegistry::completed(log.clone(), more, |lookup, cluster, end| {
-            complete(made.insert(services(&log, (lookup, cluster), runner, documents.path(), end)))
+        let base = TestRegistry::completed(log.clone(), more, |surroundings, end| {
+            complete(made.insert(services(&log, surroundings, runner, documents.path(), end)))
         })
         .await;
         let services = made.expect("the registry has called for it");

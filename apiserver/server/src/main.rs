@@ -3,9 +3,12 @@
 //! `stoa-apiserver standalone` is everything on one machine, with its own certificates;
 //! `stoa-apiserver serve` stands behind the aggregation layer of a cluster.
 
+mod behaviours;
 mod compaction;
 mod controllers;
 mod delegated;
+#[cfg(test)]
+mod generated_tests;
 mod git;
 mod options;
 mod server;

@@ -8,7 +8,7 @@ use stoa_controller::{
     leader::{self, Term, Work},
     queue,
 };
-use stoa_kinds::{cluster::Cluster, lookup::Lookup};
+use stoa_kinds::{cluster::Cluster, kind::Surroundings, lookup::Lookup};
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
@@ -24,11 +24,12 @@ use stoa_runs::{
     encryption::Encryption,
     runner::{Runner, RunnerSettings},
 };
+use stoa_types::{Backend, names};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compaction, controllers, git,
+    behaviours, compaction, controllers, git,
     options::{HistoryOptions, RunOptions, StorageOptions},
     storage::{self, Storage},
     subresources::Subresources,
@@ -113,7 +114,7 @@ impl Work for Leader {
         let Services { log, recorder, lookup, queues, .. } = &self.services;
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
-        controllers::start(&self.services, &term.end, &mut tasks);
+        behaviours::start(&self.services, &term.end, &mut tasks);
         tasks.spawn(stoa_notifications::run(
             self.notifications.clone(),
             self.notification_metrics.clone(),
@@ -189,8 +190,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
     let subresources = Subresources::new(services.clone(), notifications.clone());
-    let builder =
-        stoa_kinds::register(builder, &parts.lookup, &parts.cluster, |definition| subresources.attach(definition));
+    let surroundings = Surroundings { lookup: parts.lookup.clone(), cluster: parts.cluster.clone() };
+    let builder = stoa_kinds::register(builder, &surroundings, |kind, definition| {
+        behaviours::attach(kind, definition, &subresources)
+    });
     let admission = parts.admission.counted(admission::Metrics::new(&metrics)?);
     let builder = git::attach(builder, admission, parts.cluster, log.clone(), &repository);
     let builder = match parts.namespaces {
@@ -217,7 +220,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         .version(version());
     if let Some((policy, file)) = parts.audit {
         // They may come with keys, which are moved to a Secret.
-        let policy = policy.without_bodies("platform.stoa.dev", "backends");
+        let policy = policy.without_bodies(names::group::<Backend>(), names::plural::<Backend>());
         server = server.auditor(Auditor::new(policy, file, &metrics)?);
     }
     let encryption: Arc<dyn Reload> = Arc::new(encryption);

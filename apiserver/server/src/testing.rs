@@ -26,7 +26,7 @@ use stoa_types::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{controllers::runs, subresources::Subresources};
+use crate::{behaviours, controllers::runs, subresources::Subresources};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl TestServer {
                 clock: services.clock.clone(),
             };
             let subresources = Subresources::new(services.clone(), notifications);
-            move |definition| subresources.attach(definition)
+            move |kind, definition| behaviours::attach(kind, definition, &subresources)
         })
         .await;
         Self { base, _controller: None }

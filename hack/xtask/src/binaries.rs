@@ -221,9 +221,9 @@ pub(crate) fn wardle(built: Option<&Path>) -> Result<PathBuf> {
     example("stoa-storage", "wardle", built)
 }
 
-/// Builds the example `crds` of `stoa-types`, unless it is in the folder `built`: it prints the definitions of Stoa's kinds.
+/// Builds the example `crds` of `stoa-kinds`, unless it is in the folder `built`: it prints the definitions of Stoa's kinds.
 pub(crate) fn crds(built: Option<&Path>) -> Result<PathBuf> {
-    example("stoa-types", "crds", built)
+    example("stoa-kinds", "crds", built)
 }
 
 fn example(package: &str, name: &str, built: Option<&Path>) -> Result<PathBuf> {

@@ -20,8 +20,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("git", &[]),
     ("subresources", &["controllers"]),
     ("controllers", &["git", "subresources"]),
+    ("behaviours", &["controllers", "subresources"]),
     ("webhook", &[]),
-    ("server", &["compaction", "controllers", "git", "options", "storage", "subresources", "webhook"]),
+    ("server", &["behaviours", "compaction", "controllers", "git", "options", "storage", "subresources", "webhook"]),
     ("delegated", &["options", "server"]),
     ("standalone", &["options", "server"]),
     ("main", &["options"]),
@@ -31,7 +32,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 const NEVER: &[(&str, &[&str])] = &[
     ("apiserver/machinery", &["stoa-types", "stoa-controller", "stoa-kinds"]),
     ("apiserver/controller", &["stoa-types", "stoa-kinds"]),
-    ("apiserver/kinds", &["stoa-proto", "stoa-notifications"]),
+    ("apiserver/kinds", &["stoa-proto", "stoa-notifications", "stoa-control-repo"]),
+    ("apiserver/control-repo", &["stoa-types", "stoa-kinds"]),
     ("apiserver/runs", &["stoa-notifications", "stoa-control-repo", "stoa-pulls"]),
 ];
 

@@ -14,6 +14,7 @@ use http::StatusCode;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition,
 };
+use kube_core::CustomResourceExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -373,8 +374,7 @@ pub(crate) fn git(repository: &TempDir, args: &[&str]) -> Result<()> {
 
 /// The CRD of Stacks under another name, with columns like Stoa's.
 fn reference_crd() -> Result<CustomResourceDefinition> {
-    let mut all = stoa_types::crds().into_iter();
-    let mut crd = all.find(|crd| crd.spec.names.kind == "Stack").context("there is no kind Stack")?;
+    let mut crd = stoa_types::Stack::crd();
     crd.metadata.name = Some(format!("{REFERENCE_PLURAL}.{REFERENCE_GROUP}"));
     crd.spec.group = REFERENCE_GROUP.to_owned();
     let names = &mut crd.spec.names;

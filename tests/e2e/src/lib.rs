@@ -18,6 +18,7 @@ mod flunders;
 mod follower;
 mod go;
 mod handshake;
+pub mod kinds;
 mod kubectl;
 mod leader;
 mod machine;

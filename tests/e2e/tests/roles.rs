@@ -1,132 +1,55 @@
 //! The ClusterRoles that people get: each may do what it says and no more, as an access review says it and as requests
 //! are answered.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
+use stoa_e2e::kinds::{Kind, kinds};
 use stoa_e2e::{Caller, Cluster, Server as _, unique};
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// What is asked for in a namespace, as `group/resource` and `group/resource/subresource`.
-const IN_NAMESPACE: [&str; 28] = [
-    "config/projects",
-    "config/projects/status",
-    "config/projects/graph",
-    "config/stacks",
-    "config/stacks/status",
-    "config/stacks/graph",
-    "config/stacks/state",
-    "config/stacks/generate",
-    "config/stacks/preview",
-    "config/stacks/apply",
-    "config/stacks/rollback",
-    "config/stacks/import",
-    "config/stacks/destroy",
-    "config/sources",
-    "config/sources/status",
-    "delivery/runs",
-    "delivery/runs/status",
-    "delivery/runs/log",
-    "delivery/runs/plan",
-    "delivery/runs/approval",
-    "delivery/workflows",
-    "delivery/workflows/status",
-    "delivery/workflows/approval",
-    "delivery/releases",
-    "delivery/releases/diff",
-    "delivery/releases/spec",
-    "delivery/releases/state",
-    "delivery/resources",
+/// A role, and whether it is bound in the whole cluster.
+const ROLES: [(&str, bool); 5] = [
+    ("stoa:viewer", false),
+    ("stoa:developer", false),
+    ("stoa:approver", false),
+    ("stoa:owner", false),
+    ("stoa:platform-engineer", true),
 ];
 
-/// What is asked for outside of namespaces.
-const IN_CLUSTER: [&str; 11] = [
-    "config/organizations",
-    "config/organizations/status",
-    "config/organizations/graph",
-    "platform/backends",
-    "platform/backends/status",
-    "platform/workspaces",
-    "platform/workspaces/status",
-    "platform/notificationsinks",
-    "platform/notificationsinks/status",
-    "platform/notificationsinks/deadletters",
-    "platform/notificationsinks/redelivery",
-];
+/// A resource or subresource, with the roles that have rights on it.
+struct Asked {
+    /// `group/resource` or `group/resource/subresource`.
+    what: String,
+    namespaced: bool,
+    /// Verbs by role.
+    rights: BTreeMap<String, Vec<String>>,
+}
 
-/// What everybody with a role in a namespace reads.
-const READS: &str = "get list watch: config/projects config/stacks config/stacks/graph config/sources delivery/runs \
-                     delivery/runs/log delivery/runs/plan delivery/releases delivery/releases/diff delivery/resources\n\
-                     get list watch: delivery/workflows delivery/workflows/status\n";
-const STATUS: &str = "get list watch: config/projects/status config/projects/graph config/stacks/status \
-                      config/sources/status\n";
+/// All resources and subresources of all kinds.
+fn asked() -> Vec<Asked> {
+    let of_kind = |kind: Kind| {
+        let group = kind.group.trim_end_matches(".stoa.dev").to_owned();
+        let names: Vec<String> = ["".to_owned()].into_iter().chain(kind.subresources.into_keys()).collect();
+        let asked = move |subresource: String| {
+            let rights =
+                kind.rights.iter().filter_map(|(role, verbs)| Some((role.clone(), verbs.get(&subresource)?.clone())));
+            let rights = rights.collect();
+            let what = format!("{group}/{}/{subresource}", kind.plural).trim_end_matches('/').to_owned();
+            Asked { what, namespaced: kind.namespaced, rights }
+        };
+        names.into_iter().map(asked)
+    };
+    kinds().into_iter().flat_map(of_kind).collect()
+}
 
-/// A role, whether it is bound in the whole cluster, and what it may do: verbs, a colon, and what to, line by line.
-const ROLES: [(&str, bool, &[&str]); 5] = [
-    ("stoa:viewer", false, &[READS, STATUS, "get list watch: delivery/runs/status\n"]),
-    (
-        "stoa:developer",
-        false,
-        &[
-            READS,
-            STATUS,
-            "get list watch: delivery/runs/status\n",
-            "create update patch delete: config/projects config/stacks config/sources delivery/runs\n",
-            "create update patch delete: delivery/workflows\n",
-            "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
-        ],
-    ),
-    (
-        "stoa:approver",
-        false,
-        &[
-            READS,
-            "get list watch: delivery/runs/status\n",
-            "get update patch: delivery/runs/approval delivery/workflows/approval\n",
-        ],
-    ),
-    (
-        "stoa:owner",
-        false,
-        &[
-            READS,
-            STATUS,
-            "get list watch: delivery/runs/status delivery/releases/spec delivery/releases/state\n",
-            "get list watch: config/stacks/state\n",
-            "create update patch delete deletecollection: config/projects config/stacks config/sources delivery/runs\n",
-            "edit: config/projects\n",
-            "create update patch delete deletecollection: delivery/workflows\n",
-            "create: config/stacks/generate config/stacks/preview config/stacks/apply config/stacks/rollback\n",
-            "create: config/stacks/import config/stacks/destroy\n",
-            "get update patch: delivery/runs/approval delivery/workflows/approval\n",
-        ],
-    ),
-    (
-        "stoa:platform-engineer",
-        true,
-        &[
-            READS,
-            "get list watch: config/projects/graph\n",
-            "get list watch create update patch delete: config/organizations config/organizations/status\n",
-            "get list watch create update patch delete: config/organizations/graph\n",
-            "get list watch create update patch delete deletecollection use: platform/backends platform/backends/status\n",
-            "get list watch create update patch delete deletecollection use: platform/workspaces\n",
-            "get list watch create update patch delete deletecollection use: platform/workspaces/status\n",
-            "get list watch create update patch delete deletecollection use: platform/notificationsinks\n",
-            "get list watch create update patch delete deletecollection use: platform/notificationsinks/status\n",
-            "get list watch create update patch delete deletecollection use: platform/notificationsinks/deadletters\n",
-            "get list watch create update patch delete deletecollection use: platform/notificationsinks/redelivery\n",
-        ],
-    ),
-];
-
-fn may(rules: &[&str], verb: &str, what: &str) -> bool {
-    rules.iter().flat_map(|text| text.lines()).any(|line| {
-        let (verbs, objects) = line.split_once(": ").expect("verbs: objects");
-        verbs.split(' ').any(|v| v == verb) && objects.split(' ').any(|o| o == what)
-    })
+impl Asked {
+    fn may(&self, role: &str, verb: &str) -> bool {
+        self.rights.get(role).is_some_and(|verbs| verbs.iter().any(|allowed| allowed == verb))
+    }
 }
 
 /// Somebody, as the headers that make an admin act as them.
@@ -211,7 +134,7 @@ async fn roles_may_do_what_they_say_and_no_more() {
     }
     let caller = cluster.front_door();
     let mut users = Vec::new();
-    for (role, everywhere, rules) in ROLES {
+    for (role, everywhere) in ROLES {
         let name = unique(&role.replace("stoa:", ""));
         let (binding, place) = if everywhere {
             ("clusterrolebinding", None)
@@ -219,27 +142,27 @@ async fn roles_may_do_what_they_say_and_no_more() {
             ("rolebinding", Some(format!("--namespace={here}")))
         };
         let mut args = vec!["create", binding, &name];
-        let (role, subject) = (format!("--clusterrole={role}"), format!("--user={name}"));
-        args.extend([role.as_str(), subject.as_str()]);
+        let (bound, subject) = (format!("--clusterrole={role}"), format!("--user={name}"));
+        args.extend([bound.as_str(), subject.as_str()]);
         args.extend(place.as_deref());
         admin.run(&args);
-        users.push((name, everywhere, rules));
+        users.push((name, everywhere, role));
     }
 
+    let asked = asked();
     let mut questions = Vec::new();
-    for (name, everywhere, rules) in &users {
+    for (name, everywhere, role) in &users {
         let who = user(name);
-        for (places, objects) in [(&[here.as_str(), &elsewhere][..], &IN_NAMESPACE[..]), (&[""][..], &IN_CLUSTER[..])] {
-            for namespace in places {
-                for what in objects {
-                    // Elsewhere, nothing is new beyond what the first verbs show.
-                    let verbs = if *namespace == elsewhere { &VERBS[..4] } else { &VERBS[..] };
-                    let more: &[&str] = if namespace.is_empty() { &["use"] } else { &["edit"] };
-                    for verb in verbs.iter().chain(more) {
-                        let bound = *everywhere || *namespace == here;
-                        let wanted = bound && may(rules, verb, what);
-                        questions.push((Question { who, verb, what, namespace }, wanted));
-                    }
+        for asked in &asked {
+            let namespaces = if asked.namespaced { &[here.as_str(), &elsewhere][..] } else { &[""][..] };
+            for namespace in namespaces {
+                // Elsewhere, nothing is new beyond what the first verbs show.
+                let verbs = if *namespace == elsewhere { &VERBS[..4] } else { &VERBS[..] };
+                let more: &[&str] = if namespace.is_empty() { &["use"] } else { &["edit"] };
+                for verb in verbs.iter().chain(more) {
+                    let bound = *everywhere || *namespace == here;
+                    let wanted = bound && asked.may(role, verb);
+                    questions.push((Question { who, verb, what: &asked.what, namespace }, wanted));
                 }
             }
         }

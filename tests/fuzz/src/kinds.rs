@@ -2,15 +2,15 @@
 
 use std::sync::LazyLock;
 
+use stoa_kinds::kind::Kind;
 use stoa_machinery::{
-    ResourceDefinition,
     request::FieldValidation,
     schema::{Decoder, Format},
 };
 
 static DECODERS: LazyLock<Vec<Decoder>> = LazyLock::new(|| {
-    let decoder = |crd| Decoder::new(&ResourceDefinition::from_crd(&crd)).expect("a derived schema is complete");
-    stoa_types::crds().into_iter().map(decoder).collect()
+    let decoder = |kind: &Kind| Decoder::new(&(kind.definition)()).expect("a derived schema is complete");
+    stoa_kinds::kinds().map(decoder).collect()
 });
 
 /// A body in JSON or YAML, as each kind: what strict decoding takes, it takes again as it came out; refusals are 400,

@@ -17,7 +17,8 @@ use stoa_types::{
 
 use super::effective;
 use crate::{
-    approval::{GROUP, LONGEST, is_same_person, require_own, verb},
+    approval::{LONGEST, is_same_person, require_own, verb},
+    errors,
     run::identity,
 };
 
@@ -71,13 +72,13 @@ pub async fn admit(context: &RequestContext, new: &Workflow, old: &Workflow) -> 
         let path = format!("status.approvals[{i}]");
         if !steps.insert(approval.step.as_str()) {
             let error = FieldError::duplicate(format!("{path}.step"), &approval.step);
-            return Err(ApiError::invalid(GROUP, "Workflow", &old.name_any(), &[error]));
+            return Err(errors::invalid::<Workflow>(&old.name_any(), &[error]));
         }
         check(old, approval, &path)?;
     }
     let status = old.status.clone().unwrap_or_default();
     if !steps.is_empty() && is_same_person(&status.requester, &context.user) {
-        return require_own(context, old, "workflows", "workflow", "steps").await;
+        return require_own(context, old, "steps").await;
     }
     Ok(())
 }
@@ -85,8 +86,8 @@ pub async fn admit(context: &RequestContext, new: &Workflow, old: &Workflow) -> 
 /// What keeps a decision from being taken, whoever takes it.
 fn check(workflow: &Workflow, approval: &StepApproval, path: &str) -> Result<(), ApiError> {
     let name = workflow.name_any();
-    let conflict = |why: String| Err(ApiError::conflict(GROUP, "workflows", &name, why));
-    let invalid = |error| Err(ApiError::invalid(GROUP, "Workflow", &name, &[error]));
+    let conflict = |why: String| Err(errors::conflict::<Workflow>(&name, why));
+    let invalid = |error| Err(errors::invalid::<Workflow>(&name, &[error]));
     let step = &approval.step;
     if let Some(before) = about(workflow, step) {
         return conflict(format!("{}; a decision cannot be changed", sentence(before)));

@@ -9,13 +9,17 @@ use std::{
     sync::LazyLock,
 };
 
+use kube::Resource as _;
 use serde_json::Value;
 use stoa_machinery::{
     ApiError,
     request::FieldValidation,
     schema::{self, Decoder, Format},
 };
-use stoa_types::delivery::{Step, WorkflowSpec};
+use stoa_types::{
+    Workflow,
+    delivery::{Step, WorkflowSpec},
+};
 
 use super::{definition, validate};
 
@@ -97,8 +101,8 @@ fn refuse(wrong: Vec<(String, String)>) -> Result<(), TemplateError> {
 /// What a file says that is none of a template.
 fn strange(file: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for (field, expected) in [("apiVersion", "delivery.stoa.dev/v1alpha1"), ("kind", "Workflow")] {
-        if file[field] != expected {
+    for (field, expected) in [("apiVersion", Workflow::api_version(&())), ("kind", Workflow::kind(&()))] {
+        if file[field] != *expected {
             found.push((field.to_owned(), format!("must be {expected}")));
         }
     }

@@ -5,7 +5,8 @@
 //! the object has after it and had not before. The events of a record therefore follow from the log alone. The
 //! id of an event follows from the object and the mark, and is the same on every repeat.
 //!
-//! Another kind is a module with a [`ObjectEvents`], a line in [`ALL`] and its types in `stoa_kinds::event_types`.
+//! Another kind is a module with a [`ObjectEvents`], a line in [`ALL`], and its types in the value of the kind
+//! (`stoa_kinds::kind::Kind::events`).
 
 mod releases;
 mod runs;
@@ -13,11 +14,12 @@ mod stacks;
 mod workflows;
 mod workspaces;
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use kube::Resource as _;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -46,7 +48,9 @@ pub(super) const GAP: &str = "dev.stoa.notificationsink.gap";
 
 /// The kind whose objects are at a key.
 pub(crate) fn of_key(key: &str) -> Option<&'static dyn Watched> {
-    ALL.into_iter().find(|kind| key.strip_prefix("/registry/").is_some_and(|rest| rest.starts_with(kind.resource())))
+    let (group, rest) = key.strip_prefix("/registry/")?.split_once('/')?;
+    let (plural, _) = rest.split_once('/')?;
+    ALL.into_iter().find(|kind| kind.resource() == (group.into(), plural.into()))
 }
 
 /// All kinds.
@@ -139,8 +143,6 @@ impl Mark {
 /// A kind that is told of: as much of its objects as that takes, since every write of one is read.
 trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
     type Kind: Kind;
-    /// Group and resource.
-    const RESOURCE: &'static str;
 
     fn metadata(&self) -> &Metadata;
     fn scope(&self) -> Scope;
@@ -152,7 +154,7 @@ trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
     /// The command that shows a person more; `path` is that of the object in the API.
     fn command(&self, _path: &str) -> String {
         let Metadata { name, namespace, .. } = self.metadata();
-        let kind = <Self::Kind as kube::Resource>::kind(&()).to_lowercase();
+        let kind = Self::Kind::kind(&()).to_lowercase();
         let within = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
         format!("kubectl describe {kind} {name}{within}")
     }
@@ -338,8 +340,8 @@ pub(crate) struct Changed {
 /// A kind that is told of, whatever its type.
 #[async_trait]
 pub(super) trait Watched: fmt::Debug + Send + Sync {
-    /// What follows `/registry/` in the keys of its objects.
-    fn resource(&self) -> &'static str;
+    /// Its group and plural.
+    fn resource(&self) -> (Cow<'static, str>, Cow<'static, str>);
 
     /// Reads an object.
     fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State>;
@@ -355,7 +357,7 @@ struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T: ObjectEvents> fmt::Debug for Of<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::RESOURCE)
+        f.write_str(&T::Kind::plural(&()))
     }
 }
 
@@ -367,19 +369,20 @@ impl<T: ObjectEvents> Of<T> {
 
 #[async_trait]
 impl<T: ObjectEvents> Watched for Of<T> {
-    fn resource(&self) -> &'static str {
-        T::RESOURCE
+    fn resource(&self) -> (Cow<'static, str>, Cow<'static, str>) {
+        (T::Kind::group(&()), T::Kind::plural(&()))
     }
 
     fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State> {
         let object: T = serde_json::from_slice(json)?;
         let (metadata, scope) = (object.metadata(), object.scope());
-        let (group, resource) = T::RESOURCE.trim_end_matches('/').split_once('/').unwrap_or_default();
+        let (group, resource) = self.resource();
         let place =
             if metadata.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", metadata.namespace) };
-        let path = format!("/apis/{group}/v1alpha1{place}/{resource}/{}", metadata.name);
+        let version = T::Kind::version(&());
+        let path = format!("/apis/{group}/{version}{place}/{resource}/{}", metadata.name);
         let mut data = json!({
-            "kind": <T::Kind as kube::Resource>::kind(&()),
+            "kind": T::Kind::kind(&()),
             "name": metadata.name,
             "uid": metadata.uid,
             "link": format!("{prefix}{path}"),

@@ -33,7 +33,6 @@ struct Spec {
 
 impl ObjectEvents for Release {
     type Kind = stoa_types::Release;
-    const RESOURCE: &'static str = "delivery.stoa.dev/releases/";
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

@@ -78,7 +78,6 @@ struct Source {
 
 impl ObjectEvents for Run {
     type Kind = stoa_types::Run;
-    const RESOURCE: &'static str = "delivery.stoa.dev/runs/";
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

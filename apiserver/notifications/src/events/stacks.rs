@@ -35,7 +35,6 @@ struct Deployment {
 
 impl ObjectEvents for Stack {
     type Kind = stoa_types::Stack;
-    const RESOURCE: &'static str = "config.stoa.dev/stacks/";
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

@@ -64,7 +64,6 @@ impl Step {
 
 impl ObjectEvents for Workflow {
     type Kind = stoa_types::Workflow;
-    const RESOURCE: &'static str = "delivery.stoa.dev/workflows/";
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

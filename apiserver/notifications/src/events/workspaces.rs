@@ -20,7 +20,6 @@ struct Status {
 
 impl ObjectEvents for Workspace {
     type Kind = stoa_types::Workspace;
-    const RESOURCE: &'static str = "platform.stoa.dev/workspaces/";
 
     fn metadata(&self) -> &Metadata {
         &self.0.metadata

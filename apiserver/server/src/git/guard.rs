@@ -11,14 +11,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 use stoa_control_repo::{InvalidFile, ObjectPath, ProjectionState};
-use stoa_kinds::cluster::Cluster;
+use stoa_kinds::{GIT_PATHS, cluster::Cluster};
 use stoa_machinery::{
     ApiError, Object,
     admission::{AdmissionPlugin, Attributes, Operation, Reinvocation},
     log::Key,
 };
 
-use super::{kinds::PATHS, layout::USER, report::REFUSED};
+use super::{layout::USER, report::REFUSED};
 
 /// The plugin.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ fn path_of(attributes: &Attributes<'_>, object: &Object) -> Option<ObjectPath> {
         "" => format!("{prefix}{name}"),
         namespace => format!("{prefix}{namespace}/{name}"),
     };
-    PATHS.of_object(&Key::new(key), &Value::Object(object.0.clone()))
+    GIT_PATHS.of_object(&Key::new(key), &Value::Object(object.0.clone()))
 }
 
 #[async_trait]

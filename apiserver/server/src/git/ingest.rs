@@ -12,7 +12,7 @@ use stoa_control_repo::{
     CommitInfo, GitPath, Identity, Ingest, IngestError, ObjectPath, PushedFile, explain, read_file, read_leniently,
 };
 use stoa_controller::events::Recorder;
-use stoa_kinds::{destroyed, validation};
+use stoa_kinds::{GIT_PATHS, destroyed, validation};
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
     auth::{self, Attributes, Authorizer},
@@ -24,7 +24,6 @@ use stoa_machinery::{
 use tokio::time::Instant;
 
 use super::{
-    kinds::{ORGANIZATION, PATHS},
     layout::USER,
     report::{REFUSED, Reports},
 };
@@ -87,7 +86,7 @@ impl ControlIngest {
         fence: Option<Fence>,
     ) -> anyhow::Result<Self> {
         let mut kinds = Vec::new();
-        for kind in PATHS.0.iter().copied() {
+        for kind in GIT_PATHS.0.iter().copied() {
             let store = registry
                 .store(kind.group, kind.version, kind.plural)
                 .with_context(|| format!("{} are not served", kind.plural))?
@@ -184,7 +183,7 @@ impl ControlIngest {
         let about_namespace = error.0.details.as_ref().is_some_and(|d| d.kind.as_deref() == Some("namespaces"));
         if error.code() == 404 && about_namespace {
             // It is made for the organization, soon after the organization.
-            let owner = Identity { kind: &ORGANIZATION, namespace: String::new(), name: identity.namespace.clone() };
+            let owner = super::organization(&identity.namespace);
             if find(&self.served(owner.kind).store, &owner).await?.is_some_and(|o| !o.is_deleting()) {
                 return Ok(Refusal::Waits(format!("the namespace of organization {owner} is not there")));
             }
@@ -204,7 +203,7 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let target = GIT_PATHS.of_path(path).ok_or_else(|| no_object(path))?;
         let kind = target.identity.kind;
         let configuration = read_file(&self.served(kind).decoder, &target, content)
             .map_err(|complaint| IngestError::Invalid(complaint.0))?;
@@ -233,7 +232,7 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let target = GIT_PATHS.of_path(path).ok_or_else(|| no_object(path))?;
         let identity = &target.identity;
         let store = &self.served(identity.kind).store;
         let failed = |error| refused(identity.kind, error, b"");
@@ -259,7 +258,7 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let target = GIT_PATHS.of_path(path).ok_or_else(|| no_object(path))?;
         self.reports.invalid(&target, reason, &commit.id).await.map_err(unavailable)
     }
 
@@ -267,7 +266,7 @@ impl Ingest for ControlIngest {
         if is_of_no_object(path) {
             return Ok(());
         }
-        let target = PATHS.of_path(path).ok_or_else(|| no_object(path))?;
+        let target = GIT_PATHS.of_path(path).ok_or_else(|| no_object(path))?;
         self.reports.valid_again(&target).await.map_err(unavailable)
     }
 }
@@ -288,7 +287,7 @@ pub(super) async fn find(store: &Store, identity: &Identity) -> Result<Option<Ar
 
 /// The path of the file of a stored object.
 pub(super) fn path_of(stored: &Stored) -> Option<ObjectPath> {
-    PATHS.of_object(&stored.key, &Value::Object(stored.object().0))
+    GIT_PATHS.of_object(&stored.key, &Value::Object(stored.object().0))
 }
 
 /// Whether the object itself was not found, rather than a referenced one.

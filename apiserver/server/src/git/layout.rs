@@ -1,20 +1,23 @@
 //! The layout of the control repository: a file for each object, and the records of destroyed deployments.
 //!
-//! Elsewhere: [`KindLayout`] lays out the objects of the kinds in [`super::kinds`].
+//! Elsewhere: [`KindLayout`] lays out the objects of the kinds in [`GIT_PATHS`].
 
 use serde_json::Value;
 use stoa_control_repo::{Document, KindLayout, Layout, LayoutError, Location};
 use stoa_machinery::log::{Key, Record};
 
-use stoa_kinds::destroyed::{self, Destroyed};
-
-use super::kinds::PATHS;
+use stoa_kinds::{
+    GIT_PATHS,
+    destroyed::{self, Destroyed},
+};
 
 /// The user who writes pushed files, and whom an administrator grants what pushes may do.
 pub(super) const USER: &str = "stoa:git:control";
 
 /// The files of objects.
-const OBJECTS: KindLayout = KindLayout { paths: PATHS, ingest_user: USER };
+fn objects() -> KindLayout {
+    KindLayout { paths: *GIT_PATHS, ingest_user: USER }
+}
 
 /// The files of the control repository.
 #[derive(Clone, Copy, Debug)]
@@ -22,29 +25,29 @@ pub(super) struct ControlLayout;
 
 impl Layout for ControlLayout {
     fn key(&self, path: &str) -> Option<Key> {
-        destroyed::Names::of_path(path).map_or_else(|| OBJECTS.key(path), |names| Some(names.key()))
+        destroyed::Names::of_path(path).map_or_else(|| objects().key(path), |names| Some(names.key()))
     }
 
     fn may_have_files(&self, folder: &str) -> bool {
-        OBJECTS.may_have_files(folder) || destroyed::may_be_under(folder)
+        objects().may_have_files(folder) || destroyed::may_be_under(folder)
     }
 
     fn location(&self, key: &Key, value: &[u8]) -> Location {
         match destroyed::Names::of_key(key) {
             Some(names) => Location::At(names.path()),
-            None => OBJECTS.location(key, value),
+            None => objects().location(key, value),
         }
     }
 
     fn read(&self, key: &Key, value: &[u8]) -> Result<Box<dyn Document>, LayoutError> {
         match destroyed::Names::of_key(key) {
             Some(_) => Ok(Box::new(Recorded(serde_json::from_slice(value)?))),
-            None => OBJECTS.read(key, value),
+            None => objects().read(key, value),
         }
     }
 
     fn read_file(&self, path: &str, content: &[u8]) -> Option<Box<dyn Document>> {
-        OBJECTS.read_file(path, content)
+        objects().read_file(path, content)
     }
 
     fn outlives_log(&self, path: &str) -> bool {
@@ -53,7 +56,7 @@ impl Layout for ControlLayout {
     }
 
     fn reads_alike(&self, key: &Key, old: &[u8], new: &[u8]) -> bool {
-        OBJECTS.reads_alike(key, old, new)
+        objects().reads_alike(key, old, new)
     }
 
     fn subject(&self, record: &Record, before: Option<&Value>, now: Option<&Value>) -> String {
@@ -62,11 +65,11 @@ impl Layout for ControlLayout {
         {
             return destroyed.subject(&names.organization);
         }
-        OBJECTS.subject(record, before, now)
+        objects().subject(record, before, now)
     }
 
     fn ingest_user(&self) -> &str {
-        OBJECTS.ingest_user()
+        USER
     }
 }
 

@@ -1,13 +1,12 @@
 //! The control repository: what people decide, as commits, and what they push there, as writes.
 //!
 //! Start at [`start`]. [`stoa_control_repo`] does the work and knows no kinds. The server gives it the list of kinds
-//! ([`kinds`]), the layout ([`layout`]), and the way of a pushed file to a write ([`ingest`]). [`report`] records the
+//! ([`GIT_PATHS`]), the layout ([`layout`]), and the way of a pushed file to a write ([`ingest`]). [`report`] records the
 //! problems of pushed files in the condition `Synced` and in Events. Until a file is valid again, [`guard`] rejects writes of
 //! its object. [`status`] reports the state of the projection and of its remote.
 
 mod guard;
 mod ingest;
-mod kinds;
 mod layout;
 mod report;
 mod status;
@@ -17,14 +16,14 @@ mod tests;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use stoa_control_repo::{GitHistory, GitOptions, GitProjector, GitStatus, ProjectionState, RemoteOptions};
+use stoa_control_repo::{GitHistory, GitOptions, GitProjector, GitStatus, Identity, ProjectionState, RemoteOptions};
 use stoa_controller::{events::Recorder, leader::Term};
-use stoa_kinds::cluster::Cluster;
+use stoa_kinds::{GIT_PATHS, cluster::Cluster};
 use stoa_machinery::{Registry, admission::Chain, auth::Authorizer, log::Log, registry::RegistryBuilder};
+use stoa_types::{Organization, names};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::kinds::PATHS;
 pub(crate) use self::status::Metrics;
 
 /// The name of the repository in its folder.
@@ -49,6 +48,12 @@ impl Repository {
     }
 }
 
+/// The organization of a name.
+fn organization(name: &str) -> Identity {
+    let found = GIT_PATHS.of_resource(names::group::<Organization>(), names::plural::<Organization>());
+    Identity { kind: found.expect("organizations are in Git"), namespace: String::new(), name: name.to_owned() }
+}
+
 /// Serves old versions of authored objects from the control repository or the log, and adds admission plugins for every
 /// write, after the check for an invalid file of the object.
 pub(crate) fn attach(
@@ -60,7 +65,7 @@ pub(crate) fn attach(
 ) -> RegistryBuilder {
     let record = ProjectionState::default();
     admission.prepend(Arc::new(guard::InvalidFileGuard::new(record.clone(), cluster)));
-    let history = GitHistory::new(repository.path(), |definition| PATHS.includes(definition), record.clone());
+    let history = GitHistory::new(repository.path(), |definition| GIT_PATHS.includes(definition), record.clone());
     let history = history.with_log(log).with_remote(repository.remote.clone());
     builder.observe(ProjectionState::PREFIX, Arc::new(record)).history(Arc::new(history)).admission(admission)
 }

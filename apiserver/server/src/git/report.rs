@@ -18,10 +18,7 @@ use stoa_machinery::{
 };
 use stoa_types::{Condition, reason};
 
-use super::{
-    ingest::{find, path_of},
-    kinds::ORGANIZATION,
-};
+use super::ingest::{find, path_of};
 
 /// The longest line about one file, in characters.
 const LINE: usize = 1024;
@@ -159,7 +156,7 @@ impl Reports {
 fn organization(file: &ObjectPath) -> Option<Identity> {
     let path = file.path();
     let (name, _) = path.strip_prefix("organizations/")?.split_once('/')?;
-    let identity = Identity { kind: &ORGANIZATION, namespace: String::new(), name: name.to_owned() };
+    let identity = super::organization(name);
     (identity != file.identity).then_some(identity)
 }
 

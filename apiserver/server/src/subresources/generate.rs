@@ -14,7 +14,7 @@ use stoa_machinery::{
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
 use stoa_runs::{Services, StepError, documents, runner, target::Target};
-use stoa_types::{Run, Stack, delivery::Operation, reason};
+use stoa_types::{Backend, Run, Stack, Workspace, delivery::Operation, reason};
 use tonic::{Code, Status};
 
 use super::{document, failure, non_empty, parameter, wants_json};
@@ -73,10 +73,10 @@ impl Generate {
         let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
-        lookup::require_use(&call.context, "workspaces", &workspace).await?;
+        lookup::require_use::<Workspace>(&call.context, &workspace).await?;
         let version = non_empty(&call.query, "version").unwrap_or(&stack.spec.desired_version).to_owned();
         let target = Target::of_stack(services, stack, &workspace).await.map_err(failure)?;
-        lookup::require_use(&call.context, "backends", &target.workspace.spec.backend.name).await?;
+        lookup::require_use::<Backend>(&call.context, &target.workspace.spec.backend.name).await?;
         let parameters: BTreeMap<String, String> =
             call.query.iter().filter(|(key, _)| !OWN.contains(&key.as_str())).cloned().collect();
         let request = stoa_proto::ResolveRequest {

@@ -1,6 +1,6 @@
 //! Subresources: shorthand for programs, and documents that are too large for objects.
 //!
-//! Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
+//! Start at [`Subresources`]; [`crate::behaviours`] attaches them to the kinds. Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
 mod format;
 mod generate;
@@ -19,16 +19,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use stoa_machinery::{
-    ApiError, ResourceDefinition,
+    ApiError,
     definition::{Subresource, SubresourceResponse},
 };
-use stoa_types::delivery::Operation;
+use stoa_types::{Release, Run, Stack, delivery::Operation, names};
 
 pub(crate) use self::run_plan::plan_text;
 use stoa_runs::Services;
-
-const DELIVERY: &str = "delivery.stoa.dev";
-const VERSION: &str = "v1alpha1";
 
 /// The handlers of all kinds' subresources.
 #[derive(Debug)]
@@ -42,25 +39,11 @@ impl Subresources {
         Self { services, notifications }
     }
 
-    /// Adds its subresources to the definition of a kind.
-    pub(crate) fn attach(&self, definition: ResourceDefinition) -> ResourceDefinition {
-        let handlers = match (&*definition.group, &*definition.plural) {
-            ("config.stoa.dev", "organizations") => self.of_organizations(),
-            ("config.stoa.dev", "projects") => self.of_projects(),
-            ("config.stoa.dev", "stacks") => self.of_stacks(),
-            ("platform.stoa.dev", "notificationsinks") => stoa_notifications::subresources(&self.notifications),
-            (DELIVERY, "runs") => self.of_runs(),
-            (DELIVERY, "releases") => self.of_releases(),
-            _ => Vec::new(),
-        };
-        handlers.into_iter().fold(definition, ResourceDefinition::subresource)
-    }
-
     fn graph(&self, scope: graph::Scope) -> Subresource {
         Subresource {
             name: "graph",
             verbs: &["get"],
-            kind: ("config.stoa.dev", VERSION, "Graph"),
+            kind: names::sibling::<Stack>("Graph"),
             description: "The recorded topology: as JSON or YAML, or as a drawing in DOT or Mermaid.",
             produces: graph::PRODUCES,
             handler: Arc::new(graph::GraphOf { services: self.services.clone(), scope }),
@@ -68,21 +51,21 @@ impl Subresources {
     }
 
     /// Those of organizations.
-    fn of_organizations(&self) -> Vec<Subresource> {
+    pub(crate) fn of_organizations(&self) -> Vec<Subresource> {
         vec![self.graph(graph::Scope::Organization)]
     }
 
     /// Those of projects.
-    fn of_projects(&self) -> Vec<Subresource> {
+    pub(crate) fn of_projects(&self) -> Vec<Subresource> {
         vec![self.graph(graph::Scope::Project)]
     }
 
     /// Those of stacks.
-    fn of_stacks(&self) -> Vec<Subresource> {
+    pub(crate) fn of_stacks(&self) -> Vec<Subresource> {
         let start = |name, description, operation| Subresource {
             name,
             verbs: &["create"],
-            kind: (DELIVERY, VERSION, "Run"),
+            kind: names::sibling::<Run>("Run"),
             description,
             produces: &[],
             handler: Arc::new(start_run::StartRun { services: self.services.clone(), operation }),
@@ -91,7 +74,7 @@ impl Subresources {
             Subresource {
                 name: "generate",
                 verbs: &["create"],
-                kind: ("config.stoa.dev", VERSION, "Stack"),
+                kind: names::sibling::<Stack>("Stack"),
                 description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
                 produces: &[],
                 handler: Arc::new(generate::Generate::new(self.services.clone())),
@@ -104,7 +87,7 @@ impl Subresources {
             Subresource {
                 name: "state",
                 verbs: &["get"],
-                kind: ("config.stoa.dev", VERSION, "Stack"),
+                kind: names::sibling::<Stack>("Stack"),
                 description: "The current State of the stack in a workspace, between releases too.",
                 produces: &[],
                 handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
@@ -113,13 +96,18 @@ impl Subresources {
         ]
     }
 
+    /// Those of notification sinks.
+    pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
+        stoa_notifications::subresources(&self.notifications)
+    }
+
     /// Those of runs.
-    fn of_runs(&self) -> Vec<Subresource> {
+    pub(crate) fn of_runs(&self) -> Vec<Subresource> {
         vec![
             Subresource {
                 name: "log",
                 verbs: &["get"],
-                kind: (DELIVERY, VERSION, "Run"),
+                kind: names::sibling::<Run>("Run"),
                 description: "The log of the run, as text or as JSON lines; with follow=true until the run ends.",
                 produces: &["text/plain"],
                 handler: Arc::new(log::RunLog { services: self.services.clone() }),
@@ -127,7 +115,7 @@ impl Subresources {
             Subresource {
                 name: "plan",
                 verbs: &["get"],
-                kind: (DELIVERY, VERSION, "Plan"),
+                kind: names::sibling::<Run>("Plan"),
                 description: "The plan of the run, as JSON or YAML, or as a table for people.",
                 produces: run_plan::PRODUCES,
                 handler: Arc::new(run_plan::RunPlan { services: self.services.clone() }),
@@ -136,11 +124,11 @@ impl Subresources {
     }
 
     /// Those of releases.
-    fn of_releases(&self) -> Vec<Subresource> {
+    pub(crate) fn of_releases(&self) -> Vec<Subresource> {
         let document = |name, description, document| Subresource {
             name,
             verbs: &["get"],
-            kind: (DELIVERY, VERSION, "Release"),
+            kind: names::sibling::<Release>("Release"),
             description,
             produces: &[],
             handler: Arc::new(release_documents::ReleaseDocument { services: self.services.clone(), document }),
@@ -149,7 +137,7 @@ impl Subresources {
             Subresource {
                 name: "diff",
                 verbs: &["get"],
-                kind: (DELIVERY, VERSION, "ReleaseDiff"),
+                kind: names::sibling::<Release>("ReleaseDiff"),
                 description: "The changes from another release to this one, by default from the one before. The other \
                               release may be of another stack of the project, or of another workspace.",
                 produces: release_diff::PRODUCES,

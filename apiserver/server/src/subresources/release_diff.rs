@@ -12,7 +12,7 @@ use stoa_engine::{
     render::{Colour, render_changes},
     spec::FILE,
 };
-use stoa_kinds::{lookup, release};
+use stoa_kinds::{errors, lookup, release};
 use stoa_machinery::{
     ApiError, RequestContext, content,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -167,12 +167,12 @@ impl With {
         // releases exist.
         let is_own_name = name.strip_prefix(&format!("{}.{}.", spec.stack, spec.workspace));
         if is_own_name.is_none_or(|number| number.parse::<u64>().is_err()) {
-            lookup::require(context, "get", "delivery.stoa.dev", "releases", "diff", &namespace, &name).await?;
+            lookup::require::<Release>(context, "get", "diff", &namespace, &name).await?;
         }
         let other = releases.get(&namespace, &name).await?;
         if let Some(why) = incomparable(release, &other) {
             let error = FieldError::invalid("with", &name, why);
-            return Err(ApiError::invalid("delivery.stoa.dev", "Release", &release.name_any(), &[error]));
+            return Err(errors::invalid::<Release>(&release.name_any(), &[error]));
         }
         Ok(other)
     }

@@ -26,7 +26,7 @@ impl SubresourceHandler for StartRun {
     /// query parameters, and empty ones say nothing. The stack and the operation are those of the path.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let services = &self.services;
-        lookup::require(&call.context, "create", "delivery.stoa.dev", "runs", "", &call.namespace, "").await?;
+        lookup::require::<Run>(&call.context, "create", "", &call.namespace, "").await?;
         // What is not there has no subresources.
         services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let api = services.lookup.api::<Run>()?;

@@ -21,10 +21,6 @@ use crate::process::Daemon;
 pub(super) const NAMESPACE: &str = "stoa-system";
 /// The service that the APIServices name; `manifests/base` says the same.
 pub(super) const SERVICE: &str = "stoa-apiserver";
-/// The APIServices of `manifests/base`.
-const API_SERVICES: [&str; 3] =
-    ["v1alpha1.config.stoa.dev", "v1alpha1.platform.stoa.dev", "v1alpha1.delivery.stoa.dev"];
-
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which requests stoa-apiserver records: those of certain groups, and what is done with anything named `audited`.
@@ -132,7 +128,8 @@ pub(super) fn up(
     register(cluster, registered)?;
     start(cluster, state)?;
     eprintln!("waiting until the APIServices are available …");
-    let names: Vec<String> = API_SERVICES.iter().map(|name| format!("apiservice/{name}")).collect();
+    let services = api_services()?;
+    let names: Vec<String> = services.iter().map(|name| format!("apiservice/{name}")).collect();
     let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s"];
     wait.extend(names.iter().map(String::as_str));
     let kubectl = cluster.kubectl()?;
@@ -143,9 +140,16 @@ pub(super) fn up(
         let resources = ["api-resources", "--output=name", &format!("--api-group={group}")];
         kubectl.run(&resources).is_ok_and(|found| !found.is_empty())
     };
-    self::apiserver(&cluster.dir, 0)?.wait(PATIENCE, || API_SERVICES.iter().all(|name| is_discovered(name)))?;
+    self::apiserver(&cluster.dir, 0)?.wait(PATIENCE, || services.iter().all(|name| is_discovered(name)))?;
     eprintln!("stoa in {} is up after {:.1?}", cluster.dir.display(), started.elapsed());
     Ok(())
+}
+
+/// The names of the APIServices of `manifests/base`, such as `v1alpha1.config.stoa.dev`.
+fn api_services() -> Result<Vec<String>> {
+    let file = paths::repository().join("manifests/base/apiservices.yaml");
+    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    Ok(text.lines().filter_map(|line| line.strip_prefix("  name: ")).map(str::to_owned).collect())
 }
 
 /// Starts whichever process is not running, with the ports and data it had; returns their names.

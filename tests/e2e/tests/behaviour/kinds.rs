@@ -1,15 +1,11 @@
 //! Each of Stoa's kinds is served as kinds of Kubernetes are.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, config_maps};
+use stoa_e2e::kinds::{Kind, kinds};
 use stoa_e2e::{Cluster, Kubectl, Server, Standalone};
-
-/// Every group, with its kinds as URLs have them.
-const GROUPS: [(&str, &[&str]); 3] = [
-    ("config.stoa.dev", &["organizations", "projects", "sources", "stacks"]),
-    ("delivery.stoa.dev", &["releases", "resources", "runs", "workflows"]),
-    ("platform.stoa.dev", &["backends", "notificationsinks", "workspaces"]),
-];
 
 fn raw(kubectl: &Kubectl, path: &str) -> Value {
     serde_json::from_str(&kubectl.raw(path)).unwrap()
@@ -17,23 +13,22 @@ fn raw(kubectl: &Kubectl, path: &str) -> Value {
 
 fn kinds_are_discovered(server: &dyn Server) {
     let kubectl = server.kubectl();
-    for (group, kinds) in GROUPS {
-        let list = raw(&kubectl, &format!("/apis/{group}/v1alpha1"));
+    for Kind { group, version, plural, categories, short_names, verbs, subresources, .. } in kinds() {
+        let list = raw(&kubectl, &format!("/apis/{group}/{version}"));
         let rows = list["resources"].as_array().unwrap();
-        let row = |name: &str| rows.iter().find(|row| row["name"] == name);
-        for kind in kinds {
-            let found = row(kind).unwrap_or_else(|| panic!("{kind} are not in {list:#}"));
-            assert_eq!(found["categories"], json!(["stoa"]), "{kind}");
-            assert!(found["singularName"].as_str().is_some_and(|name| !name.is_empty()), "{found:#}");
-            assert!(found["storageVersionHash"].as_str().is_some_and(|hash| hash.len() == 12), "{found:#}");
-            let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-            assert_eq!(found["verbs"], json!(verbs), "{kind}");
-            assert!(row(&format!("{kind}/scale")).is_none(), "{kind} have no replicas");
-            // A release is a record, and is as it is.
-            let status = row(&format!("{kind}/status")).map(|row| row["verbs"].clone());
-            let expected = (*kind != "releases").then(|| json!(["get", "patch", "update"]));
-            assert_eq!(status, expected, "{kind}");
-        }
+        let found = rows.iter().find(|row| row["name"] == plural).unwrap_or_else(|| panic!("no {plural} in {list:#}"));
+        assert_eq!(found["categories"], json!(categories), "{plural}");
+        assert_eq!(found["shortNames"], json!(short_names), "{plural}");
+        assert_eq!(found["verbs"], json!(verbs), "{plural}");
+        assert!(found["singularName"].as_str().is_some_and(|name| !name.is_empty()), "{found:#}");
+        assert!(found["storageVersionHash"].as_str().is_some_and(|hash| hash.len() == 12), "{found:#}");
+        let subresource = |row: &Value| {
+            let name = row["name"].as_str()?.strip_prefix(&plural)?.strip_prefix('/')?;
+            Some((name.to_owned(), row["verbs"].clone()))
+        };
+        let found: BTreeMap<_, _> = rows.iter().filter_map(subresource).collect();
+        let expected: BTreeMap<_, _> = subresources.into_iter().map(|(name, verbs)| (name, json!(verbs))).collect();
+        assert_eq!(found, expected, "{plural}");
     }
 }
 
@@ -66,15 +61,16 @@ fn every_field_of_every_kind_is_explained() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let mut found = Vec::new();
-    for (group, kinds) in GROUPS {
-        let document = raw(&kubectl, &format!("/openapi/v3/apis/{group}/v1alpha1"));
+    let kinds = kinds();
+    for (group, version) in kinds.iter().map(|kind| (&kind.group, &kind.version)).collect::<BTreeSet<_>>() {
+        let document = raw(&kubectl, &format!("/openapi/v3/apis/{group}/{version}"));
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let own = schemas.iter().filter(|(name, _)| name.starts_with("dev.stoa."));
         own.for_each(|(name, schema)| undescribed(name, schema, &mut found));
-        for kind in kinds {
-            let explained = kubectl.run(&["explain", &format!("{kind}.{group}")]);
-            assert!(explained.contains("DESCRIPTION:") && !explained.contains("<empty>"), "{explained}");
-        }
+    }
+    for Kind { group, plural, .. } in &kinds {
+        let explained = kubectl.run(&["explain", &format!("{plural}.{group}")]);
+        assert!(explained.contains("DESCRIPTION:") && !explained.contains("<empty>"), "{explained}");
     }
     assert_eq!(found, Vec::<String>::new());
 }

@@ -16,6 +16,7 @@ use stoa_machinery::{
     request::UserInfo,
     status,
 };
+use stoa_types::{Project, names};
 
 /// As whom a cluster's garbage collector acts.
 const USER: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
@@ -60,8 +61,8 @@ struct Rights;
 impl Authorizer for Rights {
     async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
         let Attributes { verb, group, resource, subresource, .. } = attributes;
-        let is_granted =
-            verb == "edit" && group == "config.stoa.dev" && resource == "projects" && subresource.is_empty();
+        let is_project = (&**group, &**resource) == (names::group::<Project>(), names::plural::<Project>());
+        let is_granted = verb == "edit" && is_project && subresource.is_empty();
         Ok(if is_granted { Decision::Allow(String::new()) } else { Decision::Deny(String::new()) })
     }
 }

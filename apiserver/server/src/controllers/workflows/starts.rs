@@ -156,7 +156,7 @@ async fn create(
         }
     }
     let context = context(services, state);
-    let may_create = lookup::require(&context, "create", "delivery.stoa.dev", "runs", "", &namespace, "").await;
+    let may_create = lookup::require::<Run>(&context, "create", "", &namespace, "").await;
     let runs = services.lookup.api::<Run>()?.with_context(context);
     let created = match may_create {
         Ok(()) => Box::pin(runs.create(&run)).await,

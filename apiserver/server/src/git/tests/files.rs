@@ -1,9 +1,10 @@
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 use stoa_control_repo::{Complaint, GitPath, Layout as _, explain, read_file};
+use stoa_kinds::GIT_PATHS;
 use stoa_machinery::{ApiError, Object, http::body::MAX_REQUEST_BYTES, log::Key, schema::Decoder};
 
-use super::super::{kinds::PATHS, layout::ControlLayout};
+use super::super::layout::ControlLayout;
 
 const STACK: &str = "organizations/shop/projects/web/stacks/web-dev.yaml";
 const GOOD: &str = "\
@@ -18,20 +19,17 @@ spec:
 ";
 
 fn decoder(kind: &GitPath) -> Decoder {
-    let definition = match kind.kind {
-        "Stack" => stoa_kinds::stack::definition(),
-        "Workspace" => stoa_kinds::workspace::definition(),
-        other => panic!("{other:?} is not tested here"),
-    };
+    let mut definitions = stoa_kinds::kinds().map(|of| (of.definition)());
+    let definition = definitions.find(|definition| definition.kind == kind.kind).expect("a kind in Git");
     Decoder::new(&definition).expect("a schema")
 }
 
 fn stack_decoder() -> Decoder {
-    decoder(PATHS.of_path(STACK).expect("a path of an object").identity.kind)
+    decoder(GIT_PATHS.of_path(STACK).expect("a path of an object").identity.kind)
 }
 
 fn read_as(path: &str, content: &str) -> Result<Object, String> {
-    let path = PATHS.of_path(path).expect("a path of an object");
+    let path = GIT_PATHS.of_path(path).expect("a path of an object");
     read_file(&decoder(path.identity.kind), &path, content.as_bytes()).map_err(|complaint| complaint.0)
 }
 
@@ -187,7 +185,7 @@ const LINES: &[&str] = &[
 
 /// Whatever is pushed, it is an object or told about; and what an object is written as is read and written the same.
 fn any_file_is_read_or_told_about(decoder: &Decoder, content: &[u8]) {
-    let path = PATHS.of_path(STACK).expect("a path of an object");
+    let path = GIT_PATHS.of_path(STACK).expect("a path of an object");
     let read = |content: &[u8]| read_file(decoder, &path, content).map_err(|complaint| complaint.0);
     let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
     let render =

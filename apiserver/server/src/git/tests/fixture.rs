@@ -9,6 +9,7 @@ use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_controller::{events::Recorder, object::Kind};
 use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
+    kind::Surroundings,
     lookup::Lookup,
 };
 use stoa_machinery::{
@@ -63,7 +64,8 @@ impl Fixture {
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let directory = TempDir::new().expect("a directory");
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
-        let builder = stoa_kinds::register(builder, &lookup, &cluster, |definition| definition);
+        let surroundings = Surroundings { lookup: lookup.clone(), cluster: cluster.clone() };
+        let builder = stoa_kinds::register(builder, &surroundings, |_, definition| definition);
         let builder = stoa_kinds::core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");
         let repository = Repository {

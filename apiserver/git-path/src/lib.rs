@@ -1,6 +1,9 @@
 //! Which file stands for which object, as data: one [`GitPath`] for each kind.
 //!
-//! Start at [`GitPaths`], the list that the server gives. Elsewhere: [`crate::KindLayout`] reads the objects of these kinds.
+//! Start at [`GitPaths`], the list of a server. [`document`](document()) reads a stored object as its file. Elsewhere:
+//! `stoa-kinds` has the values, and `stoa-control-repo` the files. Neither of these two knows the other.
+
+mod document;
 
 use std::{
     fmt,
@@ -8,9 +11,10 @@ use std::{
 };
 
 use serde_json::Value;
-use stoa_machinery::{ResourceDefinition, log::Key};
+use stoa_log::Key;
+use stoa_meta::definition::ResourceDefinition;
 
-use crate::{Document, LayoutError};
+pub use document::{Document, LayoutError, document, is_authored_annotation};
 
 /// How the name of a placeholder for a field of the spec begins.
 const SPEC: &str = "spec.";
@@ -36,7 +40,7 @@ pub struct GitPath {
     pub pattern: &'static str,
     /// Whether the removal of a file waits while other objects refer to its object.
     pub removal_waits_for_references: bool,
-    /// Reads a stored object: [`crate::document`] with the type of its spec.
+    /// Reads a stored object: [`document`](document()) with the type of its spec.
     pub document: ReadDocument,
 }
 
@@ -61,7 +65,7 @@ impl GitPath {
     }
 
     /// The field of the spec that is a part of the path, such as `project`.
-    pub(crate) fn spec_field(&self) -> Option<&'static str> {
+    pub fn spec_field(&self) -> Option<&'static str> {
         let (_, rest) = self.pattern.split_once("{spec.")?;
         Some(rest.split_once('}')?.0)
     }
@@ -168,7 +172,7 @@ pub struct ObjectPath {
     /// The object.
     pub identity: Identity,
     /// The value of the `{spec.<field>}` in the pattern; empty without one.
-    pub(crate) spec_field: String,
+    pub spec_field: String,
 }
 
 impl ObjectPath {
@@ -212,7 +216,8 @@ impl ObjectPath {
 pub struct GitPaths(pub &'static [&'static GitPath]);
 
 impl GitPaths {
-    fn of_resource(self, group: &str, plural: &str) -> Option<&'static GitPath> {
+    /// The kind of a resource.
+    pub fn of_resource(self, group: &str, plural: &str) -> Option<&'static GitPath> {
         self.0.iter().copied().find(|kind| kind.group == group && kind.plural == plural)
     }
 
@@ -249,7 +254,7 @@ impl GitPaths {
     }
 
     /// The same, given the value of the spec's field that is in the path, if the object has any.
-    pub(crate) fn of_identity(self, identity: Identity, spec_field: Option<&str>) -> Option<ObjectPath> {
+    pub fn of_identity(self, identity: Identity, spec_field: Option<&str>) -> Option<ObjectPath> {
         let spec_field = if identity.kind.spec_field().is_some() { spec_field? } else { "" };
         let found = ObjectPath { spec_field: spec_field.to_owned(), identity };
         // A name that would lead elsewhere has no file; no strategy accepts one.

@@ -6,5 +6,6 @@ use std::io;
 use serde_json::json;
 
 fn main() -> Result<(), serde_json::Error> {
-    serde_json::to_writer(io::stdout(), &json!({"apiVersion": "v1", "kind": "List", "items": stoa_types::crds()}))
+    let items: Vec<_> = stoa_kinds::kinds().map(|kind| (kind.crd)()).collect();
+    serde_json::to_writer(io::stdout(), &json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
