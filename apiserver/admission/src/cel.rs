@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_variable_is_there_and_null_where_there_is_none() {
+    async fn expression_reads_absent_variables_as_null() {
         let source = "[object, oldObject, request, params, namespaceObject].all(value, value == null)";
         let outcomes = outcomes(&[source], BUDGET).await.unwrap();
         assert_eq!(outcomes.results[0], Some(Ok(Evaluated::Bool(true))));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_budget_that_is_spent_is_told_in_the_words_of_policies() {
+    async fn spent_budget_reports_upstream_message() {
         // As many as a policy and match conditions may ask upstream.
         let question = "authorizer.requestResource.check('get').allowed()";
         for (budget, most) in [(BUDGET, 28), (CONDITIONS_BUDGET, 7)] {

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_in_the_words_of_kubernetes() {
+    fn parser_rejects_invalid_quantities_like_kubernetes() {
         for (text, error) in [
             ("", Unreadable::Format),
             ("1.2.3", Unreadable::Format),

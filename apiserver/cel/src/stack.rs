@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_done_once_where_there_is_a_thread_for_it() {
+    fn stack_thread_runs_work_once() {
         let done = AtomicUsize::new(0);
         assert_eq!(with(1 << 20, || done.fetch_add(1, Relaxed)), Some(0));
         // More than any address space has.

@@ -217,7 +217,7 @@ fn versions_are_read_and_put_in_order() {
 }
 
 #[test]
-fn loops_have_an_index_or_key_and_what_is_there() {
+fn two_variable_macros_bind_index_and_element() {
     hold(&[
         "[1, 2].all(i, v, v > i) && ![1, 0].all(i, v, v > i) && {'a': 1}.all(k, v, k == 'a' && v == 1)",
         "[5, 1].exists(i, v, i == v) && ![5, 5].exists(i, v, i == v) && [0, 5].existsOne(i, v, i == v)",
@@ -245,7 +245,7 @@ fn loops_have_an_index_or_key_and_what_is_there() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
+fn evaluator_reports_cel_go_error_messages() {
     fails("object.spec.missing", "no such key: missing");
     fails("object.metadata.labels['x']", "no such key: x");
     fails("object.spec.names[3]", "index out of bounds: 3");
@@ -257,7 +257,7 @@ fn what_goes_wrong_is_told_in_the_words_of_cel_go() {
 }
 
 #[test]
-fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
+fn compiler_rejects_undeclared_names() {
     let error = |source: &str| compile(source).compile_error().map(str::to_owned);
     let undeclared = |source: &str, column: usize, name: &str| {
         let problem = format!("ERROR: <input>:1:{column}: undeclared reference to '{name}' (in container '')");
@@ -276,7 +276,7 @@ fn names_that_nothing_has_are_refused_when_the_expression_is_read() {
 
 /// To read a policy must not take as long as to compile whatever patterns have room in it.
 #[test]
-fn no_more_than_some_patterns_are_looked_at_when_an_expression_is_read() {
+fn compiler_checks_limited_number_of_patterns() {
     for (before, is_refused) in [(10, true), (20, false)] {
         let source = "''.matches('a') || ".repeat(before) + "''.matches('(')";
         assert_eq!(compile(&source).compile_error().is_some(), is_refused, "{before}");
@@ -336,7 +336,7 @@ fn chain(next: impl Fn(usize) -> String, count: usize, programs: &[String]) -> B
 }
 
 #[tokio::test]
-async fn variables_that_refer_to_each_other_without_end_are_an_error() {
+async fn deep_variable_chain_reports_error() {
     for (last, expected) in [(50, Ok(())), (1_000, Ok(())), (2_000, Err(Interrupted::TooDeep))] {
         let program = format!("variables.v{last} == {}", last + 1);
         let batch = chain(|n| format!("variables.v{n} + 1"), last + 1, &[program]);
@@ -359,7 +359,7 @@ async fn variables_that_are_known_nest_no_deeper_than_others() {
 }
 
 #[tokio::test]
-async fn what_is_made_is_nested_no_deeper_than_objects_are() {
+async fn evaluator_rejects_deeply_nested_constructed_value() {
     for (last, fits) in [(200, true), (900, false)] {
         let program = Program::compile(&format!("[JSONPatch{{op: 'add', value: variables.v{last}}}]"), &MUTATING);
         let batch =
@@ -392,7 +392,7 @@ fn each_item_with_each_is_paid_for() {
 }
 
 #[test]
-fn what_is_put_in_order_is_paid_for_by_its_length() {
+fn ordering_cost_counts_value_length() {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:0100}")).collect();
     let map: serde_json::Map<String, serde_json::Value> = names.iter().map(|name| (name.clone(), json!(1))).collect();
     let inputs = Policy { object: json!({ "names": names, "map": map }), ..Policy::default() };
@@ -413,7 +413,7 @@ async fn an_evaluation_ends_when_its_budget_is_spent() {
 }
 
 #[tokio::test]
-async fn an_expression_that_takes_too_many_steps_ends_and_others_go_on() {
+async fn step_limit_ends_only_its_expression() {
     let long = nested(6);
     let variables = vec![variable("long", &long), variable("short", &nested(2))];
     // To what refers to it a variable is an error like another; the expression itself decides nothing any more.
@@ -453,7 +453,7 @@ async fn an_expression_may_put_two_questions() {
 }
 
 #[tokio::test]
-async fn an_expression_is_not_over_its_limit_for_what_upstream_does_in_few_steps() {
+async fn step_limit_admits_cheap_upstream_loops() {
     let object = json!({ "many": (0..20_000).collect::<Vec<_>>(), "map": { "key": "x".repeat(10_000) } });
     let inputs = Arc::new(Policy { object, ..Policy::default() });
     for source in [
@@ -501,7 +501,7 @@ fn is_held_up(source: &str, budget: u64) {
 }
 
 #[test]
-fn a_value_that_holds_another_many_times_costs_what_it_holds() {
+fn comparison_cost_counts_every_shared_element() {
     for (twice, times) in [("[a, a]", 60), ("{'a': a, 'b': a}", 60), ("optional.of([a, a])", 60)] {
         let many = format!("[1]{}", format!(".map(a, {twice})").repeat(times));
         for telling in [
@@ -580,7 +580,7 @@ fn there_is_room_for_so_many_values_at_once() {
 }
 
 #[test]
-fn what_is_long_is_neither_copied_nor_looked_at_for_nothing() {
+fn evaluator_avoids_copying_long_values() {
     let long = "'x'".to_owned() + &".replace('x', 'xxxxxxxxxx')".repeat(6);
     let many = "[[s]]".to_owned() + &".map(l, l + l)".repeat(16);
     hold(&[
@@ -649,7 +649,7 @@ fn a_pattern_costs_what_it_takes_to_compile() {
 }
 
 #[tokio::test]
-async fn what_the_authorizer_is_to_be_asked_is_told_and_the_answer_counts() {
+async fn evaluation_reports_authorizer_questions_and_uses_answers() {
     let sources = [
         "authorizer.group('apps').resource('deployments').check('create').allowed() || \
          authorizer.path('/x').check('get').reason() == 'no'",
@@ -691,7 +691,7 @@ async fn the_authorizer_is_asked_about_a_service_account() {
 }
 
 #[test]
-fn a_declared_variable_without_a_value_is_an_error_where_it_is_used() {
+fn missing_declared_variable_fails_on_use() {
     fails("params.x", "no such key: x");
     let nothing = Declarations { variables: &["status"], constructs: false };
     let programs = ["status.phase == 'Ready'", "has(status.phase)", "status.phase == 'Ready' || true"];

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changed_a_file_of_a_large_folder_is_found_over_many_commits() {
+    fn blame_finds_last_change_over_many_commits() {
         let folder = TempDir::new().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let (files, count) = (100, 60);

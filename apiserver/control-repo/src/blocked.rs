@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_tried_ever_less_often_and_those_there_was_no_time_for_next() {
+    fn retry_backs_off_and_resumes_skipped_files() {
         let mut retry = Retry::soon(Duration::from_secs(1));
         for seconds in [2, 4, 8, 16, 32, 60, 60] {
             check(&mut retry, Some("things/web.yaml"), TURN);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_files_are_refused_the_record_fits_into_the_log() {
+    fn rejected_file_record_fits_log_entry() {
         for reason in ["it is wrong".to_owned(), "\u{1}\"".repeat(REASON / 2), "ü".repeat(REASON / 2)] {
             let (mut progress, mut recorded) = (Progress::default(), 0);
             for number in 0..20_000 {

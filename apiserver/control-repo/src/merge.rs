@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn packs_of_git_and_of_the_projection_become_one_that_git_reads() {
+    fn merge_joins_git_and_projection_packs() {
         let (directory, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let control = ControlRepository::open(directory.path(), false).unwrap();
         let mut tip = None;
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_stay_whole_when_enough_are_kept_to_compare_them_with() {
+    fn full_base_cache_leaves_trees_whole() {
         let folder = |number: u16, changed: u8| {
             let names = number * 500..(number + 1) * 500;
             tree(&names.clone().map(|name| (name, if name == names.start { changed } else { 1 })).collect::<Vec<_>>())
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_little_more_than_what_changed_since_its_likeness() {
+    fn tree_delta_stores_only_changes() {
         let old: Vec<(u16, u8)> = (0..2_000).map(|name| (name, 1)).collect();
         let mut new = old.clone();
         new.extend([(3_000, 2), (3_001, 2)]);

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn git_reads_what_is_compressed_and_what_is_too_short_for_that() {
+    fn git_reads_compressed_and_short_objects() {
         let folder = tempfile::tempdir().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let contents: Vec<Vec<u8>> =

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_whose_index_cannot_be_put_in_its_place_is_not_left_there() {
+    fn failed_index_rename_removes_pack() {
         let directory = TempDir::new().unwrap();
         ControlRepository::open(directory.path(), false).unwrap();
         let repository = repository::open(directory.path()).unwrap();

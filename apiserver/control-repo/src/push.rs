@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_leaves_its_file_before_it_comes_into_another() {
+    fn moved_object_leaves_old_file_first() {
         let changes = vec![
             change("a/new", true),
             change("a/web", true),

@@ -407,9 +407,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_folder_is_synced_and_its_settings_stay() {
+    fn folder_push_syncs_files_and_leaves_settings() {
         if env::var_os(ALONE).is_none() {
-            let name = concat!(module_path!(), "::what_is_written_to_a_folder_is_synced_and_its_settings_stay");
+            let name = concat!(module_path!(), "::folder_push_syncs_files_and_leaves_settings");
             let name = name.split_once("::").unwrap().1;
             let mut alone = Command::new(env::current_exe().unwrap());
             let output = alone.args(["--exact", name]).env(ALONE, "").output().unwrap();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn push_to_a_folder_reports_which_references_moved_before_a_failure() {
+    fn failed_folder_push_reports_moved_references() {
         let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let target = Repository::init_bare(theirs.path()).unwrap();
         // The log of main cannot be written, so that its transaction fails when it is committed.
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn push_to_a_folder_moves_nothing_when_the_first_reference_fails() {
+    fn failed_first_reference_stops_folder_push() {
         let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let target = Repository::init_bare(theirs.path()).unwrap();
         target.config().unwrap().set_str("core.logAllRefUpdates", "always").unwrap();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn push_to_a_folder_refuses_a_commit_that_is_not_there() {
+    fn folder_push_rejects_missing_commit() {
         let (here, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let target = Repository::init_bare(theirs.path()).unwrap();
         let control = ControlRepository::open(here.path(), true).unwrap();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_fetch_is_told_as_that() {
+    fn oversized_fetch_reports_too_much() {
         let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let theirs = ControlRepository::open(there.path(), false).unwrap();
         let main = commit(&theirs, None, "replicas: 1\n");
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn push_whose_refs_the_server_says_nothing_of_is_not_taken_for_done() {
+    fn unreported_reference_fails_push() {
         let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let theirs = Repository::init_bare(there.path()).unwrap();
         let control = ControlRepository::open(here.path(), true).unwrap();
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_sends_us_to_another_host_is_not_followed_to_list_refs() {
+    fn ref_listing_rejects_redirect_to_other_host() {
         let here = TempDir::new().unwrap();
         let control = ControlRepository::open(here.path(), true).unwrap();
         let (server, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repacks_at_a_time_and_what_it_merged_goes_with_the_next_round() {
+    fn repacker_excludes_others_and_removes_merged_packs() {
         let (directory, ids) = repository(30, 5);
         let repacker = || Repacker::new(directory.path().to_owned()).unwrap();
         let mut first = repacker().unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loose_object_that_is_too_large_stays_where_it_is() {
+    fn repack_leaves_oversized_loose_object() {
         let (directory, mut ids) = repository(0, LOOSE);
         ids.push(repository::open(directory.path()).unwrap().blob(&vec![0; TOO_LARGE + 1]).unwrap());
         remove(&round(directory.path()).unwrap()).unwrap();

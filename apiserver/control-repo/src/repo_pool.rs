@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_repository_is_used_again_and_again_and_not_for_ever() {
+    fn pool_reuses_repository_limited_times() {
         let directory = TempDir::new().unwrap();
         ControlRepository::open(directory.path(), false).unwrap();
         let pool = RepoPool::default();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_and_pack_anew_is_found_by_one_that_was_open() {
+    fn open_repository_finds_repacked_objects() {
         let directory = TempDir::new().unwrap();
         let control = ControlRepository::open(directory.path(), false).unwrap();
         let commit = |base: Option<Oid>, content: &str| {

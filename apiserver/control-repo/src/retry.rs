@@ -28,7 +28,7 @@ mod tests {
     use crate::{Excess, RemoteOptions};
 
     #[test]
-    fn what_people_have_to_see_to_is_tried_ever_less_often() {
+    fn retry_delay_grows_for_errors_people_fix() {
         let mut options = GitOptions::default();
         let (retry, half) = (options.retry, LONGEST_RETRY / 2);
         let error = GitError::TooMuch { commit: "c".repeat(40), excess: Excess::Entries(1) };

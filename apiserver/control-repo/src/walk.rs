@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_differ_are_found_where_objects_may_have_them() {
+    fn walk_finds_differing_object_files() {
         let folder = TempDir::new().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let [one, two] = [0, 1].map(|depth| FILES.folder("web.yaml", depth));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_objects_that_stand_for_many_files_are_not_all_looked_at() {
+    fn walk_limit_stops_repeated_trees() {
         let folder = TempDir::new().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let mut item = (repository.blob(b"x").unwrap(), 0o100_644);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_looked_into_as_deep_as_files_may_be() {
+    fn walk_descends_to_deepest_allowed_folder() {
         let folder = TempDir::new().unwrap();
         let repository = Repository::init_bare(folder.path()).unwrap();
         let file = encoded("x.yaml", Item::File(repository.blob(b"x").unwrap()));

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_whose_part_panics_goes_on_for_a_while_and_is_over_then() {
+    async fn panicked_part_ends_term_after_grace_period() {
         let start = || {
             let (mut parts, others) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
             parts.spawn(async { panic!("of this test") });

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn renewal_that_fails_is_tried_again_while_there_is_time() {
+    async fn lease_retries_failed_renewals_before_expiry() {
         let [ttl, every, safe] = [30, 10, 15].map(Duration::from_secs);
         let log = FaultyLog::new(0);
         let lease = HeldLease::acquire(&*log, "x", "one", ttl).await.unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_left_of_a_lease_counts_from_the_last_renewal() {
+    async fn lease_remainder_counts_from_last_renewal() {
         let log = MemoryLog::new();
         let lease = HeldLease::acquire(&log, "x", "one", TTL).await.unwrap();
         assert_eq!(lease.left(), TTL);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_a_look_takes_the_longer_nobody_looks_again() {
+    fn slow_reconciliation_lengthens_requeue_delay() {
         let wait =
             |took: u64| wait_after_look(Duration::from_millis(took), Duration::from_secs(1)..=Duration::from_mins(1));
         let expected = [1_000, 2_000, 60_000, 60_000].map(Duration::from_millis);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_what_nobody_goes_by_makes_nothing_due() {
+    async fn irrelevant_change_queues_no_key() {
         let widgets = widgets().await.api::<Widget>();
         widgets.create(&widget("web")).await.unwrap();
         let trigger = Trigger::on_change(&widgets, |w: &Member<serde_json::Value, IgnoredAny>| vec![w.key()]);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_waits_holds_up_no_other_key_and_is_followed_by_one_for_what_came_meanwhile() {
+    async fn slow_key_blocks_no_other_key() {
         let key = |name: &str| ("shop".to_owned(), name.to_owned());
         let (due, keys) = tokio::sync::mpsc::unbounded_channel();
         let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_decode_is_seldom_tried_again_and_looked_at_once_it_changes() {
+    async fn queue_rarely_retries_undecodable_objects() {
         assert_eq!(wait_after(30, &ApiError::internal("busy")), Duration::from_secs(30));
         let key = || ("shop".to_owned(), "web".to_owned());
         let (due, keys) = tokio::sync::mpsc::unbounded_channel();

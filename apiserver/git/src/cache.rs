@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_killed_process_go_and_all_else_stays() {
+    fn startup_removes_only_leftovers_of_killed_process() {
         let folder = tempfile::tempdir().unwrap();
         remove_leftovers(&folder.path().join("absent")).unwrap();
         let path = folder.path().join("git/r");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_writes_to_any_more_goes_and_what_somebody_is_at_stays() {
+    fn cleanup_removes_only_abandoned_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r");
         let blob = open_or_make_bare(&path).unwrap().blob(b"kept").unwrap();

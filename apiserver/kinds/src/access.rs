@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finalizers_decide_how_an_object_ends_but_for_those_that_are_put_back_or_the_collectors() {
+    fn finalizer_changes_decide_object_end() {
         let with = |finalizers: &[&str]| ObjectMeta {
             finalizers: Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect()),
             ..ObjectMeta::default()

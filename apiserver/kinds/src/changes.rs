@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn change_is_later_than_the_one_before_though_the_clock_is_not() {
+    fn change_time_exceeds_previous_despite_clock() {
         let ahead = MicroTime(Timestamp::now() + SignedDuration::from_hours(1));
         let mut object = Object::default();
         object.changed_by.push(ChangedBy { name: "eve".to_owned(), time: ahead.clone() });
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_there_is_no_room_for_is_among_the_others_as_long_as_their_changes_count() {
+    fn overflowing_changers_count_among_others() {
         let mut object = Object::default();
         for number in 0..MOST {
             object.change(&format!("p{number}"));

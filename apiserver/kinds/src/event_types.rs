@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_asked_for_by_name_or_by_their_beginning() {
+    fn pattern_selects_event_types_by_prefix() {
         assert!(types().all(|event_type| event_type.starts_with("dev.stoa.")));
         let asked = |pattern: &str| types().filter(|event_type| matches(pattern, event_type)).count();
         assert_eq!(asked("dev.stoa.run.failed"), 1);

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_carried_out_as_what_it_was_made_for() {
+    fn plan_runs_only_as_its_operation() {
         let spec = |operation: &str, more: Value| {
             let mut spec = json!({"stack": "web", "workspace": "dev", "operation": operation});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn large_import_is_kept_by_nobody_but_who_was_told_it() {
+    fn preview_plan_stores_no_large_import() {
         let of = |count: usize| {
             let resources: Vec<Value> = (0..count).map(|n| json!({"id": format!("{n:01000}")})).collect();
             json!({"resources": resources})

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_failed_and_left_nothing_where_the_stack_is_not_to_be_does_not_count() {
+    async fn readiness_ignores_empty_failures_in_unwanted_workspaces() {
         let world = TestRegistry::with_web().await;
         world.create("Workspace", "prod", json!({"backend": {"name": "default"}})).await;
         let workspaces = world.registry.api::<Workspace>();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reason_says_what_did_not_succeed_also_when_the_run_is_gone() {
+    async fn readiness_reason_survives_run_deletion() {
         let world = TestRegistry::with_web().await;
         let lookup = &world.lookup;
         lookup.api::<Workspace>().unwrap().get("", "dev").await.unwrap();

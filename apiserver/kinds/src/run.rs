@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_says_that_nothing_moves_where_something_is_out_of_reach() {
+    fn progress_column_reports_stalled_run() {
         let shown = |reason: Option<&str>, numbers: Value| {
             let conditions = reason.map(|reason| json!([{"type": "Waiting", "status": "True", "reason": reason}]));
             let status = json!({"conditions": conditions.unwrap_or_default(), "progress": numbers});

@@ -497,7 +497,7 @@ mod tests {
     use crate::cluster::standalone::StandaloneCluster;
 
     #[test]
-    fn stack_name_is_the_objects_own_when_a_write_leaves_it_out() {
+    fn omitted_stack_name_defaults_to_object_name() {
         let spec: StackSpec = serde_json::from_value(serde_json::json!({"project": "web"})).expect("a spec");
         let lookup = Lookup::default();
         let strategy = StackStrategy { cluster: Arc::new(StandaloneCluster { lookup: lookup.clone() }), lookup };
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_show_what_is_deployed_per_workspace_where_there_are_several() {
+    fn columns_show_deployments_per_workspace() {
         let (dev, prod) = ("a".repeat(40), "b".repeat(40));
         let check = |deployments: Value, shown: [&str; 2]| {
             let Value::Object(map) = serde_json::json!({"status": {"deployments": deployments}}) else {

@@ -134,7 +134,7 @@ fn causes(error: &ApiError) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn permission_to_start_a_run_is_asked_for_one_after_the_other() {
+async fn run_creation_checks_permissions_in_order() {
     let world = World::with_stack().await;
     let spec = json!({ "stack": "web-dev", "operation": "Apply" });
     let steps: [(&[&str], &str); 3] = [
@@ -177,7 +177,7 @@ async fn who_may_not_start_runs_learns_nothing_of_stacks() {
 }
 
 #[tokio::test]
-async fn a_run_does_not_change_but_can_be_cancelled_once() {
+async fn run_spec_permits_only_one_cancellation() {
     let world = World::with_stack().await;
     let context = RequestContext::internal("tests");
     let run = world
@@ -214,7 +214,7 @@ fn by(name: &str, allowed: &[&'static str]) -> RequestContext {
 }
 
 #[tokio::test]
-async fn workspace_stays_with_the_backend_that_has_what_it_needs() {
+async fn deployed_workspace_rejects_backend_change() {
     use stoa_types::{DeletionPolicy, Stack, Workspace};
     let world = World::with_stack().await;
     let workspaces = world.registry.api::<Workspace>();
@@ -268,7 +268,7 @@ async fn an_organization_adopts_no_namespace() {
 }
 
 #[tokio::test]
-async fn accounts_that_no_role_can_be_bound_to_are_refused_where_they_are_new() {
+async fn organization_rejects_new_unbindable_service_accounts() {
     use stoa_types::Organization;
     let world = World::new().await;
     let account =

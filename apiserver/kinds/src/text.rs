@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_behind_so_many_characters_and_says_so() {
+    fn cut_marks_truncated_text() {
         assert_eq!(cut("", 0), "");
         assert_eq!(cut("éé", 2), "éé");
         assert_eq!(cut("ééé", 2), "éé…");

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_type_without_a_spec_and_columns_has_its_fields_and_an_age() {
+    fn derived_type_has_fields_and_age_column() {
         let harbours = ResourceDefinition::of::<Harbour>();
         assert_eq!((harbours.scope, harbours.has_status), (Scope::Cluster, false));
         assert_eq!(harbours.schema["properties"]["berths"]["type"], json!("integer"));
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "column Port: \"$.spec.port\" is no path")]
-    fn a_column_without_a_path_is_found_when_it_is_defined() {
+    fn definition_rejects_column_with_unknown_path() {
         let mut crd = Trawler::crd();
         crd.spec.versions[0].additional_printer_columns.as_mut().unwrap()[0].json_path = "$.spec.port".to_owned();
         ResourceDefinition::from_crd(&crd);

@@ -180,7 +180,7 @@ mod tests {
     use crate::testing::json_value;
 
     #[test]
-    fn what_html_has_a_meaning_for_is_escaped_in_keys_and_values() {
+    fn encoder_escapes_html_characters() {
         let value = json!({"a<b": "x>y & z\u{2028}\u{2029} \u{20ac} \"quoted\" \u{7f}\n"});
         let expected = r#"{"a\u003cb":"x\u003ey \u0026 z\u2028\u2029 € \"quoted\" "#.to_owned() + "\u{7f}" + r#"\n"}"#;
         assert_eq!(text(&value), expected);
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_is_the_same_when_it_is_read_again(value in json_value()) {
+        fn every_value_survives_json_round_trip(value in json_value()) {
             let json = to_vec(&value).unwrap();
             prop_assert_eq!(&serde_json::from_slice::<Value>(&json).unwrap(), &value);
             prop_assert!(!json.iter().any(|byte| matches!(byte, b'<' | b'>' | b'&')));

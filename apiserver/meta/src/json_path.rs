@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_the_first_value_that_there_is() {
+    fn json_path_finds_first_value() {
         let object = json!({
             "metadata": { "labels": { "example.com/tier": "web" } },
             "spec": { "port": 80, "ports": [{ "name": "a" }, { "name": "b", "open": true }] },

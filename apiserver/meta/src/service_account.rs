@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_account_is_found_in_the_name_of_its_user() {
+    fn user_name_identifies_service_account() {
         assert_eq!(of_user(&user_name("shop", "web.a")), Some(("shop", "web.a")));
         for other in
             ["ann", "system:serviceaccount:shop", "system:serviceaccount:Shop:web", "system:serviceaccount:shop:"]

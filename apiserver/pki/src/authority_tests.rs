@@ -13,7 +13,7 @@ fn read<T>(pem: &str, f: impl FnOnce(&X509Certificate<'_>) -> T) -> T {
 }
 
 #[test]
-fn an_issued_certificate_is_signed_by_the_authority_and_by_no_other() {
+fn only_issuing_authority_verifies_certificate() {
     let ours = authority();
     let issued = ours.issue(&CertificateRequest::client("ann")).unwrap();
     let verifies = |ca: &CertificateAuthority| {
@@ -26,7 +26,7 @@ fn an_issued_certificate_is_signed_by_the_authority_and_by_no_other() {
 }
 
 #[test]
-fn a_client_certificate_carries_user_groups_and_nothing_to_serve_with() {
+fn client_certificate_carries_user_and_groups_only() {
     let request = CertificateRequest::client("ann").organization("system:masters").organization("dev");
     let issued = authority().issue(&request).unwrap();
     read(&issued.certificate_pem, |leaf| {
@@ -81,7 +81,7 @@ fn what_is_no_authority_is_not_loaded() {
 }
 
 #[test]
-fn validity_is_as_asked_for_and_ends_with_the_authority() {
+fn certificate_validity_ends_with_authority() {
     let ca = authority();
     let at = |seconds| Timestamp::from_second(seconds).unwrap();
     let asked = Validity { not_before: at(1_600_000_000), not_after: at(1_600_003_600) };

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_is_readable_by_its_owner_only_even_over_a_public_one() {
+    fn private_file_restricts_access_to_owner() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/key.pem");
         write_public(&path, b"old").unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named_in_the_error() {
+    fn write_error_names_file() {
         let folder = tempfile::tempdir().unwrap();
         let blocked = folder.path().join("file");
         write_public(&blocked, b"").unwrap();

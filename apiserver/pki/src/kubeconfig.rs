@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_holds_server_identity_and_context_whatever_the_name() {
+    fn kubeconfig_contains_server_identity_and_context() {
         let client = IssuedCertificate { certificate_pem: "CERT\n".to_owned(), key_pem: "KEY\n".to_owned() };
         let text = Kubeconfig {
             name: "st\"oa: #1",

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_the_names_and_types_that_they_have_in_go() {
+    fn process_metrics_match_go_names_and_types() {
         let registry = prometheus::Registry::new();
         registry.register(Box::new(ProcessCollector::for_self())).unwrap();
         let told: Vec<_> = registry

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_api_is_told_without_the_password() {
+    fn invalid_address_error_omits_password() {
         for (remote, url, error) in [
             ("https://git.example.com/deploy.git", None, InvalidAddress::Unnamed),
             ("https://git.example.com/../deploy.git", None, InvalidAddress::Unnamed),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_whoever_asks_are_known_however_they_are_written() {
+    fn address_recognizes_own_host_in_any_spelling() {
         let own = |remote: &str, url: Option<&str>| {
             Address::new(Provider::Gitea, remote, url).unwrap().own_host().unwrap_or_default()
         };

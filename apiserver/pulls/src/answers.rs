@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pull_request_is_told_without_quoting_it() {
+    fn malformed_pull_request_error_quotes_nothing() {
         for changes in [
             json!({"number": -1}),
             json!({"state": "hunter2"}),

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marker_is_found_in_what_was_marked_and_nowhere_else() {
+    fn marker_matches_only_marked_text() {
         let text = marked("what is proposed\n", "stoa:shop/web-dev/dev");
         assert_eq!(text, "what is proposed\n\n<!-- stoa:shop/web-dev/dev -->\n");
         assert!(is_marked(&text, "stoa:shop/web-dev/dev"));

@@ -99,7 +99,7 @@ async fn client_understands_a_real_gitea() {
 }
 
 #[tokio::test]
-async fn commits_of_pull_requests_can_be_fetched_by_their_id() {
+async fn repository_serves_pull_request_commits_by_id() {
     let Some(gitea) = GiteaServer::start() else { return };
     let address = gitea.create("config");
     gitea.call_as(STRANGER, "POST", &format!("repos/{USER}/config/forks"), Some(&json!({})));
@@ -114,7 +114,7 @@ async fn commits_of_pull_requests_can_be_fetched_by_their_id() {
 }
 
 #[tokio::test]
-async fn what_whoever_may_read_a_repository_pushed_to_it_counts_as_of_a_fork() {
+async fn push_by_reader_counts_as_fork() {
     let Some(gitea) = GiteaServer::start() else { return };
     let address = gitea.create("config");
     let folder = tempfile::tempdir().unwrap();

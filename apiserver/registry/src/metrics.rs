@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_as_it_is_when_it_is_read() {
+    fn gauge_reports_value_at_read_time() {
         let families = Families::default();
         let gauges = families.gauges("now", "[ALPHA] Now.", &["x"]).unwrap();
         let now = Arc::new(AtomicU64::new(0));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_heard_once_in_the_order_in_which_they_speak() {
+    async fn stream_timers_yield_in_completion_order() {
         let mut timers = StreamTimers::new();
         let [first, second] = [(); 2].map(|()| {
             let (say, said) = oneshot::channel();

@@ -487,7 +487,8 @@ mod tests {
     #[tokio::test]
     async fn ended_run_and_its_successor_stay_unchanged() {
         let log = Arc::new(MemoryLog::new());
-        let world = TestServices::over(log, unreachable_runner(), |builder| builder, |_| |definition| definition).await;
+        let world =
+            TestServices::over(log, unreachable_runner(), |builder| builder, |_| |_, definition| definition).await;
         let create = async || {
             world.create("Run", "first", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await
         };

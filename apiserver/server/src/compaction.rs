@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_log_is_compacted_without_a_leader_up_to_what_git_has() {
+    async fn full_log_compacts_to_git_version_without_leader() {
         let directory = tempfile::tempdir().unwrap();
         let log: Arc<dyn Log> = Arc::new(LocalLog::open(directory.path(), LocalOptions::default()).unwrap());
         for _ in 0..20 {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_history_goes_before_its_time_but_not_what_is_not_in_git() {
+    async fn large_history_compacts_early_up_to_git_version() {
         let directory = tempfile::tempdir().unwrap();
         let log: Arc<dyn Log> = Arc::new(LocalLog::open(directory.path(), LocalOptions::default()).unwrap());
         for _ in 0..10 {

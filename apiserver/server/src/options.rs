@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_its_lease_for_as_long_as_is_said() {
+    fn lease_option_sets_run_lease_seconds() {
         let parse = |flags: &[&str]| {
             let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
             Options::try_parse_from(all).map(|options| {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_function_runner_may_read_keep_and_take_is_passed_on_to_it() {
+    fn server_passes_runner_options_through() {
         assert_eq!(passed_on(&[]), ["--local-repositories=/"]);
         let said = [
             "--local-repositories=/a",

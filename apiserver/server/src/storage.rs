@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_keeps_its_name_and_its_data_directory_to_itself() {
+    fn replica_locks_its_name_and_data_directory() {
         let folder = TempDir::new().unwrap();
         let (name, lock) = identity(folder.path()).unwrap();
         assert!(identity(folder.path()).is_err(), "another process of the same name");

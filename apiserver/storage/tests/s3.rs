@@ -209,7 +209,7 @@ async fn nothing_is_written_over() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_lost_after_the_put_is_no_conflict() {
+async fn lost_put_answer_causes_no_conflict() {
     for world in World::both() {
         for (n, fault) in [Fault::Lost, Fault::AnswerAfter(500, "InternalError"), Fault::AnswerAfter(503, "SlowDown")]
             .into_iter()
@@ -283,7 +283,7 @@ async fn what_does_not_pass_is_told_in_time() {
 }
 
 #[tokio::test]
-async fn what_somebody_has_to_see_to_is_told_at_once() {
+async fn store_reports_permanent_failures_immediately() {
     let (server, oss_server) = (S3Server::start("documents"), OssServer::start("documents"));
     let faults = Faults::before(server.port());
     somebody_has_to_see_to(&server, &faults, location(faults.url())).await;
@@ -367,7 +367,7 @@ async fn oss_takes_nothing_that_is_meant_for_s3() {
 }
 
 #[tokio::test]
-async fn oss_keeps_what_somebody_else_puts_between_the_look_and_the_put() {
+async fn oss_put_preserves_concurrent_object() {
     let world = World::oss(Patience::default());
     let plan = Bytes::from_static(b"plan");
     // The server takes no file for an object that it did not make itself.
@@ -392,7 +392,7 @@ async fn oss_keeps_what_somebody_else_puts_between_the_look_and_the_put() {
 }
 
 #[tokio::test]
-async fn a_bucket_of_oss_with_versions_has_one_of_each_document() {
+async fn versioned_oss_bucket_stores_each_document_once() {
     let server = OssServer::start("documents");
     server.enable_versions();
     let faults = Faults::before(server.port());

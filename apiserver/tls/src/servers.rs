@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn server_is_trusted_by_its_authority_or_by_its_own_certificate() {
+    fn client_trusts_authority_or_own_certificate() {
         let authority = CertificateAuthority::new("authority").unwrap();
         let signed = authority.issue(&CertificateRequest::server("hook").dns("hook.example.com")).unwrap();
         let [authority, own] = [authority.certificate_pem(), &signed.certificate_pem].map(certificate);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_that_vouches_for_itself_is_taken_though_it_is_an_authoritys() {
+    fn verifier_accepts_self_signed_authority_certificate() {
         let params = rcgen::CertificateParams::new(vec!["hook.example.com".to_owned()]);
         let mut params = params.unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

@@ -33,7 +33,7 @@ fn an_empty_version_is_none() {
 }
 
 #[test]
-fn a_new_run_is_as_one_that_says_no_more() {
+fn new_run_equals_minimal_parsed_run() {
     let written = serde_json::json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
     let read: delivery::RunSpec = serde_json::from_value(written).unwrap();
     assert_eq!(delivery::RunSpec::new("web", "dev", delivery::Operation::Apply), read);

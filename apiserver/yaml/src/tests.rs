@@ -81,7 +81,7 @@ fn a_merge_key_sets_its_keys_where_it_stands() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_noted_with_its_cause() {
+fn parser_records_duplicate_keys_with_cause() {
     let noted = |text: &str| -> Vec<(String, usize, Cause)> {
         let found = documents(text, &LIMITS, false).unwrap().remove(0).duplicates;
         found.into_iter().map(|it| (it.key, it.line, it.cause)).collect()
@@ -120,7 +120,7 @@ fn each_limit_is_an_error_with_its_line() {
 }
 
 #[test]
-fn an_outline_has_the_line_of_every_key_and_item() {
+fn outline_contains_line_of_every_key_and_item() {
     let text = "base: &b {x: 1,\n  w: 2}\nlist:\n- a: 1\n  b:\n  - c\nmerged:\n  <<: *b\n  x: 3\non: z\n";
     let outline = documents(text, &LIMITS, true).unwrap().remove(0).outline;
     let (line, list) = outline.key("list").unwrap();

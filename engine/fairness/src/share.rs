@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn large_request_obeys_the_rule_unless_its_tenant_holds_nothing() {
+    fn large_request_exceeds_share_only_for_idle_tenant() {
         let mut holdings = Holdings::new(128, MaxShare::ThreeQuarters);
         let [a, b] = ["a", "b"].map(Arc::<str>::from);
         assert!(holdings.allows(&a, 128) && !holdings.allows(&a, 129));

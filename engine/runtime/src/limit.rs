@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn places_that_do_not_answer_keep_no_others_from_being_called() {
+    async fn unresponsive_targets_block_no_other_calls() {
         let limits = CallLimits::new(8, 4);
         let call = async |place: &str| {
             let start = tokio::time::Instant::now();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn organization_whose_clusters_do_not_answer_keeps_no_other_waiting() {
+    async fn unresponsive_clusters_block_only_their_organization() {
         let limits = CallLimits::new(32, 4);
         let clusters: Vec<String> = (0..40).map(|cluster| cluster.to_string()).collect();
         let clusters: Vec<&str> = clusters.iter().map(String::as_str).collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cluster_that_does_not_answer_one_organization_is_called_for_others() {
+    async fn slow_cluster_of_one_organization_serves_others() {
         let limits = CallLimits::new(64, 32);
         let _hang = hanging(&limits, "a", &["1"], 100);
         let most = || {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_organizations_whose_clusters_do_not_answer_leave_turns_to_others() {
+    async fn slow_organizations_leave_slots_to_others() {
         let limits = CallLimits::new(16, 16);
         let clusters = ["1", "2", "3", "4"];
         let mut hang: Vec<JoinSet<()>> = Vec::new();

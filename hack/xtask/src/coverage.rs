@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn function_counts_as_a_test_when_it_is_marked_or_public() {
+    fn marked_or_public_function_counts_as_test() {
         let text = "#[test]\nfn one() {}\nfn helper() {}\n#[tokio::test]\nasync fn two() {}\npub async fn suite(log: &dyn Log) {}\n";
         let names = ["one", "helper", "two", "suite", "on"];
         assert_eq!(names.map(|name| has_rust_test(text, name)), [true, false, true, true, false]);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_path_goes_up_to_the_shared_folder_and_down_again() {
+    fn relative_path_passes_through_shared_folder() {
         assert_eq!(relative(Path::new("/a/b/c"), Path::new("/a/d")), Path::new("../../d"));
         assert_eq!(relative(Path::new("/a"), Path::new("/a/d/e")), Path::new("d/e"));
     }

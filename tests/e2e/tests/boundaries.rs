@@ -262,12 +262,12 @@ impl Prepared {
 
 /// The first one by its name, since it waits most of the time, which others use.
 #[test]
-fn a_boundary_at_which_a_replica_ends_for_good_is_where_another_takes_over() {
+fn second_replica_takes_over_at_every_boundary() {
     takeover::roll_out();
 }
 
 #[test]
-fn a_crash_at_a_boundary_of_a_change_in_a_cluster_changes_everything_once() {
+fn boundary_crash_applies_cluster_change_once() {
     let mut cluster = Cluster::start();
     let organization = Organization::create(&cluster);
     let seed = seed();
@@ -323,7 +323,7 @@ fn created_in<'a>(audit: &'a [Value], namespace: &str) -> BTreeMap<&'a str, usiz
 }
 
 #[test]
-fn a_crash_at_any_boundary_of_a_rollout_to_git_leaves_one_commit() {
+fn git_rollout_crash_leaves_one_commit() {
     rounds(|_| roll_out_to_git());
 }
 
@@ -352,7 +352,7 @@ fn roll_out_to_git() {
 }
 
 #[test]
-fn a_crash_at_a_boundary_of_a_call_to_a_cluster_creates_nothing_twice() {
+fn cluster_call_crash_creates_nothing_twice() {
     let mut cluster = Cluster::start();
     rounds(|_| roll_out_to_a_cluster(&mut cluster));
 }

@@ -15,7 +15,7 @@ fn client_go_works_with_stoa_behind_kube_apiserver() {
 
 /// A server that keeps a few changes for a second.
 #[test]
-fn client_go_misses_nothing_that_the_log_has_let_go() {
+fn client_go_misses_no_compacted_history() {
     let server = Standalone::start_with(&SHORT_HISTORY.map(str::to_owned));
     go_tests_of_short_history(&server);
 }

@@ -163,7 +163,7 @@ fn names(pair: usize, policy: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_deleted_object_goes_in_the_background() {
+async fn background_deletion_removes_dependents() {
     let stage = Stage::new();
     let mut made = Vec::new();
     for (pair, (owner_kind, dependent_kind)) in PAIRS.into_iter().enumerate() {
@@ -265,7 +265,7 @@ async fn second_owner_keeps_what_the_first_leaves() {
 }
 
 #[tokio::test]
-async fn namespace_goes_with_everything_in_it_once_nothing_holds_it() {
+async fn namespace_deletion_removes_contents_after_finalizers() {
     let stage = Stage::new();
     let namespace = stage.namespace.clone();
     stage.create(Kind::Source, "free").await;

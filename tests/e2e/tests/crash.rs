@@ -334,7 +334,7 @@ fn survive(server: &mut dyn Crashing, organization: &Organization, random: &mut 
 }
 
 #[test]
-fn killed_runs_on_a_cluster_end_well_and_create_nothing_twice() {
+fn killed_cluster_runs_create_nothing_twice() {
     let mut cluster = Cluster::start();
     rounds(|random| work_on_a_cluster(&mut cluster, random));
 }
@@ -394,7 +394,7 @@ fn are_creations(answers: &[Answer], expected: usize) -> bool {
 }
 
 #[test]
-fn killed_runs_on_git_end_well_in_one_commit_each() {
+fn killed_git_runs_make_one_commit_each() {
     let mut server = Standalone::start();
     rounds(|random| work_on_git(&mut server, random));
 }

@@ -31,7 +31,7 @@ async fn until(caller: &Caller, headers: &[(&str, &str)], code: u16) -> Answer {
 }
 
 #[tokio::test]
-async fn headers_of_a_front_proxy_are_believed_with_its_certificate_alone() {
+async fn server_trusts_proxy_headers_only_with_certificate() {
     let cluster = Cluster::shared();
     let admin = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
     // The certificate, and whom its bearer is taken for: by the headers, and without them. An empty name is nobody who
@@ -215,7 +215,7 @@ async fn profiles_are_for_who_may_get_their_path() {
 }
 
 #[tokio::test]
-async fn token_that_was_revoked_ends_with_what_is_remembered_of_it() {
+async fn revoked_token_fails_after_cache_expiry() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let account = unique("robot");

@@ -33,7 +33,7 @@ const BACKENDS: &str = "/apis/platform.stoa.dev/v1alpha1/backends";
 const LABEL: &str = "stoa.dev/history-test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_the_log_has_let_go_of_is_read_from_git_and_nobody_who_watches_misses_it() {
+async fn git_serves_history_compacted_from_log() {
     // The replica that does not lead has no copy of the control repository, and fetches what it is asked for.
     let remote = ControlRemote::start().await;
     let mut arguments = remote.arguments();

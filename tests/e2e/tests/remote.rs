@@ -37,7 +37,7 @@ fn until_pushed(remote: &ControlRemote, file: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
+async fn remote_joins_decisions_and_pushes_after_outage() {
     let remote = ControlRemote::start().await;
     let mut server = Standalone::start_with(&remote.arguments());
     let kubectl = server.kubectl();
@@ -112,7 +112,7 @@ async fn decisions_and_pushes_meet_at_the_remote_even_when_it_was_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn over_ssh_decisions_are_pushed_sources_are_read_and_stacks_are_deployed() {
+async fn ssh_carries_pushes_sources_and_deployments() {
     let Some(ssh) = SshServer::start().await else { return };
     let remote = ControlRemote::start().await;
     let server = Standalone::start_with(&remote.arguments_over(&ssh));

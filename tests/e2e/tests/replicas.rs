@@ -459,7 +459,7 @@ impl InvalidFile {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn leader_with_its_own_copy_of_the_remote_is_followed_by_one_that_has_none() {
+async fn replica_without_remote_copy_succeeds_leader() {
     let remote = ControlRemote::start().await;
     let arguments = remote.arguments();
     let making = move || Cluster::replicated_with(REPLICAS, &arguments);

@@ -222,7 +222,7 @@ async fn until(caller: &Caller, wanted: &[(Question<'_>, bool)]) {
 }
 
 #[tokio::test]
-async fn owners_and_members_of_an_organization_have_their_roles_until_they_lose_them() {
+async fn organization_members_have_roles_until_removal() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let caller = cluster.front_door();

@@ -144,7 +144,7 @@ impl Bed {
 }
 
 #[test]
-fn runners_that_are_restarted_one_after_the_other_hand_an_apply_over_without_a_call_more_or_less() {
+fn runner_restarts_hand_apply_over_exactly_once() {
     let (_turn, bed) = bed();
     rounds(|random| {
         let ports = [free_port(), bed.second];
@@ -169,7 +169,7 @@ fn runners_that_are_restarted_one_after_the_other_hand_an_apply_over_without_a_c
 }
 
 #[test]
-fn an_apply_whose_runner_is_cut_off_goes_on_with_another() {
+fn second_runner_continues_apply_after_network_cut() {
     let (_turn, bed) = bed();
     rounds(|random| {
         bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
@@ -208,7 +208,7 @@ fn outage(random: &mut Random) -> Duration {
 }
 
 #[test]
-fn an_apply_goes_on_with_its_runner_once_the_network_between_them_is_whole_again() {
+fn apply_resumes_after_server_runner_network_outage() {
     let (_turn, bed) = bed();
     rounds(|random| {
         bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
@@ -225,7 +225,7 @@ fn an_apply_goes_on_with_its_runner_once_the_network_between_them_is_whole_again
 }
 
 #[test]
-fn an_apply_goes_on_when_the_network_between_its_runner_and_the_cluster_is_whole_again() {
+fn apply_resumes_after_runner_cluster_network_outage() {
     let (_turn, bed) = bed();
     rounds(|random| {
         bed.proxy.lead_to(bed.cluster.env("RUNNER_URL").rsplit(':').next().unwrap().parse().unwrap());
@@ -247,7 +247,7 @@ fn an_apply_goes_on_when_the_network_between_its_runner_and_the_cluster_is_whole
 }
 
 #[test]
-fn runs_wait_and_callers_are_told_to_come_back_while_the_only_runner_is_full() {
+fn full_runner_delays_runs_and_rejects_callers() {
     let (_turn, bed) = bed();
     rounds(|random| {
         let _runner = bed.cluster.another_runner_with(bed.second, &bed.cluster.pki(), &["--max-calls=1"]);
@@ -298,7 +298,7 @@ fn very_many_values(namespace: &str) -> String {
 }
 
 #[test]
-fn a_source_that_takes_too_much_of_a_worker_fails_its_run_alone_and_says_so() {
+fn excessive_source_fails_only_its_run() {
     let (_turn, bed) = bed();
     bed.proxy.lead_to(free_port());
     let organization = Organization::create(&bed.cluster);
@@ -329,7 +329,7 @@ fn copy(from: &Path, to: &Path, names: &[&str]) {
 }
 
 #[test]
-fn runs_go_on_while_the_authority_of_servers_and_runners_is_replaced_and_the_old_one_vouches_for_nobody_then() {
+fn authority_replacement_interrupts_no_runs() {
     let (_turn, bed) = bed();
     rounds(|random| replace_authority(&bed, random));
 }

@@ -40,7 +40,7 @@ fn calls(cluster: &Cluster, user: &str, namespace: &str) -> usize {
 }
 
 #[test]
-fn a_runner_that_was_suspended_calls_for_nothing_once_another_goes_on() {
+fn suspended_runner_makes_no_calls_after_takeover() {
     rounds(suspend);
 }
 

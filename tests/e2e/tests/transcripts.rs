@@ -77,7 +77,7 @@ fn everywhere(script: &str) {
 }
 
 #[test]
-fn tables_and_objects_read_as_those_of_built_in_kinds() {
+fn tables_and_objects_match_built_in_kinds() {
     everywhere("get");
 }
 
@@ -112,7 +112,7 @@ fn edit_writes_what_holds_and_nothing_else() {
 }
 
 #[test]
-fn create_apply_diff_patch_label_and_delete_behave_as_with_built_in_kinds() {
+fn write_commands_match_built_in_kinds() {
     everywhere("write");
 }
 

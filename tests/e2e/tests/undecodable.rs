@@ -149,7 +149,7 @@ async fn happens(expected: &str, events: &mut BoxStream<'_, kube::Result<WatchEv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_writer_broke_is_an_error_for_itself_alone() {
+async fn corrupted_object_fails_alone() {
     let stage = block_in_place(Stage::set);
     for name in ["good", "broken"] {
         let answer = stage.create(name).await;

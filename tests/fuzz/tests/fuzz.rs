@@ -35,7 +35,7 @@ tests! {
 }
 
 #[test]
-fn every_target_is_run_and_has_no_more_inputs_than_are_worth_keeping() {
+fn fuzz_corpus_covers_every_target_within_limits() {
     let names: BTreeSet<_> = targets().iter().map(|target| target.name).collect();
     assert_eq!(names, TESTED.iter().copied().collect());
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -51,7 +51,7 @@ fn every_target_is_run_and_has_no_more_inputs_than_are_worth_keeping() {
 }
 
 #[test]
-fn an_input_that_something_does_not_hold_for_is_left_and_found_again() {
+fn fuzzer_saves_and_repeats_failing_input() {
     let found = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
     let options = Options { seed: 1, inputs: 10_000, time: Duration::MAX, found };
     let find = |check: fn(&[u8])| {

@@ -142,7 +142,7 @@ async fn mutations_see_what_came_before_and_stop_at_conditions() {
 }
 
 #[tokio::test]
-async fn defaults_for_what_a_mutation_made_are_seen_by_the_next() {
+async fn next_mutation_sees_defaulted_values() {
     let grow = [
         configuration("Object{spec: Object.spec{size: 1000}}"),
         operations(r#"[JSONPatch{op: "replace", path: "/spec/size", value: 1000}]"#),
@@ -212,7 +212,7 @@ async fn a_policy_with_parameters_is_evaluated_for_each() {
 }
 
 #[tokio::test]
-async fn a_kind_of_parameters_that_is_not_known_is_a_mistake_of_the_policy() {
+async fn unknown_param_kind_counts_as_policy_failure() {
     let mut policy = policy(json!([configuration("Object{spec: Object.spec{size: 5}}")]));
     policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Foo"});
     let text = "policy \"defaults\" denied request: failed to configure policy: failed to find resource referenced by \
@@ -223,7 +223,7 @@ async fn a_kind_of_parameters_that_is_not_known_is_a_mistake_of_the_policy() {
 }
 
 #[tokio::test]
-async fn policies_that_may_be_are_evaluated_again_after_a_webhook() {
+async fn reinvocation_policy_reevaluates_mutations_after_webhook() {
     let size = async |reinvocation: &str| {
         let hooks = HookServer::start(|request| match request["object"]["spec"]["size"].as_i64() {
             Some(2) => patched(json!([{"op": "replace", "path": "/spec/size", "value": 10}])),

@@ -28,7 +28,7 @@ async fn server(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> (Se
 }
 
 #[tokio::test]
-async fn admission_sees_the_owners_and_what_it_changes_has_none() {
+async fn webhook_sees_managed_fields_and_owns_none() {
     let (server, hooks) = server(|_| patched(json!([{"op": "add", "path": "/spec/tags", "value": ["x"]}]))).await;
     let stored = server.create("shop", "a", 1).await.unwrap();
     let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:kind": {}}}, "f:spec": {"f:size": {}, "f:tags": {}}});
@@ -42,7 +42,7 @@ async fn admission_sees_the_owners_and_what_it_changes_has_none() {
 }
 
 #[tokio::test]
-async fn a_change_is_owned_by_who_asked_for_it_and_not_for_what_admission_made_of_it() {
+async fn writer_owns_no_fields_admission_changed() {
     let (mut server, _hooks) = server(|request| match request["operation"].as_str() {
         Some("UPDATE") => patched(json!([{"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}}])),
         _ => json!({"allowed": true}),
@@ -69,7 +69,7 @@ async fn a_change_is_owned_by_who_asked_for_it_and_not_for_what_admission_made_o
 }
 
 #[tokio::test]
-async fn owners_that_admission_breaks_are_put_back_with_a_warning() {
+async fn server_restores_broken_managed_fields_with_warning() {
     let broken = |field: &'static str, value: &'static str| {
         move |_: &Value| {
             let path = format!("/metadata/managedFields/0/{field}");

@@ -41,7 +41,7 @@ fn annotations(context: &RequestContext) -> Value {
 }
 
 #[tokio::test]
-async fn a_violation_refuses_the_write_with_its_message_and_reason() {
+async fn violation_rejects_write_with_message_and_reason() {
     let message = async |validation: Value| {
         let server = server(policy(json!([validation])), binding(json!(["Deny"]))).await;
         server.create("shop", "ok", 1).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_violation_refuses_the_write_with_its_message_and_reason() {
 }
 
 #[tokio::test]
-async fn a_violation_is_a_warning_or_an_annotation_where_the_binding_says_so() {
+async fn binding_turns_violation_into_warning_or_annotation() {
     let server = server(
         policy(json!([{"expression": "object.spec.size < 5", "message": "size >= 5 & <too> big"}])),
         binding(json!(["Warn", "Audit"])),
@@ -147,7 +147,7 @@ async fn parameters_are_found_by_name_label_and_namespace() {
 }
 
 #[tokio::test]
-async fn a_kind_of_parameters_that_is_not_known_is_a_mistake_of_the_policy() {
+async fn unknown_param_kind_counts_as_policy_failure() {
     let outcome = async |failure_policy: &str, change: fn(&mut Value)| {
         let (mut policy, mut binding) = (policy(json!([{"expression": "true"}])), binding(json!(["Deny"])));
         policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Foo"});

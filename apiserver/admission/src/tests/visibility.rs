@@ -59,7 +59,7 @@ impl AdmissionPlugin for Late {
 }
 
 #[tokio::test]
-async fn who_is_configured_meanwhile_is_not_asked_about_an_object_that_is_not_shown() {
+async fn newly_configured_plugin_skips_undisclosed_object() {
     let late = Arc::new(Late::default());
     let plugins: Vec<Arc<dyn AdmissionPlugin>> = vec![Arc::new(Guard), late.clone()];
     let server = Server::new(Configured { plugins, ..Configured::default() }).await;

@@ -89,7 +89,7 @@ async fn what_a_webhook_puts_into_another_namespace_is_refused() {
 }
 
 #[tokio::test]
-async fn mutating_webhooks_change_the_object_in_the_order_of_their_names() {
+async fn mutating_webhooks_run_in_name_order() {
     let hooks = HookServer::start(|request| {
         let path = request["path"].as_str().unwrap();
         patched(json!([{"op": "add", "path": "/spec/tags/-", "value": path}]))
@@ -110,7 +110,7 @@ async fn mutating_webhooks_change_the_object_in_the_order_of_their_names() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
+async fn server_validates_webhook_patches() {
     let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
         "type" => patched(json!([{"op": "add", "path": "/spec/size", "value": "many"}])),
         "unknown" => patched(json!([{"op": "add", "path": "/spec/colour", "value": "red"}])),
@@ -137,7 +137,7 @@ async fn what_a_webhook_makes_of_an_object_is_checked_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_patch_is_read_before_its_type_counts_and_may_be_long() {
+async fn server_reads_patch_before_checking_type() {
     let hooks = HookServer::start(|request| {
         let test = json!({"op": "test", "path": "/spec/size", "value": 1});
         let (patch, patch_type) = match request["path"].as_str().unwrap() {
@@ -203,7 +203,7 @@ async fn audit_annotations_are_as_upstream_writes_them() {
 }
 
 #[tokio::test]
-async fn webhooks_see_values_that_are_refused_and_may_mend_them() {
+async fn mutating_webhook_mends_invalid_object() {
     let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
         "mend" => patched(json!([{"op": "add", "path": "/spec", "value": {"size": 5}}])),
         _ => json!({"allowed": true}),
@@ -275,7 +275,7 @@ async fn a_scale_is_admitted_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_called_again_when_another_changed_the_object_after_it() {
+async fn later_change_reinvokes_mutating_webhook() {
     let hooks = HookServer::start(|request| match request["path"].as_str().unwrap() {
         "late" if request["object"]["spec"]["size"] == 1 => {
             patched(json!([{"op": "replace", "path": "/spec/size", "value": 2}]))

@@ -403,7 +403,7 @@ mod tests {
 
     /// To look for the end of each would take minutes.
     #[test]
-    fn what_is_opened_many_times_and_never_closed_is_read_once() {
+    fn pattern_parser_reads_unclosed_openings_once() {
         for opening in ["[[:", "{", "{1", "(?<", r"\p{", r"\x{"] {
             assert!(pattern(&opening.repeat(1 << 18)).is_ok(), "{opening}");
         }

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_takes_is_taken_and_made_what_all_take() {
+    fn parser_normalizes_timestamps_go_accepts() {
         for (text, whole) in [
             ("2020-01-02T03:04:05Z", "2020-01-02T03:04:05Z"),
             ("2020-02-29T23:59:59.5+24:00", "2020-02-29T23:59:59.5+24:00"),

@@ -82,7 +82,7 @@ fn every_version_shows_what_was_there() {
 }
 
 #[test]
-fn ends_that_were_made_of_the_same_records_are_joined() {
+fn history_joins_ends_of_same_records() {
     let directory = TempDir::new().unwrap();
     let control = ControlRepository::open(directory.path(), false).unwrap().of_log(LOG);
     let steps = [
@@ -132,7 +132,7 @@ fn a_chain_that_begins_with_steps_ends_in_them() {
 }
 
 #[test]
-fn a_chain_whose_end_is_known_goes_on_as_one_that_is_read() {
+fn history_extends_known_chain_like_read_chain() {
     let (known, read) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let control = ControlRepository::open(known.path(), false).unwrap().of_log(LOG);
     let mut past: Vec<Oid> = Vec::new();

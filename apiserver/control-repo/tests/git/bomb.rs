@@ -9,7 +9,7 @@ use crate::{
 const LEVELS: u32 = 8;
 
 #[tokio::test]
-async fn a_bomb_where_objects_have_no_files_is_peoples_own() {
+async fn projection_accepts_bomb_outside_object_folders() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "a: 1", "anna")).await;
     bench.projected(last).await;
@@ -27,7 +27,7 @@ async fn a_bomb_where_objects_have_no_files_is_peoples_own() {
 }
 
 #[tokio::test]
-async fn a_bomb_where_objects_have_files_is_put_back_and_kept() {
+async fn projection_reverts_bomb_and_retains_its_commit() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "a: 1", "anna")).await;
     bench.projected(last).await;
@@ -43,7 +43,7 @@ async fn a_bomb_where_objects_have_files_is_put_back_and_kept() {
 }
 
 #[tokio::test]
-async fn a_remote_that_begins_with_a_bomb_is_taken_once_it_has_another_main() {
+async fn projection_adopts_remote_after_bomb_removal() {
     let remote = Remote::start().await;
     let clone = remote.clone_repository();
     clone.write("things/web.yaml", "a: 1\n");
@@ -62,7 +62,7 @@ async fn a_remote_that_begins_with_a_bomb_is_taken_once_it_has_another_main() {
 }
 
 #[tokio::test]
-async fn a_bomb_at_a_remote_is_refused_until_it_is_put_back() {
+async fn projection_rejects_remote_bomb_until_revert() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let last = bench.write(put("web", "a: 1", "anna")).await;

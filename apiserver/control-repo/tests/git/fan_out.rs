@@ -21,7 +21,7 @@ fn place(files: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_full_folder_has_folders_and_people_need_not_care() {
+async fn full_folder_splits_into_subfolders() {
     let bench = Bench::start().await;
     // A few at a time, so that they have their order.
     for numbers in (0..COUNT).collect::<Vec<_>>().chunks(100) {

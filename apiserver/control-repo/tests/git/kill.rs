@@ -106,7 +106,7 @@ fn live_and_die(directory: &Path, random: &mut StdRng, acknowledged: &mut Acknow
 }
 
 #[tokio::test]
-async fn no_object_and_no_version_is_lost_when_merges_of_packs_are_killed() {
+async fn killed_pack_merge_loses_no_object() {
     let seed = env::var("STOA_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(rand::random);
     eprintln!("STOA_TEST_SEED={seed}");

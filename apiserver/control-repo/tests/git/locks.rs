@@ -25,7 +25,7 @@ fn leave(repository: &Path, name: &str, age: Duration) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn locks_that_were_left_in_the_repository_are_taken_away() {
+async fn projection_removes_stale_repository_locks() {
     let remote = Remote::start().await;
     for options in [None, Some(remote.options())] {
         let bench = Bench::new(options).run();
@@ -49,7 +49,7 @@ async fn locks_that_were_left_in_the_repository_are_taken_away() {
 }
 
 #[tokio::test]
-async fn a_lock_of_main_that_may_be_held_is_told_of_until_it_goes() {
+async fn status_reports_fresh_main_lock_until_removed() {
     let bench = Bench::start().await;
     let lock = leave(&bench.repository(), MAIN, Duration::ZERO);
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -67,7 +67,7 @@ async fn a_lock_of_main_that_may_be_held_is_told_of_until_it_goes() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_left_at_a_remote_on_this_machine_is_told_of() {
+async fn status_reports_stale_lock_of_local_remote() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.by_path())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;

@@ -50,7 +50,7 @@ async fn each_write_becomes_a_commit() {
 }
 
 #[tokio::test]
-async fn a_write_that_changes_nothing_people_wrote_makes_no_commit() {
+async fn write_without_spec_change_makes_no_commit() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(support::status("web", "replicas: 1", "Ready")).await;
@@ -60,7 +60,7 @@ async fn a_write_that_changes_nothing_people_wrote_makes_no_commit() {
 }
 
 #[tokio::test]
-async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
+async fn server_applies_pushed_file_once() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
     bench.projected(last).await;
@@ -91,7 +91,7 @@ async fn a_pushed_file_is_applied_once_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_comment_that_is_pushed_alone_survives_what_is_written_after_it() {
+async fn pushed_comment_survives_later_writes() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(put("web", "replicas: 2", "anna")).await;
@@ -131,7 +131,7 @@ async fn a_revert_undoes_and_a_removed_file_deletes() {
 }
 
 #[tokio::test]
-async fn what_was_pushed_is_not_written_over_while_the_push_before_is_still_to_be_looked_at() {
+async fn queued_push_survives_projection_of_previous_push() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(put("db", "size: 1", "anna")).await;
@@ -189,7 +189,7 @@ async fn a_push_rewrites_and_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn a_history_rewritten_on_disk_is_put_back_and_kept() {
+async fn projection_reverts_history_rewritten_on_disk() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     bench.write(put("db", "size: 1", "anna")).await;
@@ -225,7 +225,7 @@ async fn a_history_rewritten_on_disk_is_put_back_and_kept() {
 }
 
 #[tokio::test]
-async fn an_invalid_file_stays_until_it_or_the_object_is_changed() {
+async fn invalid_file_stays_until_next_change() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     let last = bench.write(put("db", "size: 1", "anna")).await;
@@ -262,7 +262,7 @@ async fn an_invalid_file_stays_until_it_or_the_object_is_changed() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_large_is_invalid_and_not_looked_at() {
+async fn projection_reports_oversized_file_as_invalid() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
     bench.projected(last).await;
@@ -314,7 +314,7 @@ async fn a_push_in_the_middle_of_writes_loses_neither() {
 }
 
 #[tokio::test]
-async fn stopping_at_any_moment_neither_loses_nor_doubles_a_commit() {
+async fn restart_neither_loses_nor_doubles_commits() {
     let mut bench = Bench::start().await;
     let mut last = Version(0);
     for n in 0..30 {
@@ -339,7 +339,7 @@ async fn stopping_at_any_moment_neither_loses_nor_doubles_a_commit() {
 }
 
 #[tokio::test]
-async fn history_that_is_gone_is_made_up_for_in_one_commit() {
+async fn single_commit_replaces_lost_history() {
     let bench = Bench::start().await;
     bench.write(put("web", "replicas: 1", "anna")).await;
     let known = bench.write(put("db", "size: 1", "anna")).await;
@@ -376,7 +376,7 @@ async fn history_that_is_gone_is_made_up_for_in_one_commit() {
 const QUEUE: &str = "# for jobs\nqueue: jobs\n";
 
 #[tokio::test]
-async fn a_compaction_after_a_quiet_time_leaves_files_as_people_wrote_them() {
+async fn compaction_preserves_files_people_wrote() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     clone.write("things/queue.yaml", QUEUE);
@@ -439,7 +439,7 @@ async fn what_is_reconciled_keeps_comments_and_order() {
 }
 
 #[tokio::test]
-async fn the_past_of_a_log_whose_beginning_is_gone_begins_with_what_is_there() {
+async fn history_starts_at_compacted_log_state() {
     let bench = Bench::new(None);
     bench.write(elsewhere()).await;
     let compacted = bench.write(elsewhere()).await;
@@ -478,7 +478,7 @@ async fn a_repository_that_is_gone_is_made_again() {
 }
 
 #[tokio::test]
-async fn what_a_new_log_finds_in_its_repository_is_applied() {
+async fn new_log_applies_existing_repository_files() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
     bench.projected(last).await;

@@ -59,7 +59,7 @@ pub(crate) async fn read(history: &GitHistory, version: Version) -> Result<Optio
 }
 
 #[tokio::test]
-async fn a_replica_that_never_led_reads_the_past_from_the_remote() {
+async fn non_leader_replica_reads_history_from_remote() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -117,7 +117,7 @@ async fn a_replica_that_brings_much_has_few_packs() {
 }
 
 #[tokio::test]
-async fn a_new_log_has_nothing_of_the_past_of_another() {
+async fn new_log_reads_no_foreign_history() {
     let remote = Remote::start().await;
     for options in [None, Some(remote.options())] {
         let bench = Bench::new(options.clone()).run();
@@ -146,7 +146,7 @@ async fn a_new_log_has_nothing_of_the_past_of_another() {
 }
 
 #[tokio::test]
-async fn objects_of_full_folders_are_read_by_their_keys_and_in_order() {
+async fn history_lists_full_folders_in_key_order() {
     let bench = Bench::start().await;
     let names: Vec<String> = (0..1_100).map(|n| format!("t{n:04}")).collect();
     for some in names.chunks(100) {
@@ -173,7 +173,7 @@ async fn objects_of_full_folders_are_read_by_their_keys_and_in_order() {
 }
 
 #[tokio::test]
-async fn while_the_remote_is_away_the_past_is_in_the_log() {
+async fn log_serves_history_during_remote_outage() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;

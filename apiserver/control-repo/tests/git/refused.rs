@@ -31,7 +31,7 @@ async fn many_refused_files_take_few_records_of_little_size() {
 }
 
 #[tokio::test]
-async fn a_file_that_waits_is_applied_once_it_can_be() {
+async fn waiting_file_applies_after_dependency_appears() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     for name in ["a", "b"] {
@@ -127,7 +127,7 @@ async fn a_file_that_waits_and_is_missing_waits_on() {
 }
 
 #[tokio::test]
-async fn a_file_that_waits_is_recorded_while_its_push_is_patient() {
+async fn record_lists_waiting_files_during_patient_push() {
     let bench = Bench::new(None).patient(Duration::from_secs(3_600)).run();
     bench.wait(|status| status.commit.is_some()).await;
     let clone = bench.clone_repository();
@@ -155,7 +155,7 @@ fn write_long_names(clone: &Clone, count: usize) {
 }
 
 #[tokio::test]
-async fn what_is_refused_with_many_others_is_recorded_and_tried_again() {
+async fn server_retries_files_rejected_among_many() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     write_long_names(&clone, 600);
@@ -180,7 +180,7 @@ async fn what_is_refused_with_many_others_is_recorded_and_tried_again() {
 }
 
 #[tokio::test]
-async fn what_waits_and_has_no_room_in_the_record_is_told() {
+async fn server_reports_waiting_files_beyond_record_limit() {
     let bench = Bench::start().await;
     let clone = bench.clone_repository();
     write_long_names(&clone, 1_300);
@@ -198,7 +198,7 @@ async fn what_waits_and_has_no_room_in_the_record_is_told() {
 }
 
 #[tokio::test]
-async fn what_waits_is_tried_again_however_seldom_the_remote_is_looked_at() {
+async fn waiting_file_retry_ignores_remote_poll_interval() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     bench.wait(|status| status.commit.is_some()).await;

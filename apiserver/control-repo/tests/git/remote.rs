@@ -42,7 +42,7 @@ async fn many_writes_are_one_push() {
 }
 
 #[tokio::test]
-async fn what_people_push_there_is_applied_and_their_push_is_never_undone() {
+async fn projection_applies_remote_pushes_and_reverts_none() {
     let remote = Remote::start().await;
     for options in [remote.options(), remote.by_path()] {
         let bench = Bench::new(Some(options)).run();
@@ -84,7 +84,7 @@ async fn what_people_push_there_is_applied_and_their_push_is_never_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_takes_a_while_gets_a_push_in_while_writes_keep_coming() {
+async fn slow_push_succeeds_during_continuous_writes() {
     let remote = Remote::start().await;
     let (pace, poll) = (Duration::from_secs(3), Duration::from_millis(300));
     let bench = Bench::new(Some(RemoteOptions { pace, poll, ..remote.options() })).run();
@@ -114,7 +114,7 @@ async fn whoever_takes_a_while_gets_a_push_in_while_writes_keep_coming() {
 }
 
 #[tokio::test]
-async fn what_people_push_is_applied_while_writes_wait_for_main_to_have_rested() {
+async fn pushes_apply_while_writes_await_quiet_main() {
     let remote = Remote::start().await;
     let pace = Duration::from_secs(3600);
     let bench = Bench::new(Some(RemoteOptions { pace, ..remote.options() })).run();
@@ -134,7 +134,7 @@ async fn what_people_push_is_applied_while_writes_wait_for_main_to_have_rested()
 }
 
 #[tokio::test]
-async fn while_it_is_away_writes_go_on_and_then_it_catches_up() {
+async fn projection_catches_up_after_remote_outage() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -199,7 +199,7 @@ async fn the_server_has_to_be_who_it_says() {
 }
 
 #[tokio::test]
-async fn a_rewritten_main_is_refused_until_it_is_put_back() {
+async fn projection_rejects_rewritten_main_until_restored() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     bench.write(put("web", "replicas: 1", "anna")).await;
@@ -248,7 +248,7 @@ async fn a_main_that_was_put_back_goes_on() {
 }
 
 #[tokio::test]
-async fn a_push_that_is_refused_in_part_is_made_up_for() {
+async fn projection_repairs_partially_rejected_push() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -287,7 +287,7 @@ async fn a_push_that_is_refused_in_part_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn a_push_that_never_arrived_is_made_by_another_machine() {
+async fn second_machine_repeats_lost_push() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -306,7 +306,7 @@ async fn a_push_that_never_arrived_is_made_by_another_machine() {
 }
 
 #[tokio::test]
-async fn a_push_whose_answer_was_lost_is_found_by_another_machine() {
+async fn second_machine_finds_unacknowledged_push() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -338,7 +338,7 @@ async fn a_push_whose_answer_was_lost_is_found_by_another_machine() {
 }
 
 #[tokio::test]
-async fn a_push_that_arrives_after_somebody_else_took_over_is_known_for_ours() {
+async fn second_machine_recognizes_late_push_as_own() {
     for arrives_first in [true, false] {
         let remote = Remote::start().await;
         let bench = Bench::new(Some(remote.options())).run();
@@ -373,7 +373,7 @@ async fn a_push_that_arrives_after_somebody_else_took_over_is_known_for_ours() {
 }
 
 #[tokio::test]
-async fn stopping_at_any_moment_on_ever_new_machines_neither_loses_nor_doubles_a_commit() {
+async fn repeated_failover_neither_loses_nor_doubles_commits() {
     let seed = std::env::var("STOA_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     // The second loses, as a rule, a machine with the only copy of a history whose push was refused.
     let seeds = seed.map_or_else(|| vec![rand::random(), 7_988_785_491_349_917_746], |seed| vec![seed]);
@@ -434,7 +434,7 @@ async fn stop_at_any_moment_on_ever_new_machines(seed: u64) {
 }
 
 #[tokio::test]
-async fn a_repository_that_was_alone_moves_to_a_remote_with_all_its_history() {
+async fn local_repository_moves_to_remote_with_history() {
     let remote = Remote::start().await;
     let bench = Bench::start().await;
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -463,7 +463,7 @@ async fn a_repository_that_was_alone_moves_to_a_remote_with_all_its_history() {
 }
 
 #[tokio::test]
-async fn what_a_new_log_finds_at_the_remote_is_applied() {
+async fn new_log_applies_files_from_remote() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -479,7 +479,7 @@ async fn what_a_new_log_finds_at_the_remote_is_applied() {
 }
 
 #[tokio::test]
-async fn versions_of_a_push_are_in_the_history_whoever_puts_them_there() {
+async fn history_contains_every_version_of_push() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let first = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -503,7 +503,7 @@ async fn versions_of_a_push_are_in_the_history_whoever_puts_them_there() {
 }
 
 #[tokio::test]
-async fn a_commit_of_ours_that_is_there_but_was_refused_is_not_taken_for_a_push() {
+async fn ingestion_ignores_own_rejected_commit() {
     let remote = Remote::start().await;
     let bench = Bench::new(Some(remote.options())).run();
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
@@ -519,7 +519,7 @@ async fn a_commit_of_ours_that_is_there_but_was_refused_is_not_taken_for_a_push(
 }
 
 #[tokio::test]
-async fn what_was_pushed_to_a_repository_before_it_became_a_copy_is_not_lost() {
+async fn local_pushes_survive_switch_to_remote() {
     for is_there in [false, true] {
         let remote = Remote::start().await;
         let bench = Bench::start().await;

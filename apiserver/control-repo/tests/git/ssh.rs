@@ -88,7 +88,7 @@ async fn over_ssh_decisions_are_pushed_and_pushes_become_decisions() {
 }
 
 #[tokio::test]
-async fn over_ssh_the_server_has_to_have_a_key_that_is_known() {
+async fn ssh_client_requires_known_host_key() {
     let Some(remote) = SshRemote::start().await else { return };
     let (_, of_another) = remote.server.other_key();
     remote.show("known_hosts", &of_another);
@@ -117,7 +117,7 @@ async fn over_ssh_the_server_has_to_have_a_key_that_is_known() {
 }
 
 #[tokio::test]
-async fn over_ssh_a_key_that_does_not_fit_is_told_of_and_not_told() {
+async fn ssh_error_reports_bad_key_without_contents() {
     let Some(remote) = SshRemote::start().await else { return };
     let (other, _) = remote.server.other_key();
     let (locked, passphrase) = (remote.server.private_key_with("open-sesame"), "open-sesame");

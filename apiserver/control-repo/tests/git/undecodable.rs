@@ -55,7 +55,7 @@ async fn check(bench: &Bench, before: &str) {
 }
 
 #[tokio::test]
-async fn it_keeps_its_file_until_it_is_repaired_or_deleted() {
+async fn undecodable_object_retains_file_until_repair() {
     let bench = damaged().await;
     let before = bench.git(&["rev-parse", "main"]);
     check(&bench, &before).await;
@@ -72,7 +72,7 @@ async fn its_file_is_found_again_after_a_restart() {
 }
 
 #[tokio::test]
-async fn its_file_stays_where_only_the_log_tells_what_belongs_there() {
+async fn undecodable_object_retains_file_after_compaction() {
     let bench = damaged().await;
     let bench = bench.stop().await;
     let before = bench.git(&["rev-parse", "main"]);
@@ -84,7 +84,7 @@ async fn its_file_stays_where_only_the_log_tells_what_belongs_there() {
 }
 
 #[tokio::test]
-async fn a_record_of_a_later_version_is_left_as_it_is() {
+async fn projection_leaves_record_of_later_version_unchanged() {
     let bench = Bench::start().await;
     let last = bench.write(put("web", "replicas: 1", "anna")).await;
     bench.projected(last).await;

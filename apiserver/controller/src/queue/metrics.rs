@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_and_what_is_looked_at_is_told_as_it_is() {
+    async fn metrics_report_waiting_and_running_keys() {
         let families = Families::default();
         let queue = Metrics::new(&families).unwrap().of("stacks");
         let told = |expected: &[(&str, &str)]| {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn queue_that_goes_late_takes_nothing_of_the_one_that_has_its_name() {
+    async fn late_queue_drop_leaves_successor_metrics() {
         let families = Families::default();
         let metrics = Metrics::new(&families).unwrap();
         let key = ("shop".to_owned(), "web".to_owned());

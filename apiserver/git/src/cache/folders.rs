@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_nobody_uses_go_and_those_in_use_stay() {
+    fn sweep_removes_only_unused_folders() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 6, 8, 9, 10]);
         let used = folders.take("git", "9");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_last_used_longest_ago_go_while_all_have_too_much() {
+    fn sweep_removes_least_recently_used_folders() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1, 2, 3]);
         // Somebody makes it: it is nothing yet that could go.
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_look_that_began_last_says_how_much_there_is() {
+    fn latest_measurement_determines_folder_size() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1]);
         let [shrinks, grows] = ["0", "1"].map(|name| folders.take("git", name));
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_uses_is_counted_and_what_is_asked_for_is_not() {
+    fn usage_excludes_requested_folder() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1, 2, 3]);
         folders.sweep(WEEK).unwrap();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_with_too_much_begins_anew_once_nobody_has_it() {
+    fn oversized_folder_restarts_empty_when_unused() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1]);
         let take = |name: &str| {
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_was_used_since_it_was_looked_at_stays() {
+    fn sweep_spares_folder_used_since_measurement() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[8]);
         let candidate = folders.candidates().unwrap().remove(0);
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_that_has_gone_since_it_was_looked_at_leaves_others_their_room() {
+    fn vanished_folder_spares_others_from_removal() {
         let root = tempfile::tempdir().unwrap();
         let folders = made(root.path(), &[0, 1, 2]);
         let candidates = folders.candidates().unwrap();
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_abandoned_in_repositories_goes_and_all_else_stays() {
+    fn cleanup_removes_only_abandoned_repository_files() {
         let root = tempfile::tempdir().unwrap();
         let folders = Folders::new(root.path().to_owned());
         folders.remove_abandoned("copies", DAY).unwrap();
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_swept_where_nothing_is_kept_and_nothing_is_left_in_memory() {
+    fn unused_folders_leave_no_entry_in_memory() {
         let root = tempfile::tempdir().unwrap();
         let folders = Folders::new(root.path().to_owned());
         assert_eq!(folders.sweep(WEEK).unwrap(), 0);

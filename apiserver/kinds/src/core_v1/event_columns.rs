@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_both_kinds_show_when_and_how_often_they_happened() {
+    fn event_columns_show_time_and_count() {
         let old = json!({
             "metadata": {"name": "web.1"}, "type": "Normal", "reason": "Applied", "message": " it is there\n",
             "involvedObject": {"kind": "Stack", "name": "web", "fieldPath": "spec"}, "source": {"component": "stoa"},

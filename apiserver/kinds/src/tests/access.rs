@@ -58,7 +58,7 @@ fn assert_refused(refused: Result<(), ApiError>, who: &str) {
 }
 
 #[tokio::test]
-async fn stacks_of_a_project_with_access_for_owners_are_written_by_them_and_by_who_may_edit_it() {
+async fn owners_and_editors_write_restricted_project_stacks() {
     let world = World::of_owners().await;
     assert_refused(world.writes_stacks("ann", &[]).await, "ann");
     world.writes_stacks("ann", &EDIT).await.unwrap();
@@ -69,7 +69,7 @@ async fn stacks_of_a_project_with_access_for_owners_are_written_by_them_and_by_w
 }
 
 #[tokio::test]
-async fn who_may_not_edit_a_project_with_access_for_owners_does_not_lift_that() {
+async fn non_editor_cannot_lift_owner_access() {
     let world = World::of_owners().await;
     let changes: [fn(&mut Project); 4] = [
         |project| project.spec.access = Access::Organization,
@@ -112,7 +112,7 @@ async fn nobody_shuts_themselves_out_of_a_project() {
 }
 
 #[tokio::test]
-async fn namespace_that_is_deleted_is_emptied_whoever_owns_its_projects() {
+async fn namespace_deletion_removes_projects_of_any_owner() {
     let world = World::of_owners().await;
     let none = Default::default();
     let stacks = world.registry.api::<Stack>().with_context(by("namespace-controller", &[]));
@@ -124,7 +124,7 @@ async fn namespace_that_is_deleted_is_emptied_whoever_owns_its_projects() {
 }
 
 #[tokio::test]
-async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave_to_destroy_it() {
+async fn namespace_deletion_applies_stack_deletion_policy() {
     const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
     let none = Default::default();
@@ -158,7 +158,7 @@ async fn stack_goes_with_its_namespace_as_its_own_policy_says_and_takes_no_leave
 }
 
 #[tokio::test]
-async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_ends() {
+async fn collector_unblocks_restricted_stack_without_deleting_it() {
     let world = World::of_owners().await;
     let all = world.registry.api::<Stack>();
     let owner = |uid: &str| OwnerReference {
@@ -207,7 +207,7 @@ async fn garbage_collector_does_its_part_and_nobody_decides_by_that_how_a_stack_
 }
 
 #[tokio::test]
-async fn who_may_write_a_status_says_nothing_of_what_is_live_to_have_a_stack_deleted() {
+async fn status_writer_cannot_hide_live_resources() {
     let world = World::with_stack().await;
     let stacks = world.registry.api::<Stack>();
     let set = |deployments: Value| {

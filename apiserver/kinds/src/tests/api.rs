@@ -194,7 +194,7 @@ async fn workspace_lives() {
 }
 
 #[tokio::test]
-async fn a_workspace_tells_that_there_is_no_cluster_around_a_standalone_server() {
+async fn workspace_reports_missing_cluster_on_standalone_server() {
     let world = World::with_stack().await;
     let backends = world.registry.api::<stoa_types::Backend>();
     let ready = |backend: &mut stoa_types::Backend| {
@@ -287,7 +287,7 @@ async fn stack_needs_a_project_of_its_organization() {
 }
 
 #[tokio::test]
-async fn what_its_controller_waits_for_is_not_left_out_of_an_object_before_it_is_deleted() {
+async fn server_retains_required_finalizers_until_deletion() {
     let world = World::with_stack().await;
     let client = Client::of(&world);
     let steps = json!({ "steps": [{ "name": "ask", "approval": { "message": "go on?" } }] });
@@ -341,7 +341,7 @@ async fn what_its_controller_waits_for_is_not_left_out_of_an_object_before_it_is
 }
 
 #[tokio::test]
-async fn projects_and_stacks_are_listed_by_what_they_belong_to() {
+async fn field_selectors_filter_projects_and_stacks() {
     let world = World::with_stack().await;
     world.make("v1", "Namespace", "", json!({ "metadata": { "name": "bank" } })).await.unwrap();
     let client = Client::of(&world);
@@ -379,7 +379,7 @@ async fn releases_are_listed_by_stack_and_workspace() {
 }
 
 #[tokio::test]
-async fn resources_are_read_and_listed_by_module_application_configuration_and_stack() {
+async fn field_selectors_filter_resources() {
     let world = World::with_stack().await;
     let controllers = Client::controllers(&world);
     for (name, stack, module, configuration) in

@@ -45,7 +45,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_approval_says_who_decided_and_when_and_changes_nothing_else() {
+async fn approval_records_decider_and_time_only() {
     let world = waiting().await;
     let mut sent = decision("Approved");
     sent["message"] = json!("as discussed");
@@ -132,7 +132,7 @@ async fn a_run_that_does_not_wait_is_not_approved() {
 }
 
 #[tokio::test]
-async fn nobody_decides_about_what_they_asked_for_unless_they_may() {
+async fn requester_cannot_decide_without_approve_own() {
     let world = waiting().await;
     for what in ["Approved", "Rejected"] {
         let error = world.decide(&by("ann", &[]), decision(what)).await.unwrap_err();
@@ -145,7 +145,7 @@ async fn nobody_decides_about_what_they_asked_for_unless_they_may() {
 }
 
 #[tokio::test]
-async fn nobody_decides_about_what_more_people_had_started_than_are_kept_unless_they_may() {
+async fn unrecorded_requesters_need_approve_own() {
     let world = World::with_stack().await;
     let run = json!({ "metadata": { "name": "r" }, "spec": { "stack": "web-dev", "operation": "Apply" } });
     let people = (0..=crate::changes::MOST).map(|number| format!("p{number}")).collect();
@@ -198,7 +198,7 @@ async fn approval_is_asked_for_where_something_changes() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_is_neither_carried_out_nor_gone_back_to() {
+async fn run_rejects_plans_and_releases_being_deleted() {
     let world = World::with_stack().await;
     let all = [
         "create stacks/preview web-dev",
@@ -227,7 +227,7 @@ async fn what_is_being_deleted_is_neither_carried_out_nor_gone_back_to() {
 }
 
 #[tokio::test]
-async fn a_preview_is_of_an_operation_that_carries_out_plans() {
+async fn preview_rejects_operations_without_plans() {
     let world = World::with_stack().await;
     let all = [
         "create stacks/preview web-dev",

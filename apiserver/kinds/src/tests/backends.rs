@@ -82,7 +82,7 @@ async fn keys_are_moved_to_a_secret_and_never_returned() {
 }
 
 #[tokio::test]
-async fn keys_of_a_write_that_is_not_made_are_not_kept() {
+async fn rejected_write_stores_no_backend_keys() {
     let world = World::with_system().await;
     let mut dry = ann();
     dry.dry_run = true;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
+async fn self_addressed_pull_requests_require_host_permission() {
     use stoa_types::Source;
     let world = World::new().await;
     let make = async |allowed: &[&'static str], name: &str, remote: &str, pulls: Value| {
@@ -31,7 +31,7 @@ async fn who_has_the_server_ask_itself_for_pull_requests_may_use_that_host() {
 }
 
 #[tokio::test]
-async fn who_has_another_host_than_the_repositorys_asked_for_pull_requests_may_use_it() {
+async fn foreign_pull_request_host_requires_permission() {
     use stoa_types::Source;
     let world = World::new().await;
     let make = async |allowed: &[&'static str], name: &str, url: &str| {
@@ -55,7 +55,7 @@ async fn who_has_another_host_than_the_repositorys_asked_for_pull_requests_may_u
 }
 
 #[tokio::test]
-async fn who_has_a_secret_shown_to_a_server_may_use_it() {
+async fn source_secret_requires_use_permission() {
     use stoa_types::Source;
     let world = World::new().await;
     let make = async |allowed: &[&'static str], name: &str, spec: Value| {
@@ -83,7 +83,7 @@ async fn who_has_a_secret_shown_to_a_server_may_use_it() {
 }
 
 #[tokio::test]
-async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
+async fn project_destroy_policy_requires_destroy_permission() {
     use stoa_types::{DeletionPolicy, Project, Stack};
     const ALL: [&str; 3] = ["create stacks/destroy web-dev", "use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
@@ -102,7 +102,7 @@ async fn who_has_a_project_destroy_its_stacks_may_destroy_them() {
 }
 
 #[tokio::test]
-async fn who_decides_what_is_started_by_itself_may_start_it() {
+async fn automatic_trigger_requires_start_permission() {
     use stoa_types::{Project, Source, Stack, config::Trigger};
     const ALL: [&str; 4] =
         ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
@@ -188,7 +188,7 @@ async fn who_decides_what_is_started_by_itself_may_start_it() {
 }
 
 #[tokio::test]
-async fn everybody_who_decided_what_is_started_by_itself_is_kept_and_not_the_last_alone() {
+async fn trigger_status_records_every_decider() {
     use stoa_types::{
         Project, Source, Stack,
         config::{SeenChanges, Trigger},
@@ -230,7 +230,7 @@ async fn everybody_who_decided_what_is_started_by_itself_is_kept_and_not_the_las
 }
 
 #[tokio::test]
-async fn who_has_a_stack_deleted_is_kept_with_it_whoever_deletes_it_for_them() {
+async fn deleted_stack_records_original_deleter() {
     let world = World::with_stack().await;
     let hold = |stack: &mut stoa_types::Stack| stack.metadata.finalizers = Some(vec!["example.com/held".to_owned()]);
     world.registry.api::<stoa_types::Stack>().update_with("shop", "web-dev", hold).await.unwrap();

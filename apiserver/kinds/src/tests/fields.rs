@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_wrong_with_an_object_is_told_field_by_field() {
+async fn validation_reports_every_invalid_field() {
     let world = World::new().await;
     let config = "config.stoa.dev/v1alpha1";
     let cases = [
@@ -218,7 +218,7 @@ async fn address_of_a_repository_holds_no_token() {
 }
 
 #[tokio::test]
-async fn address_from_before_a_rule_stays_until_it_is_changed() {
+async fn old_invalid_address_stays_until_changed() {
     let world = World::new().await;
     let with = |user: &str| format!("https://{user}@git.example.com/shop/config.git");
     let made = wrong_address(&world, "stoa:git:control", "old", &with("bot")).await;

@@ -66,7 +66,7 @@ async fn what_cannot_be_imported_is_told_field_by_field() {
 }
 
 #[tokio::test]
-async fn an_import_by_a_plan_is_what_its_preview_was_told() {
+async fn planned_import_matches_its_preview() {
     let world = World::with_stack().await;
     let allowed = [MAY[0], "create stacks/preview web-dev", MAY[1], MAY[2]];
     let told = |import: Value| json!({"stack": "web-dev", "operation": "Preview", "of": "Import", "import": import});

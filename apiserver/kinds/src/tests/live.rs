@@ -19,7 +19,7 @@ async fn a_stack_with_live_infrastructure_is_not_deleted() {
 }
 
 #[tokio::test]
-async fn what_a_run_may_have_made_counts_as_live_until_the_run_says_what_is() {
+async fn stack_counts_live_until_run_reports_resources() {
     use stoa_types::{DeletionPolicy, Project, Run, Stack, Workspace, delivery::RunPhase};
     let world = World::with_stack().await;
     let spec = json!({ "stack": "web-dev", "workspace": "dev", "operation": "Apply" });
@@ -99,7 +99,7 @@ fn assert_still_live(refused: &ApiError) {
 }
 
 #[tokio::test]
-async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it() {
+async fn stack_check_finds_live_resources_once() {
     use stoa_types::{DeletionPolicy, Stack};
     let world = World::with_stack().await;
     let stacks = world.registry.api::<Stack>();
@@ -120,7 +120,7 @@ async fn what_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it()
 }
 
 #[tokio::test]
-async fn what_of_a_project_is_live_is_found_out_once_for_all_that_takes_leave_to_destroy_it() {
+async fn project_check_finds_live_resources_once() {
     use stoa_types::{DeletionPolicy, Project};
     let world = World::with_stack().await;
     let projects = world.registry.api::<Project>();

@@ -22,7 +22,7 @@ impl Authorizer for Asked {
 }
 
 #[tokio::test]
-async fn who_may_destroy_all_stacks_is_asked_about_once_and_otherwise_about_each() {
+async fn authorizer_checks_destroy_of_all_stacks_first() {
     const USE: [&str; 2] = ["use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
     let config = "config.stoa.dev/v1alpha1";
@@ -62,7 +62,7 @@ async fn who_may_destroy_all_stacks_is_asked_about_once_and_otherwise_about_each
 }
 
 #[tokio::test]
-async fn who_has_an_organization_destroy_its_stacks_may_destroy_them() {
+async fn organization_destroy_policy_requires_destroy_permission() {
     const ALL: [&str; 3] = ["create stacks/destroy web", "use workspaces dev", "use backends default"];
     let world = World::with_stack().await;
     let config = "config.stoa.dev/v1alpha1";

@@ -122,7 +122,7 @@ fn run_from_before_a_rule_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn run_and_workflow_say_what_they_are_about_and_whose_they_are() {
+async fn run_and_workflow_carry_description_and_owners() {
     let world = World::with_stack().await;
     let steps = json!([{ "name": "a", "run": { "operation": "Preview" } }]);
     for (kind, spec) in [

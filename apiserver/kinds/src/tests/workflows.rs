@@ -32,7 +32,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_workflow_is_told_field_by_field() {
+async fn validation_reports_every_invalid_workflow_field() {
     let world = World::with_stack().await;
     let run = |run: Value| json!({ "stack": "web-dev", "steps": [{ "name": "a", "run": run }] });
     let cases = [
@@ -188,7 +188,7 @@ async fn what_a_workflow_names_has_to_be_there() {
 }
 
 #[tokio::test]
-async fn who_creates_a_workflow_may_create_each_of_its_runs() {
+async fn workflow_creation_requires_permission_for_each_run() {
     let world = World::with_stack().await;
     for (i, missing) in ALL.iter().enumerate() {
         let allowed = ALL[..i].to_vec();
@@ -294,7 +294,7 @@ async fn decide(world: &World, context: &RequestContext, approvals: Value) -> Re
 }
 
 #[tokio::test]
-async fn a_step_is_decided_about_once_by_somebody_else_and_nothing_else_changes() {
+async fn approval_decides_workflow_step_once() {
     let world = waiting().await;
     let forged = json!([{ "step": "ok", "decision": "Approved", "message": "fine", "approver": { "username": "root" },
         "time": "2020-01-01T00:00:00Z" }]);
@@ -342,7 +342,7 @@ async fn only_steps_that_wait_are_decided_about() {
 }
 
 #[tokio::test]
-async fn nobody_approves_the_steps_of_their_own_workflow_unless_they_may() {
+async fn requester_cannot_approve_own_workflow_steps() {
     let world = waiting().await;
     let approve = json!([{ "step": "ok", "decision": "Approved" }]);
     let error = decide(&world, &by("ann", &[]), approve.clone()).await.unwrap_err();
@@ -368,7 +368,7 @@ fn hooked(name: &str, pre: &[Value], post: &[Value]) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_hooks_is_told_field_by_field() {
+async fn validation_reports_every_invalid_hook_field() {
     let world = World::with_stack().await;
     let spec = |steps: Value| json!({ "stack": "web-dev", "steps": steps });
     let approval = json!({ "name": "ok", "approval": {}, "hooks": { "pre": [hook("a", json!({}))] } });
@@ -439,7 +439,7 @@ async fn what_is_wrong_with_hooks_is_told_field_by_field() {
 }
 
 #[tokio::test]
-async fn who_has_hooks_called_may_use_their_hosts_and_secrets() {
+async fn hooks_require_host_and_secret_permissions() {
     let world = World::with_stack().await;
     let spec = || {
         let other = json!({ "url": "http://127.0.0.1:8080/b", "secretRef": { "name": "other", "key": "key" } });

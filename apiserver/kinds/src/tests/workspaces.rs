@@ -69,7 +69,7 @@ fn otherwise(workspace: &mut Workspace) {
 const DEPLOYED: &str = "stack shop/web-dev is deployed in workspace dev; destroy it first";
 
 #[tokio::test]
-async fn workspace_leads_where_it_led_while_something_is_deployed_there() {
+async fn deployed_workspace_rejects_target_change() {
     let world = World::with_stack().await;
     world.deploy(1).await;
     let refused = |fields: &str| Some(format!("{fields}: {DEPLOYED}"));
@@ -87,7 +87,7 @@ async fn workspace_leads_where_it_led_while_something_is_deployed_there() {
 }
 
 #[tokio::test]
-async fn workspace_that_leads_to_the_same_place_may_be_changed_in_other_ways() {
+async fn deployed_workspace_accepts_change_with_same_target() {
     let world = World::with_stack().await;
     // The server of pull requests has to be known, which is where the repository is.
     let remote = |workspace: &mut Workspace| {
@@ -99,7 +99,7 @@ async fn workspace_that_leads_to_the_same_place_may_be_changed_in_other_ways() {
 }
 
 #[tokio::test]
-async fn workspace_stays_with_the_backend_while_releases_or_runs_have_documents_there() {
+async fn stored_documents_prevent_workspace_backend_change() {
     let world = World::with_stack().await;
     let moved = |workspace: &mut Workspace| workspace.spec.backend.name = "elsewhere".to_owned();
     world.deploy(1).await;
@@ -144,7 +144,7 @@ async fn wrong(name: &str, clusters: Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn names_of_workspaces_and_clusters_can_be_parts_of_others() {
+async fn validation_restricts_workspace_and_cluster_names() {
     let secret = |key: &str| json!({ "namespace": "platform", "name": "east", "key": key });
     let right = json!([{ "name": "east-1", "kubeconfigSecretRef": secret("kubeconfig") }]);
     assert_eq!(wrong("eu-prod", right.clone()).await, [""; 0]);
@@ -163,7 +163,7 @@ async fn names_of_workspaces_and_clusters_can_be_parts_of_others() {
 }
 
 #[tokio::test]
-async fn workspace_from_before_a_rule_is_made_again_of_its_file() {
+async fn git_file_recreates_workspace_older_than_rule() {
     let world = World::new().await;
     let old =
         json!([{ "name": "east/1", "kubeconfigSecretRef": { "namespace": "platform", "name": "east", "key": "" } }]);
@@ -180,7 +180,7 @@ async fn workspace_from_before_a_rule_is_made_again_of_its_file() {
 }
 
 #[test]
-fn workspace_from_before_a_rule_can_be_changed_in_other_ways() {
+fn workspace_older_than_rule_accepts_other_changes() {
     let workspace = |name: &str, clusters: Value| -> Workspace {
         let mut workspace = with_clusters(name, clusters);
         workspace["apiVersion"] = "platform.stoa.dev/v1alpha1".into();

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_have_a_port_where_it_is_another_than_usual() {
+    fn host_includes_unusual_port() {
         for (url, host) in [
             ("https://Hooks.Example.com/a?b=c", "hooks.example.com"),
             ("https://hooks.example.com:443", "hooks.example.com"),

@@ -245,7 +245,7 @@ fn oldest_updates_become_one_as_upstream_does() {
 }
 
 #[test]
-fn types_that_do_not_fit_are_refused_as_upstream_does() {
+fn apply_rejects_mismatched_types_like_upstream() {
     let Some(mut oracle) = Oracle::start() else { return };
     let spec = Type::Struct(vec![
         ("t", Type::Text),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_element_is_told_from_what_may_become_one() {
+    fn decoder_distinguishes_malformed_from_unknown_elements() {
         assert_eq!(PathElement::decode("x:1"), Err(PathElementError::UnknownType));
         for text in ["", "f", "ff", "v:{", "k:1", "i:x", "é"] {
             assert!(matches!(PathElement::decode(text), Err(PathElementError::Malformed(_))), "{text}");

@@ -330,7 +330,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_number_that_was_written_is_the_same_when_it_is_read(float in proptest::num::f64::NORMAL, whole: i64) {
+        fn number_survives_json_round_trip(float in proptest::num::f64::NORMAL, whole: i64) {
             for number in [json!(float), json!(float.trunc()), json!(whole), json!(whole as f64)] {
                 let mut written = String::new();
                 write_json(&number, &mut written);

@@ -88,7 +88,7 @@ fn a_tilde_that_escapes_nothing_is_one() {
 }
 
 #[test]
-fn operations_are_read_with_their_types_unless_fields_are_ignored() {
+fn patch_decoder_checks_operation_types_unless_ignored() {
     let says = |patch: Value, validation: FieldValidation| {
         let parsed = Patch::parse(PatchType::Json, patch.to_string().as_bytes(), validation);
         parsed.map(drop).map_err(|error| error.message().to_owned())
@@ -188,7 +188,7 @@ fn merge_patches_apply() {
 
 /// As `json-patch.v4` does it: RFC 7386 leaves lists as they are sent.
 #[test]
-fn merge_patches_bring_no_nulls_into_maps_within_lists_where_no_map_was() {
+fn merge_patch_prunes_nulls_within_new_lists() {
     use PatchType::Merge;
     let sent = json!([{"a": null, "b": 1}, null, [{"c": null}]]);
     let pruned = json!([{"b": 1}, null, [{}]]);

@@ -158,7 +158,7 @@ fn reviews_are_read_with_all_that_they_ask_about() {
 }
 
 #[test]
-fn object_of_another_kind_is_sent_on_without_its_fields() {
+fn decoder_drops_fields_of_other_kind() {
     let json = to_json::<Secret>(&protobuf_body("v1", "ConfigMap", &named("settings"))).unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), json!({"apiVersion": "v1", "kind": "ConfigMap"}));
 }

@@ -45,7 +45,7 @@ fn refusal(body: impl AsRef<str>, format: Format) -> String {
 }
 
 #[test]
-fn defaults_are_applied_where_a_field_is_missing_or_null() {
+fn decoder_defaults_missing_and_null_fields() {
     assert_eq!(spec(&json!({ "size": 1 })), json!({ "size": 1, "count": 3 }));
     assert_eq!(spec(&json!({ "size": 1, "count": null })), json!({ "size": 1, "count": 3 }));
     assert_eq!(
@@ -78,7 +78,7 @@ fn unknown_and_duplicate_fields_are_errors_warnings_or_dropped() {
 }
 
 #[test]
-fn only_of_a_struct_that_refuses_them_fields_are_unknown_where_none_is_known() {
+fn only_closed_struct_rejects_unknown_fields() {
     let decode = |properties: &Value| {
         let decoder = decoder_of(&json!({ "type": "object", "properties": properties }));
         decoder.decode(object(&json!({ "part": { "x": 1 } })).as_bytes(), Format::Json, FieldValidation::Strict)
@@ -89,7 +89,7 @@ fn only_of_a_struct_that_refuses_them_fields_are_unknown_where_none_is_known() {
 }
 
 #[test]
-fn yaml_reads_like_json_and_tells_lines_of_keys_that_stand_twice() {
+fn yaml_decoder_reports_lines_of_duplicate_keys() {
     let body = "apiVersion: test.example/v1\nkind: Widget\nmetadata: {name: w}\nspec:\n  size: 1\n  hue: 2\n  size: 0x10\n  \
                 nested: {'on': yes}\n  hue: 3\n";
     let ignored = decode(body, Format::Yaml, FieldValidation::Ignore).unwrap();
@@ -207,7 +207,7 @@ fn other_kinds_and_versions_are_refused() {
 }
 
 #[test]
-fn values_of_the_wrong_type_are_refused_with_their_path() {
+fn decoder_rejects_wrong_type_with_path() {
     for (spec, expected) in [
         (json!({ "size": "1" }), "cannot unmarshal string into Go struct field WidgetSpec.spec.size of type int32"),
         (json!({ "size": 1.5 }), "cannot unmarshal number 1.5 into Go struct field WidgetSpec.spec.size of type int32"),
@@ -249,7 +249,7 @@ fn with_spec(spec: &str) -> String {
 }
 
 #[test]
-fn of_several_values_of_a_wrong_type_the_first_is_told() {
+fn decoder_reports_first_of_several_wrong_types() {
     for (spec, expected) in [
         (r#"{"size":"x","code":1}"#, "string into Go struct field WidgetSpec.spec.size of type int32"),
         (r#"{"code":1,"size":"x"}"#, "number into Go struct field WidgetSpec.spec.code of type string"),
@@ -272,7 +272,7 @@ fn of_several_values_of_a_wrong_type_the_first_is_told() {
 }
 
 #[test]
-fn a_wrong_type_is_told_of_what_stands_a_second_time_with_the_right_one() {
+fn decoder_reports_wrong_type_of_duplicate_field() {
     use FieldValidation::{Ignore, Strict, Warn};
     for (spec, expected) in [
         (r#"{"size":"x","size":1}"#, "string into Go struct field WidgetSpec.spec.size of type int32"),
@@ -292,7 +292,7 @@ fn a_wrong_type_is_told_of_what_stands_a_second_time_with_the_right_one() {
 }
 
 #[test]
-fn null_is_zero_in_maps_and_stays_in_what_has_no_schema() {
+fn null_becomes_zero_only_in_typed_maps() {
     let spec = spec(&json!({
         "size": 1, "mode": null, "parameters": { "a": null }, "extra": { "x": null, "y": [{ "z": 1 }] }, "nested": { "deep": null },
     }));
@@ -305,7 +305,7 @@ fn null_is_zero_in_maps_and_stays_in_what_has_no_schema() {
 }
 
 #[test]
-fn duplicates_in_what_has_no_schema_are_told_and_the_last_one_wins() {
+fn decoder_reports_untyped_duplicates_and_uses_last() {
     let body = object(&json!({ "size": 1, "extra": "EXTRA" })).replace(r#""EXTRA""#, r#"{"a":1,"a":{"b":1,"b":2}}"#);
     let decoded = decode(body, Format::Json, FieldValidation::Warn).unwrap();
     assert_eq!(decoded.warnings, [r#"duplicate field "spec.extra.a""#, r#"duplicate field "spec.extra.a.b""#]);
@@ -352,7 +352,7 @@ fn owned_fields_are_anything() {
 }
 
 #[test]
-fn nulls_in_lists_and_maps_become_what_is_read_again_as_it_is() {
+fn normalized_nulls_decode_to_themselves() {
     let list = |items: Value| json!({ "type": "array", "items": items });
     let decoder = decoder_of(&json!({
         "type": "object",
@@ -625,7 +625,7 @@ mod properties {
 }
 
 #[test]
-fn halves_of_surrogate_pairs_are_replaced_as_go_replaces_them() {
+fn decoder_replaces_lone_surrogates_like_go() {
     for (escaped, expected) in [
         (r"\ud800", "\u{fffd}"),
         (r"a\udc00b", "a\u{fffd}b"),

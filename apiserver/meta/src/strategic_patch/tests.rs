@@ -128,7 +128,7 @@ fn long_lists_are_merged() {
 }
 
 #[test]
-fn a_patch_that_merges_the_same_over_and_over_is_refused() {
+fn patch_limit_rejects_repeated_merges() {
     let tags: Vec<Value> = (0..2_000).map(|n| json!(n.to_string())).collect();
     let original = json!({ "merged": [{ "name": "a", "tags": tags }] });
     let patch = |count: usize| json!({ "merged": vec![json!({ "name": "a", "tags": ["0"] }); count] });
@@ -139,7 +139,7 @@ fn a_patch_that_merges_the_same_over_and_over_is_refused() {
 
 /// A few items can be long.
 #[test]
-fn a_patch_that_merges_long_texts_over_and_over_is_refused() {
+fn patch_limit_rejects_repeated_long_texts() {
     let original = json!({ "merged": [{ "name": "a", "tags": ["t".repeat(1 << 20)] }] });
     let patch = |count: usize, item: Value| json!({ "merged": vec![item; count] });
     for item in [json!({ "name": "a", "tags": ["u"] }), json!({ "name": "a", "$setElementOrder/tags": [] })] {
@@ -151,7 +151,7 @@ fn a_patch_that_merges_long_texts_over_and_over_is_refused() {
 
 /// What is deleted and what is merged is decided item by item, as if each were looked for in turn.
 #[test]
-fn items_of_one_key_are_found_one_after_the_other() {
+fn merge_handles_items_of_one_key_sequentially() {
     let original = json!({ "merged": [{ "name": "a", "n": 1 }, { "name": "b" }, { "name": "a", "n": 2 }] });
     check(
         &original,

@@ -217,7 +217,7 @@ fn ids_follow_from_what_happened() {
 }
 
 #[test]
-fn every_watched_kind_is_found_by_its_keys_and_no_other() {
+fn key_identifies_only_watched_kinds() {
     let with_events = stoa_kinds::kinds().filter(|kind| !kind.events.is_empty()).map(|kind| (kind.definition)());
     let with_events: Vec<_> = with_events.map(|definition| (definition.group, definition.plural)).collect();
     for (group, plural) in &with_events {

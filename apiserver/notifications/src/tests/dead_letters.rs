@@ -54,7 +54,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn an_event_that_is_given_up_is_kept_and_can_be_delivered_again() {
+async fn dead_letter_supports_redelivery() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(500)).await;
     bed.sink("chat", &receiver, json!({"retry": {"maxAttempts": 2}})).await;
@@ -109,7 +109,7 @@ async fn an_event_that_is_given_up_is_kept_and_can_be_delivered_again() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_can_be_deleted_also_while_it_is_delivered_again() {
+async fn user_deletes_dead_letter_during_redelivery() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(422)).await;
     bed.sink("chat", &receiver, json!({})).await;
@@ -152,7 +152,7 @@ async fn what_was_given_up_can_be_deleted_also_while_it_is_delivered_again() {
 }
 
 #[tokio::test]
-async fn what_has_the_number_of_one_that_was_deleted_while_it_was_delivered_stays() {
+async fn dead_letter_reusing_number_survives_earlier_deletion() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(422)).await;
     bed.sink("chat", &receiver, json!({"timeout": "60s"})).await;
@@ -187,7 +187,7 @@ async fn what_has_the_number_of_one_that_was_deleted_while_it_was_delivered_stay
 }
 
 #[tokio::test]
-async fn an_event_is_given_up_when_it_is_too_old_or_refused() {
+async fn old_or_rejected_event_becomes_dead_letter() {
     let bed = Bed::started().await;
     let old = Receiver::start(|_| Reply::Code(503)).await;
     let refusing = Receiver::start(|_| Reply::Code(422)).await;
@@ -207,7 +207,7 @@ async fn an_event_is_given_up_when_it_is_too_old_or_refused() {
 }
 
 #[tokio::test]
-async fn only_so_many_are_kept_and_the_oldest_go_first() {
+async fn dead_letter_limit_drops_oldest_first() {
     let mut bed = Bed::new().await;
     let receiver = Receiver::start(|_| Reply::Code(422)).await;
     bed.sink("chat", &receiver, json!({})).await;

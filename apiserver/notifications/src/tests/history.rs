@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_crash_between_a_delivery_and_the_cursor_repeats_the_same_id() {
+async fn crash_before_cursor_write_repeats_event_id() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     bed.sink("chat", &receiver, json!({})).await;
@@ -47,7 +47,7 @@ async fn a_crash_while_an_answer_is_awaited_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_delivered_ahead_is_not_repeated_after_an_orderly_end() {
+async fn orderly_stop_prevents_repeated_deliveries() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|event| {
         let is_stuck = event["subject"] == "runs/web-1";
@@ -72,7 +72,7 @@ async fn what_was_delivered_ahead_is_not_repeated_after_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn history_that_is_gone_is_told_and_made_up_for() {
+async fn sink_reports_and_bridges_history_gap() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     bed.sink("chat", &receiver, json!({})).await;
@@ -136,7 +136,7 @@ async fn history_that_is_gone_is_told_and_made_up_for() {
 }
 
 #[tokio::test]
-async fn a_record_of_a_later_version_is_left_as_it_is() {
+async fn delivery_leaves_record_of_later_version_unchanged() {
     let mut bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     bed.sink("chat", &receiver, json!({})).await;

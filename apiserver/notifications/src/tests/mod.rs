@@ -276,7 +276,7 @@ async fn what_happens_is_told_as_signed_cloud_events() {
 }
 
 #[tokio::test]
-async fn a_sink_is_told_of_what_it_asks_for_and_costs_nothing_else() {
+async fn sink_receives_only_requested_events() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let more = json!({"events": ["dev.stoa.run.failed", "dev.stoa.workspace.*"]});
@@ -298,7 +298,7 @@ async fn a_sink_is_told_of_what_it_asks_for_and_costs_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_missing_is_told_and_waited_for_and_may_be_exchanged() {
+async fn sink_reports_missing_key_and_waits() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let reference = json!({"secretRef": {"namespace": "stoa-system", "name": "later", "key": "key"}});
@@ -342,7 +342,7 @@ async fn a_suspended_sink_is_told_later() {
 }
 
 #[tokio::test]
-async fn a_sink_that_is_suspended_from_the_first_is_told_later() {
+async fn initially_suspended_sink_receives_events_after_resume() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     bed.sink("chat", &receiver, json!({"suspend": true})).await;
@@ -353,7 +353,7 @@ async fn a_sink_that_is_suspended_from_the_first_is_told_later() {
 }
 
 #[tokio::test]
-async fn a_sink_that_is_changed_before_anybody_looked_begins_where_it_was_made() {
+async fn changed_sink_starts_at_its_creation() {
     let mut bed = Bed::new().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     bed.begin("before").await;

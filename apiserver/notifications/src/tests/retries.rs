@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_event_is_tried_again_under_the_same_id_until_it_is_taken() {
+async fn retries_reuse_event_id_until_accepted() {
     let bed = Bed::started().await;
     let elsewhere = Receiver::start(|_| Reply::Code(200)).await;
     let mut replies = [
@@ -30,7 +30,7 @@ async fn an_event_is_tried_again_under_the_same_id_until_it_is_taken() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_cannot_be_reached_is_told_in_the_status() {
+async fn status_reports_unreachable_endpoint() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|_| Reply::Code(503)).await;
     bed.sink("chat", &receiver, json!({})).await;
@@ -59,7 +59,7 @@ async fn an_answer_may_ask_to_wait() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_taken_for_a_bad_one_while_a_clock_is_wrong_is_tried_again() {
+async fn clock_error_rejection_retries_event() {
     let bed = Bed::started().await;
     let mut replies = [Reply::Code(400), Reply::Code(400)].into_iter();
     let receiver = Receiver::start(move |_| replies.next().unwrap_or(Reply::Code(200))).await;
@@ -74,7 +74,7 @@ async fn an_event_that_is_taken_for_a_bad_one_while_a_clock_is_wrong_is_tried_ag
 }
 
 #[tokio::test]
-async fn events_of_a_stack_keep_their_order_and_hold_up_no_others() {
+async fn stack_events_retain_order_and_block_no_others() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|event| {
         let is_stuck = event["type"] == "dev.stoa.run.started";
@@ -102,7 +102,7 @@ async fn events_of_a_stack_keep_their_order_and_hold_up_no_others() {
 }
 
 #[tokio::test]
-async fn a_sink_that_does_not_answer_holds_up_no_other() {
+async fn unresponsive_sink_blocks_no_other_sink() {
     let bed = Bed::started().await;
     let (slow, quick) = (Receiver::start(|_| Reply::Never).await, Receiver::start(|_| Reply::Code(200)).await);
     bed.sink("slow", &slow, json!({"timeout": "60s"})).await;

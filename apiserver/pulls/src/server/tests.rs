@@ -57,7 +57,7 @@ fn text(title: &str) -> Text {
 }
 
 #[tokio::test]
-async fn pull_request_is_opened_once_updated_and_found_by_its_branch() {
+async fn server_opens_one_pull_request_per_branch() {
     let bed = Bed::new().await;
     let server = bed.server();
     assert_eq!(server.find("stoa/x", "main").await.unwrap(), None);
@@ -96,7 +96,7 @@ async fn pull_request_is_opened_once_updated_and_found_by_its_branch() {
 }
 
 #[tokio::test]
-async fn pull_request_is_found_without_reading_all_that_are_open() {
+async fn pull_request_lookup_avoids_listing_all_open() {
     let bed = Bed::new().await;
     let server = bed.server();
     for number in 0..7 {
@@ -121,7 +121,7 @@ async fn pull_request_is_found_without_reading_all_that_are_open() {
 }
 
 #[tokio::test]
-async fn pull_request_that_was_closed_is_found_by_its_commit() {
+async fn lookup_finds_closed_pull_request_by_commit() {
     let bed = Bed::new().await;
     let server = bed.server();
     let head = bed.commit("better", "a", "1").to_string();
@@ -145,7 +145,7 @@ async fn pull_request_that_was_closed_is_found_by_its_commit() {
 }
 
 #[tokio::test]
-async fn pull_request_that_cannot_be_read_is_in_the_way_of_no_other() {
+async fn unreadable_pull_request_blocks_no_other() {
     let bed = Bed::new().await;
     let server = bed.server();
     for branch in ["of-no-shape", "of-no-state", "whole"] {
@@ -172,7 +172,7 @@ async fn pull_request_that_cannot_be_read_is_in_the_way_of_no_other() {
 }
 
 #[tokio::test]
-async fn server_says_whether_a_pull_request_can_be_merged_as_it_is() {
+async fn server_reports_pull_request_mergeability() {
     let bed = Bed::new().await;
     let server = bed.server();
     bed.commit("stoa/x", "a", "1");
@@ -188,7 +188,7 @@ fn of<'a>(marker: &'a str, body: &'a str) -> CommentText<'a> {
 }
 
 #[tokio::test]
-async fn an_app_takes_no_comment_of_a_person_for_its_own() {
+async fn app_ignores_marked_comment_of_person() {
     let bed = Bed::new().await;
     bed.commit("b", "b", "1");
     let number = bed.forge.open("shop/deploy", "b", "main", None);
@@ -262,7 +262,7 @@ async fn status_is_said_of_a_commit() {
 }
 
 #[tokio::test]
-async fn server_that_limits_us_is_left_alone_for_as_long_as_it_asks() {
+async fn client_honors_rate_limit_wait() {
     let bed = Bed::new().await;
     let server = bed.server();
     bed.forge.refuse_next(429, "30");

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hears_of_what_is_told_after_it_began_and_once() {
+    fn notifier_wakes_every_listener_once() {
         let (notifier, woken) = (Notifier::default(), Arc::<Counted>::default());
         notifier.notify();
         let mut listeners = [(); 3].map(|()| notifier.listen());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asked_last_is_woken_and_nobody_that_is_gone() {
+    fn notifier_wakes_only_latest_live_task() {
         let (notifier, first, last) = (Notifier::default(), Arc::<Counted>::default(), Arc::<Counted>::default());
         let mut listener = notifier.listen();
         assert!(poll(&mut listener, &first).is_pending() && poll(&mut listener, &last).is_pending());

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_about_a_request_are_little_more_than_it_holds() {
+    fn metadata_errors_limit_their_size() {
         let owner =
             |n: usize| json!({"apiVersion": "v1", "kind": "K", "name": n.to_string(), "uid": "u", "controller": true});
         let owners: Vec<Value> = (0..2_000).map(owner).collect();
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_about_a_manager_are_little_more_than_its_name() {
+    fn manager_errors_limit_their_size() {
         let mut errors = FieldErrors::default();
         validate_managed_fields(Some(&json!([{ "manager": "\n".repeat(1 << 20) }])), &mut errors);
         let bytes: usize = errors.into_vec().iter().map(|error| error.message.len()).sum();
@@ -518,7 +518,7 @@ mod tests {
 
     /// To compare each with each would take minutes.
     #[test]
-    fn owners_that_stand_twice_are_kept_once_however_many_there_are() {
+    fn server_stores_duplicate_owners_once() {
         let owner = |n: usize| json!({"apiVersion": "v1", "kind": "K", "name": n.to_string(), "uid": "u"});
         let owners: Vec<Value> = (0..100_000).map(owner).chain([owner(7), json!({"uid": "u", "name": "7"})]).collect();
         let metadata = json!({"metadata": {"ownerReferences": owners}});

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_wrong_with_the_options_of_a_delete_is_told() {
+    fn delete_options_report_every_error() {
         let check = |orphan: Option<bool>, policy: Option<&str>, dry_run: &[&str]| {
             let options = DeleteOptions {
                 dry_run: Some(dry_run.iter().map(|&value| value.to_owned()).collect()),

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_as_go_tells_it() {
+    fn continue_token_errors_match_go() {
         let decode = |json: &str| Continue::decode(&RAW_URL.encode(json)).map_err(|error| error.message().to_owned());
         let at =
             |start: &str| decode(&format!(r#"{{"v":"{FORMAT}","rv":-1,"start":"{start}"}}"#)).map(|token| token.after);

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_refused_field_once_more_is_dropped() {
+    fn strategy_errors_omit_already_rejected_fields() {
         let of = |fields: &[&str]| -> Vec<FieldError> {
             fields.iter().map(|field| FieldError::required(*field, "")).collect()
         };

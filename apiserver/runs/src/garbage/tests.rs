@@ -16,7 +16,7 @@ use crate::testing::{TestServices, unreachable_runner};
 
 /// Services with the core kinds of a standalone server.
 async fn world(log: Arc<dyn Log>) -> TestServices {
-    TestServices::over(log, unreachable_runner(), core_v1::register, |_| |definition| definition).await
+    TestServices::over(log, unreachable_runner(), core_v1::register, |_| |_, definition| definition).await
 }
 
 struct Bed {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_found_says_nothing_of_a_backend_that_was_changed_meanwhile() {
+    async fn changed_backend_discards_earlier_probe_result() {
         let (world, listener) = silent(&["far"]).await;
         let backends = world.registry.api::<Backend>();
         let key = (String::new(), "far".to_owned());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_without_an_answer_is_told_and_no_other_of_the_same_begins() {
+    async fn unanswered_probe_reports_timeout_and_runs_alone() {
         let (probes, begun, answers) = (Probes::default(), AtomicUsize::new(0), Arc::new(Notify::new()));
         let spec: BackendSpec = serde_json::from_value(json!({"type": "Local"})).unwrap();
         let found = |uid: &str| {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn workspaces_whose_clusters_do_not_answer_keep_no_other_from_being_looked_at() {
+    async fn slow_workspaces_delay_no_other_compliance_check() {
         let world = TestServer::with_runner(runner_at(Slow.serve())).await;
         let reconciler = json!({
             "name": "hub", "inCluster": true, "application": { "namespace": "argocd", "name": "shop" },
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_of_a_commit_is_no_news_once_there_is_another() {
+    fn new_commit_clears_old_compliance_result() {
         let mut stack: Stack =
             serde_json::from_value(serde_json::json!({"metadata": {}, "spec": {"project": "web"}})).unwrap();
         let of = |commit: &str| Deployment {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_compliant_is_looked_at_less_and_less_often() {
+    fn noncompliant_deployment_recheck_interval_grows() {
         let since = Timestamp::from_second(1_000).unwrap();
         let after = |seconds: i64| look_after(since, Timestamp::from_second(1_000 + seconds).unwrap()).as_secs();
         assert_eq!([-10, 0, 60, 600, 6_000].map(after), [3, 3, 3, 30, 300]);

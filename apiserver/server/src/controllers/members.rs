@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn roles_that_somebody_loses_come_first_and_one_that_cannot_be_bound_keeps_no_other_waiting() {
+    async fn binder_removes_lost_roles_before_adding_others() {
         let (calls, told, failed) = bound(
             "",
             &[("stoa:owner", &[]), ("stoa:developer", &["bob", "eve"]), ("stoa:approver", &["eve"])],
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn binding_of_ours_that_leads_to_another_role_is_told_and_keeps_no_other_waiting() {
+    async fn mismatched_binding_reports_error_and_blocks_none() {
         // Those who are to lose the role lose this one, too.
         for (users, expected) in [
             (&["bob"][..], &["stoa:viewer: cat"][..]),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn binding_of_ours_to_another_role_that_somebody_is_to_lose_is_made_anew_where_it_cannot_be_changed() {
+    async fn binder_recreates_mismatched_binding_losing_members() {
         for (there, users, expected) in [
             // Nobody is left.
             ("stoa:developer to stoa:owner", &["eve"][..], &["stoa:developer goes", "stoa:developer: bob"][..]),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_role_becomes_one_binding_of_all_who_have_it() {
+    fn each_role_yields_one_binding_of_members() {
         let organization: Organization = serde_json::from_value(json!({
             "apiVersion": "config.stoa.dev/v1alpha1",
             "kind": "Organization",

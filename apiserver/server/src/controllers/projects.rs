@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refuse_of_a_project_keeps_no_stack_in_a_deleted_namespace() {
+    async fn deleted_namespace_overrides_project_refuse_policy() {
         let world = TestServer::with_secrets().await;
         world.create_in("", "Namespace", "shop", json!({})).await;
         world.registry.api::<Namespace>().delete("", "shop", &DeleteOptions::default()).await.unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stacks_that_go_already_as_the_project_says_are_not_read_again() {
+    async fn project_deletion_skips_stacks_already_deleting() {
         const STACKS: usize = 40;
         let log = FaultyLog::new(0);
         let world = TestServer::over(log.clone(), unreachable_runner(), stoa_kinds::core_v1::register).await;

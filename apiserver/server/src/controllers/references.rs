@@ -100,7 +100,7 @@ mod tests {
     use crate::testing::TestServer;
 
     #[tokio::test]
-    async fn runs_are_listed_once_however_many_previews_are_asked_about() {
+    async fn one_run_list_serves_all_previews() {
         let log = FaultyLog::new(0);
         let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
         let spec = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});

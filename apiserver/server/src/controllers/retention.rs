@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_releases_are_kept_and_those_that_are_gone_back_to() {
+    fn retention_spares_newest_and_referenced_releases() {
         let releases =
             [release(9, "u"), release(10, "u"), release(11, "u"), release(1, "before"), release(2, "before")];
         assert_eq!(releases_of(&releases, &[], &[], 2), ["web.dev.9.u"]);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_what_was_destroyed_go_with_the_releases_before_which_it_was() {
+    fn destroyed_resource_records_expire_with_older_releases() {
         let resource = |name: &str, release: Option<i64>, phase: &str| -> Resource {
             let spec =
                 json!({"stack": "web", "workspace": "dev", "id": name, "type": "Kubernetes", "release": release});
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn workspace_is_left_alone_for_a_while_after_a_look() {
+    async fn cooldown_defers_next_workspace_pass() {
         let (world, cooldown) = (keeping_one().await, Cooldown::default());
         cooldown.set("dev", AGAIN);
         assert_eq!(left(&world, &cooldown).await, ["a", "b", "c"]);
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn preview_that_somebody_was_given_since_it_was_read_stays() {
+    async fn newly_referenced_preview_survives_removal() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let runs = world.registry.api::<Run>();
         world.create("Run", "preview", json!({"stack": "web", "workspace": "dev", "operation": "Preview"})).await;
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn release_that_somebody_goes_back_to_since_it_was_read_stays() {
+    async fn newly_referenced_release_survives_removal() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid();
         let spec = json!({"stack": "web", "stackUID": uid, "workspace": "dev", "revision": 1, "run": "r",

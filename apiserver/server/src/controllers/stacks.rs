@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_recorded_is_not_read_again_while_all_that_the_status_tells_of_is_destroyed() {
+    async fn deleting_stack_rereads_records_only_after_destroys() {
         let world = going().await;
         let asked = Asked::new(Requeue::default());
         let key = || ("shop".to_owned(), "web".to_owned());
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stack_that_goes_is_looked_at_as_soon_as_a_run_ends_or_comes_in_the_way() {
+    async fn run_end_rechecks_deleting_stack_immediately() {
         let world = going().await;
         let (start, end) = (Instant::now(), CancellationToken::new());
         let driven = tokio::spawn(run(world.services.clone(), end.clone()));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stack_says_nothing_of_what_failed_in_a_workspace_once_that_is_gone() {
+    async fn deleted_workspace_clears_its_failure_from_stack() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let stacks = world.registry.api::<Stack>();
         let deployed = json!([{"workspace": "dev", "resources": 0, "phase": "Failed", "lastRun": "one"}]);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn secrets_that_cannot_be_read_are_told_and_keep_no_other_workspace_waiting() {
+    async fn unreadable_secrets_block_no_other_workspace() {
         let mut world = TestServer::with_secrets().await;
         with_backend(&world).await;
         let rest = world.services.cluster.clone();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_found_counts_for_a_while_and_for_the_workspace_as_it_was() {
+    async fn lookup_cache_expires_by_time_and_workspace_change() {
         let metadata = json!({"name": "edge", "uid": "u1", "generation": 1});
         let spec = json!({"backend": {"name": "default"}});
         let workspace: Workspace = serde_json::from_value(json!({
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn workspace_is_ready_once_the_secrets_that_it_names_are_there() {
+    async fn workspace_becomes_ready_once_secrets_exist() {
         let world = TestServer::with_secrets().await;
         with_backend(&world).await;
         with_workspace(&world, "edge", "shop").await;

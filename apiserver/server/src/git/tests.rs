@@ -154,7 +154,7 @@ async fn push_becomes_objects_and_watch_events() {
 }
 
 #[tokio::test]
-async fn pushed_change_replaces_what_people_write_and_keeps_the_rest() {
+async fn push_replaces_spec_and_preserves_rest() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let before = fixture.registry.api::<Stack>().get("shop", "web-dev").await.expect("there");
@@ -189,7 +189,7 @@ async fn pushed_change_replaces_what_people_write_and_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn bad_file_keeps_the_last_good_object_until_it_is_fixed() {
+async fn bad_file_preserves_last_good_object() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let clone = fixture.clone_control().await;

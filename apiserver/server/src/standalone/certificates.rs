@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_issued_again_in_the_last_third_of_their_time() {
+    fn certificates_renew_in_last_third_of_lifetime() {
         let folder = tempfile::tempdir().unwrap();
         let certificates = Certificates::issue(folder.path()).unwrap();
         certificates.serve_at("https://127.0.0.1:6443".to_owned()).unwrap();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_who_ask_share_one_look_though_the_first_hangs_up() {
+    async fn concurrent_checks_share_one_probe_despite_disconnect() {
         let gate = Some(Semaphore::new(0));
         let recent = Recent::new(Counted { gate, ..Counted::default() });
         let counted = &recent.0.check;

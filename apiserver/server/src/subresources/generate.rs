@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespace_that_waits_for_its_sources_has_no_more_than_its_share_and_keeps_no_other_from_generating() {
+    async fn namespace_share_limits_concurrent_generation() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let generate = Generate::new(world.services.clone());
         let silent = generate.turns.of("silent");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn large_specs_are_taken_by_few_at_once_and_small_ones_by_all() {
+    async fn generation_limits_concurrency_of_large_specs() {
         // Of an earlier version's nobody knows that they are small.
         for (bytes, tells, is_large) in [(SMALL, true, true), (SMALL / 2, true, false), (SMALL / 2, false, true)] {
             let calls = Arc::new(AtomicUsize::new(0));

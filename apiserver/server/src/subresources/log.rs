@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_followed_to_the_one_with_which_the_run_ends() {
+    async fn follower_stops_at_final_run_line() {
         for end in ["Succeeded", "Failed", "Canceled"] {
             let later = || vec![Ok(vec![line("Applying", "a"), line(end, "b")]), Ok(vec![line("Applying", "after")])];
             assert_eq!(followed(later(), false).await, (format!("03:04:05 Applying: a\n03:04:05 {end}: b\n"), true));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_without_a_last_line_is_looked_at_while_there_is_silence() {
+    async fn silence_rechecks_run_without_last_line() {
         let looks = std::sync::Arc::<AtomicUsize>::default();
         let (counted, began) = (looks.clone(), Instant::now());
         let is_over = move || {

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_asked_for_by_name_or_by_headers_and_unknown_formats_are_refused() {
+    fn query_or_headers_select_format_and_reject_unknown() {
         let wants = |accept: &'static str, format: Option<&str>| {
             let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
             let query: Vec<(String, String)> =

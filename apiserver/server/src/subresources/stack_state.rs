@@ -160,7 +160,7 @@ mod tests {
     use crate::testing::TestServer;
 
     #[tokio::test]
-    async fn state_with_large_bodies_is_read_in_the_room_that_it_turns_out_to_take() {
+    async fn state_read_reserves_memory_for_large_bodies() {
         let log = FaultyLog::new(0);
         let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
         let services = &world.services;

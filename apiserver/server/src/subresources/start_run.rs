@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_of_the_stack_and_operation_of_the_path() {
+    fn path_determines_stack_and_operation_of_run() {
         let query = [("release".to_owned(), "3".to_owned())];
         let completed = |body: Value| {
             let Value::Object(body) = body else { panic!("an object") };

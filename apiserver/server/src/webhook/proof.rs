@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_secret_is_known_as_each_server_shows_it() {
+    fn webhook_accepts_secret_of_each_server_kind() {
         let (body, signature) = SIGNED;
         let prefixed = format!("sha256={signature}");
         let secret = std::str::from_utf8(SECRET).unwrap();

@@ -108,7 +108,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn signed_delivery_asks_for_a_look_and_nothing_else_does() {
+async fn only_signed_delivery_triggers_source_check() {
     let bed = Bed::new().await;
     let hooked = "/webhooks/shop/hooked";
     let signature = hmac_of(b"{}");
@@ -200,7 +200,7 @@ async fn delivery_comes_through_however_many_connections_are_silent() {
 }
 
 #[tokio::test]
-async fn delivery_comes_through_however_many_bodies_of_strangers_are_slow() {
+async fn slow_strangers_block_no_signed_delivery() {
     let bed = Bed::new().await;
     let waiting = Waiting::new(AT_ONCE);
     let head = format!(

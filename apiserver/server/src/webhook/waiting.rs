@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn network_of_ipv6_and_an_address_of_ipv4_in_either_form_is_one() {
+    fn limiter_groups_ipv6_networks_and_mapped_ipv4() {
         check(2, &["192.0.2.1", "2001:db8::1", "2001:db8::ffff:1"], &[1]);
         check(2, &["2001:db8:0:1::1", "2001:db8:0:2::1", "2001:db8:0:2::2"], &[1]);
         check(2, &["192.0.2.1", "192.0.2.2", "::ffff:192.0.2.2"], &[1]);

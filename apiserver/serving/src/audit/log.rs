@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_any_more_is_told_at_once() {
+    fn overfull_log_rejects_line_immediately() {
         for (lengths, last) in [(vec![3, 3], 3), (vec![LEAST + 1], 3), (Vec::new(), 3 * LEAST)] {
             let (log, waiting) = narrow(false);
             let mut held: Vec<_> = lengths.iter().map(|length| hand(&log, *length)).collect();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_that_wait_for_the_log_wait_for_room_in_its_queue() {
+    async fn blocking_requests_wait_for_audit_queue_room() {
         let (log, waiting) = narrow(true);
         let (queueing, _first) = hand(&log, LEAST + 1);
         assert!(queueing.is_none());
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_for_which_nobody_waits_any_more_wait_for_room_all_the_same() {
+    async fn abandoned_lines_still_wait_for_queue_room() {
         let (log, waiting) = narrow(true);
         let (queueing, _first) = hand(&log, 2 * LEAST);
         assert!(queueing.is_none());
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_of_where_nothing_is_left_to_wait_for_them() {
+    fn dropped_line_reports_failed_write() {
         let (log, _waiting) = narrow(true);
         let (queueing, _first) = hand(&log, 2 * LEAST);
         assert!(queueing.is_none());

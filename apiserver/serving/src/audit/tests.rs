@@ -103,7 +103,7 @@ fn write(log: &LogFile, line: &[u8]) -> bool {
 }
 
 #[test]
-fn a_full_log_is_turned_over_and_the_oldest_go() {
+fn full_log_rotates_and_removes_oldest_backups() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let options = LogOptions { path: path.clone(), max_backups: 2, max_megabytes: 1, ..LogOptions::default() };
@@ -126,7 +126,7 @@ fn a_full_log_is_turned_over_and_the_oldest_go() {
 }
 
 #[test]
-fn a_log_whose_file_was_taken_away_begins_a_new_one() {
+fn audit_log_recreates_removed_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("logs/audit.log");
     let options = LogOptions { path: path.clone(), max_megabytes: 1, ..LogOptions::default() };

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_request_is_asked_for_with_all_that_it_says() {
+    fn review_carries_every_resource_attribute() {
         let user = UserInfo {
             name: "ann".to_owned(),
             uid: "1".to_owned(),

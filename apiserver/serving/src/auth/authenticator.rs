@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_knows_the_user_decides_even_after_a_failure() {
+    async fn first_authenticator_with_user_decides_despite_failure() {
         let found = ask(vec![Ok(None), Err(()), Ok(Some(user("ann", &["dev"]))), Ok(Some(user("bob", &[])))]).await;
         assert_eq!(found, Ok(user("ann", &["dev", AUTHENTICATED])));
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_which_group_of_the_two_it_is_keeps_it() {
+    async fn proxied_user_retains_its_authentication_group() {
         let found = ask(vec![Ok(Some(user("proxied", &[UNAUTHENTICATED])))]).await;
         assert_eq!(found, Ok(user("proxied", &[UNAUTHENTICATED])));
         let found = ask(vec![Ok(Some(user(ANONYMOUS, &[])))]).await;

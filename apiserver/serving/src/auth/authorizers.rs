@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_known_may_ask_about_oneself_and_read_documents() {
+    async fn authenticated_user_reviews_self_and_reads_documents() {
         let decide = async |group: &str, verb: &str, resource: (&str, &str), path: &str| {
             let user = UserInfo { groups: vec![group.to_owned()], ..UserInfo::default() };
             let attributes = Attributes {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_kept_for_its_time_and_no_longer() {
+    async fn cache_returns_answer_until_expiry() {
         let cache = ExpiringCache::new(TTL, 8);
         let start = Instant::now();
         assert_eq!(ask(&cache, "a", start, 1).await, 1);

@@ -113,7 +113,7 @@ async fn a_certificate_cannot_vouch_for_another() {
 }
 
 #[tokio::test]
-async fn without_a_name_or_a_ca_there_is_no_opinion() {
+async fn missing_name_or_ca_yields_no_opinion() {
     let ca = authority();
     let nameless = presented(&ca, &CertificateRequest::client(""));
     assert_eq!(ask(&trusting(&ca), &nameless).await.unwrap(), None);
@@ -138,7 +138,7 @@ async fn a_verification_ends_with_the_bundle_that_made_it() {
 }
 
 #[test]
-fn a_bundle_that_cannot_be_used_leaves_the_one_before() {
+fn invalid_bundle_leaves_previous_ca() {
     let ca = authority();
     let dynamic = DynamicCa::new("client CA");
     assert!(dynamic.set(ca.certificate_pem()).unwrap());

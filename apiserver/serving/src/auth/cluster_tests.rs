@@ -66,7 +66,7 @@ async fn headers_are_believed_from_the_allowed_proxy_alone() {
 }
 
 #[tokio::test]
-async fn a_rotated_ca_counts_at_once_and_the_old_one_no_more() {
+async fn rotated_ca_replaces_old_one_immediately() {
     let (old, new) = (Cas::new(), Cas::new());
     let settings = ClusterAuthentication::default();
     settings.apply(&old.data()).unwrap();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_header_that_is_not_empty_names_the_user() {
+    fn first_nonempty_header_names_user() {
         let config = RequestHeaderConfig {
             username_headers: vec!["X-First".to_owned(), "X-Second".to_owned()],
             ..RequestHeaderConfig::default()

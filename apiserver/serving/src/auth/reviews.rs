@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_one_may_do_is_what_a_request_would_meet() {
+    async fn self_review_matches_request_authorization() {
         let status =
             ask::<SelfSubjectAccessReview>(json!({"resourceAttributes": {"verb": "list", "resource": "x"}})).await;
         assert_eq!(status.unwrap(), json!({"allowed": true}));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metadata_has_to_be_empty_but_for_what_the_system_sets() {
+    async fn review_rejects_user_metadata() {
         let review = |metadata: Value| {
             json!({
                 "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": metadata,
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_an_unknown_type_is_refused_before_it_is_read() {
+    async fn server_rejects_unknown_media_type_before_reading() {
         let registry = register_reviews(Registry::builder(Arc::new(MemoryLog::new()))).build().await.unwrap();
         let handler = ApiHandler::new(&registry);
         let send = async |media: &str| {

@@ -189,7 +189,7 @@ fn unknown_forms_fall_back_or_are_refused() {
 }
 
 #[test]
-fn other_groups_are_absent_and_other_paths_are_not_answered() {
+fn discovery_rejects_unknown_groups_and_paths() {
     for path in ["/apis/other", "/apis/other/v1"] {
         let response = get(path, "");
         assert_eq!(

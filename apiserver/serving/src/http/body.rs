@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_and_never_ends_is_taken_for_a_while() {
+    async fn server_drains_endless_rejected_body_briefly() {
         let much = Ok::<_, io::Error>(Frame::data(Bytes::from(vec![0; MAX_REQUEST_BYTES + 1])));
         let endless = futures_util::stream::iter([much]).chain(futures_util::stream::pending());
         let (body, patience) = (http_body_util::StreamBody::new(endless), Duration::from_millis(50));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_taken_to_its_end_unless_that_is_far() {
+    async fn server_drains_only_short_rejected_bodies() {
         assert_eq!(left_of(100).await, 0);
         assert!(left_of(10_000).await > 9_000);
     }

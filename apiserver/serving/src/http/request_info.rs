@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_go_to_the_authorizer_only_with_verbs_that_have_them() {
+    fn authorizer_receives_selectors_only_with_supporting_verbs() {
         let target = "/apis/g.io/v1/stacks?fieldSelector=spec.project%3Da&labelSelector=x".parse().unwrap();
         let attributes = RequestInfo::new(&Method::GET, &target).attributes();
         assert_eq!((&*attributes.field_selector, &*attributes.label_selector), ("spec.project=a", "x"));

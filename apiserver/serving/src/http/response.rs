@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn errors_for_those_who_take_no_format_of_theirs_are_indented() {
+    async fn error_without_accepted_format_has_indentation() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         for (accept, indented) in [(table.to_owned(), true), (format!("{table},application/json"), false)] {
             let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_that_is_too_much_is_told_and_none_after_it() {
+    fn warning_limit_drops_later_warnings() {
         let texts = |lengths: &[usize]| -> Vec<String> {
             let long = lengths.iter().enumerate();
             long.map(|(n, length)| format!("{n:0>2}{}", "\u{e9}".repeat(length - 2))).collect()

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_does_not_read_is_left_when_time_is_up_or_the_server_stops_or_it_goes() {
+    async fn timeout_stop_or_disconnect_ends_unread_websocket() {
         let second = Duration::from_secs(1);
         let (soon, late) = (Instant::now() + 10 * second, Instant::now() + 3600 * second);
         for (end, stops, goes) in [(soon, false, false), (late, true, false), (late, false, true)] {

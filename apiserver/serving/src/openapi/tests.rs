@@ -216,7 +216,7 @@ fn core_kinds_keep_their_names() {
 
 /// Kinds that every group has are in a group's own document of this group and core alone, and in v2 of all.
 #[test]
-fn options_are_of_the_group_that_a_document_is_about() {
+fn options_schema_lists_groups_of_its_document() {
     let groups = |schemas: &Value| -> Vec<String> {
         let kinds = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]["x-kubernetes-group-version-kind"];
         let kinds = kinds.as_array().unwrap().iter();

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(properties["d"], json!({ "type": "object", "maxProperties": 1, "x-kubernetes-map-type": "atomic" }));
     }
     #[test]
-    fn operations_say_what_comes_and_goes_and_who_is_refused() {
+    fn operations_list_media_types_and_unauthorized_response() {
         let answers = json!({ "200": { "description": "OK", "content": {
             "application/json": {}, "application/json;stream=watch": {}, "application/yaml": {} } } });
         let turned = operation(&json!({ "responses": answers, "x-kubernetes-action": "list" }));

@@ -18,7 +18,7 @@ fn parse(flags: &[&str]) -> RecommendedOptions {
 }
 
 #[test]
-fn without_flags_a_server_listens_to_everybody_and_records_nothing() {
+fn default_server_listens_everywhere_without_audit() {
     let options = parse(&[]);
     assert_eq!(options.secure_serving.address().to_string(), "0.0.0.0:6443");
     let limits = options.limits();
@@ -38,7 +38,7 @@ fn flags_say_where_it_listens_and_what_it_serves() {
 }
 
 #[test]
-fn flags_say_how_many_requests_are_worked_on_at_once() {
+fn flags_set_concurrent_request_limits() {
     let limits = parse(&["--max-requests-inflight=7", "--max-mutating-requests-inflight=3"]).limits();
     assert_eq!((limits.reading, limits.mutating), (7, 3));
     let limits = parse(&["--max-requests-inflight=0", "--max-mutating-requests-inflight=0"]).limits();
@@ -74,7 +74,7 @@ fn a_duration_without_a_unit_is_refused() {
 }
 
 #[test]
-fn an_audit_log_needs_a_policy_that_can_be_used() {
+fn audit_log_requires_usable_policy() {
     let folder = tempfile::tempdir().unwrap();
     let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
     let open = |with_policy: bool, with_log: bool| {

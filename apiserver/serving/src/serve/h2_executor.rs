@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn task_is_woken_for_what_it_has_not_seen_and_for_nothing_else() {
+    fn task_wakes_only_for_unseen_events() {
         let opened = Opened::default();
         let (mut streams, counted) = (Streams::new(opened.clone()), Arc::<Counted>::default());
         let bell = Arc::new(Mutex::new(None::<Waker>));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_of_the_last_second_is_told_and_what_is_used_still() {
+    fn usage_reports_peak_of_last_second() {
         let usage = Usage::new(9);
         let at = |ms| usage.began + Duration::from_millis(ms);
         assert_eq!(usage.peak(at(0)), 0);

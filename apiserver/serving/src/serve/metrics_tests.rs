@@ -42,7 +42,7 @@ async fn a_request_is_counted_with_upstreams_names_and_labels() {
 }
 
 #[tokio::test]
-async fn the_time_of_webhooks_and_dry_runs_are_not_the_servers() {
+async fn server_latency_excludes_webhooks_and_dry_runs() {
     let metrics = metrics();
     let mut create = record(&metrics, Method::POST, "/apis/g.io/v1/namespaces/a/stacks");
     create.answered(StatusCode::CREATED, false);
@@ -85,7 +85,7 @@ async fn paths_that_somebody_makes_up_are_no_series() {
 }
 
 #[tokio::test]
-async fn events_are_counted_by_their_line_ends_however_they_are_cut() {
+async fn watch_metric_counts_events_across_frames() {
     let metrics = metrics();
     let mut watch = record(&metrics, Method::GET, "/apis/g.io/v1/stacks?watch=1");
     watch.answered(StatusCode::OK, true);
@@ -106,7 +106,7 @@ async fn events_are_counted_by_their_line_ends_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_early_is_an_abort_and_no_answer() {
+async fn early_disconnect_counts_as_abort() {
     let metrics = metrics();
     drop(record(&metrics, Method::POST, "/apis/g.io/v1/stacks"));
     let text = text(&metrics).await;
@@ -115,7 +115,7 @@ async fn a_client_that_goes_away_early_is_an_abort_and_no_answer() {
 }
 
 #[tokio::test]
-async fn initial_events_of_a_watch_are_timed_until_their_end() {
+async fn watch_metric_times_initial_events() {
     let metrics = metrics();
     let target = "/apis/g.io/v1/stacks?watch=1&sendInitialEvents=true&allowWatchBookmarks=true";
     let mut watch = record(&metrics, Method::GET, target);
@@ -133,7 +133,7 @@ async fn initial_events_of_a_watch_are_timed_until_their_end() {
 }
 
 #[tokio::test]
-async fn validation_of_fields_is_a_label_of_a_few_values() {
+async fn field_validation_label_has_few_values() {
     let metrics = metrics();
     for query in ["", "fieldValidation=Strict", "fieldValidation=x", "fieldValidation=Warn&fieldValidation=Warn"] {
         let mut write = record(&metrics, Method::POST, &format!("/apis/g.io/v1/stacks?{query}"));

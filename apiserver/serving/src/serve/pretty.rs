@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_the_media_type_or_the_client_want_lines() {
+    fn query_media_type_or_client_select_indentation() {
         use header::{ACCEPT, USER_AGENT};
         assert!(!wanted("", &[]) && !wanted("", &[(USER_AGENT, "kubectl/v1.36.3")]));
         assert!(wanted("", &[(USER_AGENT, "curl/8")]) && !wanted("pretty=0", &[(USER_AGENT, "curl/8")]));

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn short_ones_go_together_once_the_others_had_their_turn() {
+    async fn short_answers_share_one_write_after_other_tasks() {
         for (watches, expected) in [(2, vec![30]), (1, vec![10, 10, 10])] {
             let answers = LongAnswers::default();
             let _begun: Vec<LongAnswer> = (0..watches).map(|_| answers.begin()).collect();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_tls_keeps_is_written_though_more_answers_began_since() {
+    async fn flush_writes_tls_data_despite_newer_answers() {
         let answers = LongAnswers::default();
         let _begun = answers.begin();
         let inner = BufWriter::new(Counting::default());

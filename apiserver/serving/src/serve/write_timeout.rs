@@ -92,7 +92,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
+    async fn write_timeout_ends_stalled_but_not_slow_client() {
         let (mut client, server) = duplex(16);
         let mut server = WriteTimeout::new(server, PATIENCE);
         let slow = tokio::spawn(async move {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_has_nothing_to_say_is_left_alone() {
+    async fn write_timeout_spares_idle_connection() {
         let (_client, server) = duplex(16);
         let mut server = WriteTimeout::new(server, PATIENCE);
         server.write_all(&[0; 8]).await.unwrap();

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_document_is_reported_and_mended_by_the_next_put() {
+    async fn get_reports_and_put_repairs_damaged_document() {
         let root = TempDir::new().unwrap();
         let store = LocalDocuments::open(root.path()).unwrap();
         let digest = store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn small_volume_has_room_for_documents_and_more_for_what_is_owed() {
+    fn spare_space_depends_on_volume_and_need() {
         for (size, usual, owed) in
             [(1 << 40, 256 << 20, 32 << 20), (2 << 30, 256 << 20, 32 << 20), (64 << 20, 8 << 20, 1 << 20), (0, 0, 0)]
         {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_owed_is_kept_where_others_find_no_room() {
+    async fn full_store_accepts_only_owed_documents() {
         let root = TempDir::new().unwrap();
         LocalDocuments::open(root.path()).unwrap();
         let spare = |_: u64, need: Need| match need {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_left_unfinished_goes_and_what_others_are_at_stays() {
+    async fn cleanup_removes_only_abandoned_unfinished_files() {
         let root = TempDir::new().unwrap();
         let digest = LocalDocuments::open(root.path()).unwrap().put("shop", Bytes::from_static(b"plan")).await.unwrap();
         let [left, begun] = ["left", "0"].map(|name| root.path().join(UNFINISHED).join(name));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_call_that_ends_badly_is_told_so() {
+    async fn panicked_shared_call_returns_error_to_waiters() {
         let head = SharedHead::default();
         let bad = || async { panic!("a call that ends badly") };
         assert!(matches!(head.get(bad).await, Err(LogError::Unavailable(_))));

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_as_they_were_and_share_the_origin_of_one_near_them() {
+    fn history_returns_identical_records_with_shared_origin() {
         let (mut state, mut history) = (State::default(), History::default());
         let records = [written(1, "ann"), written(2, "ben"), written(3, "ann")];
         for record in records.clone() {

@@ -53,7 +53,7 @@ async fn prefixes_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn what_others_compact_while_nothing_happens_here_is_not_missed() {
+async fn idle_log_notices_compaction_by_others() {
     let etcd = Etcd::start();
     let ours = etcd.open().await;
     let theirs = open(EtcdOptions { prefix: "/others".to_owned(), ..etcd.options() }).await;
@@ -73,7 +73,7 @@ async fn what_others_compact_while_nothing_happens_here_is_not_missed() {
 }
 
 #[tokio::test]
-async fn the_last_records_are_counted_and_not_what_others_write() {
+async fn history_counts_only_own_records() {
     let etcd = Etcd::start();
     let ours = etcd.open().await;
     let theirs = open(EtcdOptions { prefix: "/others".to_owned(), ..etcd.options() }).await;
@@ -101,7 +101,7 @@ async fn the_last_records_are_counted_and_not_what_others_write() {
 }
 
 #[tokio::test]
-async fn a_follower_that_was_overtaken_by_a_compaction_is_told() {
+async fn compacted_follower_receives_expired_error() {
     let mut etcd = Etcd::start();
     let log = etcd.open().await;
     let first = log.append(put("/a", Expect::Any, "1")).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_follower_that_was_overtaken_by_a_compaction_is_told() {
 }
 
 #[tokio::test]
-async fn a_write_above_the_limit_is_refused_and_says_so() {
+async fn append_rejects_write_above_size_limit() {
     let etcd = Etcd::start();
     let log = etcd.open().await;
     // Above what etcd takes, and above what its RPC layer does.

@@ -149,7 +149,7 @@ async fn history(stream: stoa_machinery::log::RecordStream, head: Version) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_etcd_is_killed_under_load() {
+async fn etcd_kill_under_load_loses_and_doubles_nothing() {
     let mut etcd = Etcd::start();
     let logs = [etcd.open().await, etcd.open().await];
     let stream = logs[1].follow(Version(0)).await.unwrap();
@@ -168,7 +168,7 @@ async fn nothing_is_lost_or_doubled_when_etcd_is_killed_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_goes_on_without_any_one_of_its_members() {
+async fn cluster_survives_loss_of_any_member() {
     let mut etcd = Etcd::cluster(3);
     let logs = [etcd.open().await, etcd.open().await];
     let stream = logs[0].follow(Version(0)).await.unwrap();
@@ -261,7 +261,7 @@ async fn pass(client: TcpStream, server: TcpStream, allowed: u64, cuts: Arc<Atom
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_whose_answer_is_lost_is_neither_doubled_nor_called_failed() {
+async fn log_resolves_unanswered_write_exactly_once() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].port, 3_000..43_000).await;
     let through = || EtcdOptions { servers: vec![format!("http://{}", proxy.address)], ..etcd.options() };
@@ -286,7 +286,7 @@ async fn a_write_whose_answer_is_lost_is_neither_doubled_nor_called_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_what_it_was_said_to_be_though_answers_are_lost() {
+async fn lost_answers_leave_lease_state_consistent() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(etcd.members[0].port, 300..1_500).await;
     let through = EtcdOptions { servers: vec![format!("http://{}", proxy.address)], ..etcd.options() };
@@ -320,7 +320,7 @@ async fn a_lease_is_what_it_was_said_to_be_though_answers_are_lost() {
 }
 
 #[tokio::test]
-async fn a_lease_outlives_a_crash_of_etcd_and_no_longer() {
+async fn lease_survives_etcd_crash_until_expiry() {
     let mut etcd = Etcd::start();
     let log = etcd.open().await;
     let ttl = Duration::from_secs(10);

@@ -46,7 +46,7 @@ fn number(answer: &str, field: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn full_etcd_is_opened_read_and_compacted_without_a_lease_after_a_restart() {
+async fn full_etcd_opens_and_compacts_without_lease() {
     let mut etcd = Etcd::with_quota(QUOTA);
     let log = open(&etcd).await;
     assert!(!log.is_full().await.unwrap());

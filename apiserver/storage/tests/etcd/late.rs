@@ -118,7 +118,7 @@ async fn pass(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_was_made_again_is_not_made_once_more_when_it_arrives_at_last() {
+async fn retried_write_ignores_its_late_original() {
     let etcd = Etcd::start();
     let mut lock = Lock::before(etcd.members[0].port).await;
     let mut servers = vec![format!("http://{}", lock.address)];

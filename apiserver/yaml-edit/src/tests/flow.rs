@@ -183,7 +183,7 @@ proptest! {
 
     /// Scalars that change are all that changes.
     #[test]
-    fn a_change_of_scalars_leaves_all_else_as_it_is(before in document(), seed: u64) {
+    fn scalar_change_preserves_all_other_text(before in document(), seed: u64) {
         let spread = Spread(seed);
         let file = spread.file(&before);
         let mut after = Value::Object(before.clone());

@@ -57,7 +57,7 @@ fn large_request_is_served_before_later_ones() {
 }
 
 #[test]
-fn small_request_does_not_pass_a_large_one_of_its_tenant() {
+fn small_request_waits_behind_large_one_of_tenant() {
     let semaphore = semaphore(8);
     let first = acquire(&semaphore, "a", 2).unwrap();
     let mut large = acquire(&semaphore, "a", 7).unwrap_err();
@@ -177,7 +177,7 @@ fn dropped_request_leaves_nothing_behind() {
 }
 
 #[test]
-fn next_of_several_tenants_is_the_first_that_holds_least() {
+fn semaphore_selects_first_tenant_with_fewest_permits() {
     let semaphore = semaphore(16);
     let mut many = take_all(&semaphore, "many");
     let _few = semaphore.try_acquire("few", 1).unwrap();

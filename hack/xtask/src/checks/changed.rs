@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn change_leaves_all_tests_of_clusters_to_the_test_bed() {
+    fn change_assigns_all_cluster_tests_to_bed() {
         let mut package = package("stoa-e2e", &[], &[]);
         package.tests = vec!["behaviour".to_owned(), "history".to_owned()];
         let mut packages = Packages { all: vec![package], are_changed: false };

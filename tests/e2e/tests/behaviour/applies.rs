@@ -35,7 +35,7 @@ fn recorded(organization: &Organization) -> BTreeSet<String> {
 }
 
 #[test]
-fn run_that_is_cancelled_in_the_middle_stops_and_the_next_one_goes_on_from_there() {
+fn next_run_continues_after_cancelled_run() {
     const LENGTH: usize = 100;
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
@@ -70,7 +70,7 @@ fn run_that_is_cancelled_in_the_middle_stops_and_the_next_one_goes_on_from_there
 }
 
 #[test]
-fn plan_and_log_of_a_run_are_read_and_followed_with_kubectl() {
+fn kubectl_reads_and_follows_plan_and_log() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -108,7 +108,7 @@ fn plan_and_log_of_a_run_are_read_and_followed_with_kubectl() {
 }
 
 #[test]
-fn what_a_cluster_makes_difficult_is_applied_in_one_run_and_destroyed() {
+fn one_run_applies_and_destroys_difficult_resources() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -240,7 +240,7 @@ struct Writes {
 }
 
 #[test]
-fn so_many_resources_are_worked_on_at_once_as_the_runner_may_and_no_more() {
+fn runner_limits_parallel_resource_writes() {
     // The runner's default.
     const PARALLELISM: usize = 16;
     const COUNT: usize = 40;
@@ -299,7 +299,7 @@ fn so_many_resources_are_worked_on_at_once_as_the_runner_may_and_no_more() {
 
 /// What Kusion's generators write beside the resources.
 #[test]
-fn what_a_spec_says_of_secret_stores_and_context_is_told_to_be_unread() {
+fn warning_names_unread_secret_stores_and_context() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);

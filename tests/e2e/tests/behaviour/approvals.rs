@@ -90,7 +90,7 @@ fn people(admin: &Kubectl, organization: &Organization) -> [(String, Kubectl); 2
 }
 
 #[test]
-fn plan_is_approved_by_somebody_else_or_by_who_asked_if_that_is_granted() {
+fn other_user_or_privileged_requester_approves_plan() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -162,7 +162,7 @@ fn plan_is_approved_by_somebody_else_or_by_who_asked_if_that_is_granted() {
 }
 
 #[test]
-fn plan_that_was_rejected_or_no_longer_holds_is_not_applied() {
+fn rejected_or_stale_plan_changes_nothing() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -241,7 +241,7 @@ fn who_deletes_a_stack_does_not_approve_that_alone() {
 }
 
 #[test]
-fn plan_is_not_carried_out_elsewhere_than_where_it_was_approved_for() {
+fn changed_target_invalidates_approved_plan() {
     let server = Standalone::shared();
     let admin = server.kubectl();
     let organization = Organization::create(&*server);

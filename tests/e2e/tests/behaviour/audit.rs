@@ -54,7 +54,7 @@ fn check(events: &[Value], level: &str) {
 }
 
 #[test]
-fn metadata_says_who_did_what_and_nothing_of_its_content() {
+fn metadata_audit_omits_request_content() {
     let marker = unique("marker");
     let events = recorded("metadata", &format!("file:///{marker}.git"));
     check(&events, "Metadata");

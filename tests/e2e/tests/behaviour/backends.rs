@@ -56,7 +56,7 @@ spec:
 }
 
 #[test]
-fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
+fn bucket_stores_documents_of_cluster_deployment() {
     let bucket = S3Server::start("documents");
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
@@ -80,7 +80,7 @@ fn what_is_applied_to_a_cluster_is_kept_in_a_bucket() {
 }
 
 #[test]
-fn documents_are_in_the_bucket_that_the_backend_names_and_its_keys_in_a_secret() {
+fn bucket_stores_documents_and_secret_stores_keys() {
     let mut bucket = S3Server::start("documents");
     let server = Standalone::start();
     let kubectl = server.kubectl();
@@ -135,7 +135,7 @@ spec: {{project: {name}, workspaces: [{backend}]}}
 }
 
 #[test]
-fn damaged_documents_are_told_of_and_stay_as_they_are() {
+fn server_reports_damaged_documents_without_overwriting_them() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let name = organization.name.as_str();

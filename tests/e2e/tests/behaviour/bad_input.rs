@@ -36,7 +36,7 @@ fn malformed_yaml_is_told_with_file_and_line() {
 }
 
 #[test]
-fn what_unfolds_without_end_or_is_too_large_is_refused_with_its_file() {
+fn error_names_file_of_oversized_or_endless_spec() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let mut bomb = "resources: []\ncontext:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
@@ -89,7 +89,7 @@ fn cycle_is_told_with_its_path() {
 }
 
 #[test]
-fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
+fn error_names_resource_and_field_of_dangling_reference() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let spec = |depends_on: &str, data: &str| {
@@ -113,7 +113,7 @@ fn dangling_dependency_and_reference_are_told_with_resource_and_field() {
 }
 
 #[test]
-fn spec_without_what_it_needs_is_told_with_resource_and_field() {
+fn error_names_resource_and_field_of_incomplete_spec() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let spec = |attributes: &str| {
@@ -139,7 +139,7 @@ fn spec_without_what_it_needs_is_told_with_resource_and_field() {
 }
 
 #[test]
-fn path_that_does_not_exist_is_told_with_the_commit() {
+fn missing_path_error_names_commit() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let commit = organization.source.commit("elsewhere/spec.yaml", "resources: []\n");
@@ -160,7 +160,7 @@ fn source_is_unreadable(organization: &Organization, kubectl: &Kubectl) -> Strin
 }
 
 #[test]
-fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
+fn missing_source_fails_run_and_shows_in_condition() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -177,7 +177,7 @@ fn source_that_does_not_exist_fails_the_run_and_shows_in_its_condition() {
 }
 
 #[test]
-fn repositories_on_the_runners_machine_are_used_where_it_allows_them() {
+fn runner_reads_only_allowed_local_repositories() {
     let allowed = Repository::new();
     let server = Standalone::start_with(&[format!("--local-repositories={}", allowed.path().display())]);
     let kubectl = server.kubectl();
@@ -201,7 +201,7 @@ fn repositories_on_the_runners_machine_are_used_where_it_allows_them() {
 }
 
 #[test]
-fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
+fn run_awaits_unreachable_source_until_timeout() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -231,7 +231,7 @@ fn source_out_of_reach_is_waited_for_until_the_run_is_overdue() {
 }
 
 #[test]
-fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
+fn rejected_object_fails_alone_with_its_field() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -318,7 +318,7 @@ fn object_that_the_cluster_rejects_fails_alone_and_is_named_with_its_field() {
 }
 
 #[test]
-fn kind_that_kubernetes_does_not_have_is_told_with_its_place_and_nothing_is_committed() {
+fn unknown_kubernetes_kind_prevents_any_commit() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let tips = || git(&organization.deploy, &["for-each-ref", "refs/heads"]);
@@ -345,7 +345,7 @@ fn kind_that_kubernetes_does_not_have_is_told_with_its_place_and_nothing_is_comm
 }
 
 #[test]
-fn kind_that_the_cluster_does_not_know_is_named_and_nothing_is_made() {
+fn unknown_cluster_kind_prevents_any_change() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -430,7 +430,7 @@ fn values_of_secrets_do_not_enter_git() {
 }
 
 #[test]
-fn values_of_secrets_reach_the_cluster_and_are_told_nowhere_else() {
+fn secret_values_appear_only_in_cluster() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -476,7 +476,7 @@ fn refused(kubectl: &Kubectl, kind: &str, name: &str, namespace: &str, spec: &st
 }
 
 #[test]
-fn objects_that_make_no_sense_are_refused_with_field_and_reason() {
+fn server_rejects_invalid_objects_with_field_and_reason() {
     let server = Cluster::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&server);

@@ -69,7 +69,7 @@ fn config_map(kubectl: &Kubectl, namespace: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn one_run_goes_to_two_clusters_and_a_plan_says_which_does_not_answer() {
+fn run_covers_two_clusters_and_reports_unresponsive_one() {
     let cluster = Cluster::shared();
     let mut other = Standalone::start();
     let (here, there) = (cluster.kubectl(), other.kubectl());
@@ -253,7 +253,7 @@ fn asked(cluster: &Cluster, verbs: &[&str], resource: &str, namespace: &str, nam
 }
 
 #[test]
-fn kinds_of_kubernetes_go_to_two_clusters_in_the_order_of_their_dependencies_and_drift_and_go_from_each() {
+fn two_clusters_receive_all_kinds_in_dependency_order() {
     let (cluster, other) = (Cluster::shared(), second());
     let (here, there) = (cluster.kubectl(), other.kubectl());
     let organization = Organization::create(&cluster);
@@ -369,7 +369,7 @@ fn spec_of(resources: &[Value]) -> String {
 }
 
 #[test]
-fn contexts_of_one_kubeconfig_are_clusters_and_two_of_one_server_are_one_place() {
+fn kubeconfig_contexts_become_clusters_unless_server_repeats() {
     let (cluster, other) = (Cluster::shared(), second());
     let (here, there) = (cluster.kubectl(), other.kubectl());
     let organization = Organization::create(&cluster);

@@ -90,7 +90,7 @@ const FLUX: &str = "kustomization.kustomize.toolkit.fluxcd.io/apps";
 const ARGO: &str = "application.argoproj.io/apps";
 
 #[test]
-fn a_stack_says_whether_flux_and_argo_cd_brought_its_commit_to_their_clusters() {
+fn stack_reports_flux_and_argo_cd_compliance() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     kubectl.apply(KINDS);

@@ -76,7 +76,7 @@ impl Clone {
 }
 
 #[test]
-fn every_write_is_a_commit_by_its_user_with_its_version() {
+fn every_write_commits_with_user_and_version() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -164,7 +164,7 @@ fn pushed_change_is_served_as_a_watch_event() {
 }
 
 #[test]
-fn pushed_file_is_a_new_object_and_a_removed_one_deletes_it() {
+fn push_creates_object_and_removal_deletes_it() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -188,7 +188,7 @@ fn pushed_file_is_a_new_object_and_a_removed_one_deletes_it() {
 }
 
 #[test]
-fn pushed_file_that_is_wrong_keeps_the_last_good_object_and_says_so() {
+fn bad_pushed_file_reports_and_preserves_last_object() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -212,7 +212,7 @@ fn pushed_file_that_is_wrong_keeps_the_last_good_object_and_says_so() {
 }
 
 #[test]
-fn pushed_file_that_is_wrong_keeps_others_from_writing_until_it_is_mended() {
+fn bad_pushed_file_blocks_other_writers_until_fixed() {
     let mut server = Standalone::start();
     let organization = Organization::create(&server);
     let name = &organization.name;

@@ -7,7 +7,7 @@ use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Server, eventually};
 
 #[test]
-fn drift_is_found_on_demand_and_gone_after_an_apply() {
+fn refresh_finds_drift_and_apply_clears_it() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let name = &organization.name;
@@ -47,7 +47,7 @@ fn drift_is_found_on_demand_and_gone_after_an_apply() {
 }
 
 #[test]
-fn what_a_failed_run_applied_is_what_things_move_away_from_and_who_has_them_is_told() {
+fn drift_after_failed_run_names_field_owners() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let name = &organization.name;
@@ -107,7 +107,7 @@ fn with_one_owner(namespace: &str) -> String {
 }
 
 #[test]
-fn what_others_add_to_what_has_one_owner_is_drift_and_taken_back() {
+fn apply_reverts_additions_to_exclusively_owned_fields() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);

@@ -40,7 +40,7 @@ fn fault(random: &mut Random, is_put: bool, (status, code): (u16, &'static str))
 }
 
 #[test]
-fn applies_lose_nothing_to_a_bucket_that_fails_now_and_then() {
+fn unreliable_bucket_loses_no_applied_changes() {
     rounds(|random| {
         let bucket = S3Server::start("documents");
         let faults = Faults::before(bucket.port());
@@ -51,7 +51,7 @@ fn applies_lose_nothing_to_a_bucket_that_fails_now_and_then() {
 }
 
 #[test]
-fn applies_lose_nothing_to_oss_that_fails_now_and_then() {
+fn unreliable_oss_loses_no_applied_changes() {
     rounds(|random| {
         let server = OssServer::start("documents");
         let faults = Faults::before(server.port());
@@ -142,7 +142,7 @@ fn again_where_full(organization: &Organization, run: String) -> String {
 }
 
 #[test]
-fn an_apply_goes_on_when_there_is_room_again_for_the_log_and_the_sources() {
+fn apply_continues_once_disk_space_returns() {
     rounds(|random| {
         let Some(disk) = Disk::mount(64) else { return };
         let cluster = Cluster::shared();
@@ -194,7 +194,7 @@ fn an_apply_goes_on_when_there_is_room_again_for_the_log_and_the_sources() {
 }
 
 #[test]
-fn an_apply_goes_on_whatever_the_clock_is_set_to() {
+fn apply_survives_any_clock_change() {
     rounds(|random| {
         let (cluster, clock) = (Cluster::shared(), Clock::new());
         let mut server = Standalone::start();
@@ -250,7 +250,7 @@ fn unhealthy(namespace: &str) -> String {
 }
 
 #[test]
-fn a_clock_that_is_set_back_holds_up_no_run_queue_trigger_timeout_or_look_for_drift_nor_a_restart() {
+fn clock_reset_delays_no_run_trigger_or_restart() {
     rounds(|random| {
         let (cluster, clock) = (Cluster::shared(), Clock::new());
         let mut server = Standalone::start();

@@ -39,7 +39,7 @@ fn spec(namespace: &str, policy: &str) -> String {
 }
 
 #[test]
-fn custom_resource_and_its_definition_are_one_run_that_waits_for_what_the_resource_says() {
+fn run_awaits_custom_resource_with_its_definition() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -244,7 +244,7 @@ fn deployment(namespace: &str) -> String {
 }
 
 #[test]
-fn run_that_waits_for_a_workload_says_what_its_pods_wait_for() {
+fn waiting_run_reports_pod_waiting_reasons() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);

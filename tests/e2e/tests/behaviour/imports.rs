@@ -112,7 +112,7 @@ impl World {
 }
 
 #[test]
-fn objects_are_imported_without_a_change_and_then_applied_and_removed() {
+fn import_adopts_objects_unchanged_then_manages_them() {
     let world = World::new();
     let World { organization, cluster } = &world;
     let name = &organization.name;
@@ -279,7 +279,7 @@ fn release_of_kusion_is_taken_over_and_never_written() {
 
 /// As Kusion has it: such an object is applied, and never deleted.
 #[test]
-fn what_an_extension_says_was_there_before_outlives_its_stack() {
+fn object_with_import_extension_outlives_stack() {
     let world = World::new();
     let World { organization, cluster } = &world;
     let name = &organization.name;
@@ -315,7 +315,7 @@ fn what_an_extension_says_was_there_before_outlives_its_stack() {
 
 /// Server-side apply alone would keep a field for ever that somebody else once wrote, too.
 #[test]
-fn what_is_dropped_goes_though_others_wrote_it_and_what_they_added_stays() {
+fn apply_removes_dropped_fields_and_spares_foreign_ones() {
     let world = World::new();
     let World { organization, cluster } = &world;
     let name = &organization.name;

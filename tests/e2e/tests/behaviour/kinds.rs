@@ -120,12 +120,12 @@ fn status_is_apart(server: &dyn Server) {
 }
 
 #[test]
-fn status_is_written_apart_from_the_rest_on_its_own() {
+fn status_subresource_writes_only_status_standalone() {
     status_is_apart(&*Standalone::shared());
 }
 
 #[test]
-fn status_is_written_apart_from_the_rest_in_a_cluster() {
+fn status_subresource_writes_only_status_in_cluster() {
     status_is_apart(&Cluster::shared());
 }
 
@@ -145,11 +145,11 @@ fn unknown_fields_are_told(server: &dyn Server) {
 }
 
 #[test]
-fn unknown_fields_are_told_by_their_path_on_their_own() {
+fn unknown_field_error_names_path_standalone() {
     unknown_fields_are_told(&*Standalone::shared());
 }
 
 #[test]
-fn unknown_fields_are_told_by_their_path_in_a_cluster() {
+fn unknown_field_error_names_path_in_cluster() {
     unknown_fields_are_told(&Cluster::shared());
 }

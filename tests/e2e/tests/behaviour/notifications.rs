@@ -8,7 +8,7 @@ use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::{Cluster, Server as _};
 
 #[test]
-fn events_survive_a_crash_and_what_was_given_up_is_delivered_again() {
+fn events_survive_crash_and_dead_letters_redeliver() {
     let cluster = Cluster::start();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);

@@ -43,12 +43,12 @@ fn namespace_comes_and_goes(server: &dyn Server) {
 }
 
 #[test]
-fn namespace_comes_and_goes_with_its_organization_on_its_own() {
+fn namespace_follows_its_organization_standalone() {
     namespace_comes_and_goes(&*Standalone::shared());
 }
 
 #[test]
-fn namespace_comes_and_goes_with_its_organization_in_a_cluster() {
+fn namespace_follows_its_organization_in_cluster() {
     namespace_comes_and_goes(&Cluster::shared());
 }
 
@@ -123,12 +123,12 @@ fn files(organization: &Organization) -> String {
 }
 
 #[test]
-fn live_infrastructure_holds_its_organization_until_it_may_be_destroyed_on_its_own() {
+fn live_infrastructure_blocks_organization_deletion_standalone() {
     infrastructure_follows_the_policy(&*Standalone::shared(), &|organization| !files(organization).is_empty());
 }
 
 #[test]
-fn live_infrastructure_holds_its_organization_until_it_may_be_destroyed_in_a_cluster() {
+fn live_infrastructure_blocks_organization_deletion_in_cluster() {
     let cluster = Cluster::shared();
     infrastructure_follows_the_policy(&cluster, &|organization| {
         cluster.kubectl().succeeds(&["get", "configmap", "c1", "--namespace", &format!("{}-web", organization.name)])

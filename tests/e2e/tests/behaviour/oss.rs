@@ -57,7 +57,7 @@ fn not_in_bucket(secrets: &Secrets, folder: &Path, at_least: usize) {
 }
 
 #[test]
-fn what_is_applied_to_a_cluster_is_kept_in_oss() {
+fn oss_stores_documents_of_cluster_deployment() {
     let server = OssServer::start("documents");
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
@@ -106,7 +106,7 @@ fn what_is_applied_to_a_cluster_is_kept_in_oss() {
 }
 
 #[test]
-fn key_that_oss_does_not_take_is_told_without_what_is_in_it_and_waited_for() {
+fn run_awaits_valid_oss_key_without_disclosure() {
     let server = OssServer::start("documents");
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();

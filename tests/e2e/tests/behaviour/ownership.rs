@@ -58,7 +58,7 @@ fn an_object_is_one_stacks(server: &dyn Server, live: impl Fn(&Organization) -> 
 }
 
 #[test]
-fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_on_its_own() {
+fn only_explicit_takeover_moves_object_standalone() {
     an_object_is_one_stacks(&*Standalone::shared(), |organization| {
         let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
         files.lines().map(|file| git(&organization.deploy, &["show", &format!("main:{file}")])).collect()
@@ -66,7 +66,7 @@ fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_on_its_own() {
 }
 
 #[test]
-fn an_object_is_one_stacks_until_another_takes_it_over_on_purpose_in_a_cluster() {
+fn only_explicit_takeover_moves_object_in_cluster() {
     let cluster = Cluster::shared();
     an_object_is_one_stacks(&cluster, |organization| {
         cluster.kubectl().run(&[
@@ -124,7 +124,7 @@ fn theirs(namespace: &str) -> String {
 }
 
 #[test]
-fn a_namespace_is_kept_for_what_another_stack_owns_in_it_on_its_own() {
+fn foreign_objects_preserve_namespace_standalone() {
     a_namespace_is_kept_for_what_others_own_in_it(&*Standalone::shared(), |organization, namespace| {
         let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
         let mut files: Vec<&str> = files.lines().filter(|file| file.contains(namespace)).collect();
@@ -134,7 +134,7 @@ fn a_namespace_is_kept_for_what_another_stack_owns_in_it_on_its_own() {
 }
 
 #[test]
-fn a_namespace_is_kept_for_what_another_stack_owns_in_it_in_a_cluster() {
+fn foreign_objects_preserve_namespace_in_cluster() {
     let cluster = Cluster::shared();
     a_namespace_is_kept_for_what_others_own_in_it(&cluster, |_, namespace| {
         let kubectl = cluster.kubectl();
@@ -145,7 +145,7 @@ fn a_namespace_is_kept_for_what_another_stack_owns_in_it_in_a_cluster() {
 }
 
 #[test]
-fn a_namespace_goes_with_what_others_own_in_it_once_somebody_says_so() {
+fn annotation_permits_deletion_of_shared_namespace() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-shared", organization.name);
@@ -162,7 +162,7 @@ fn a_namespace_goes_with_what_others_own_in_it_once_somebody_says_so() {
 }
 
 #[test]
-fn what_another_manager_applies_is_refused_by_name_until_the_resource_takes_it() {
+fn conflict_error_names_manager_until_forced() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let name = &organization.name;

@@ -65,7 +65,7 @@ fn refused_for(user: &Kubectl, run: &str, wanted: &[&str]) {
 }
 
 #[test]
-fn each_missing_permission_of_who_starts_a_run_is_named_until_none_is_missing() {
+fn run_error_names_each_missing_permission() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -101,7 +101,7 @@ fn each_missing_permission_of_who_starts_a_run_is_named_until_none_is_missing() 
 }
 
 #[test]
-fn permission_that_is_withdrawn_while_a_run_waits_stops_it_before_it_changes_anything() {
+fn withdrawn_permission_stops_waiting_run_before_changes() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -155,7 +155,7 @@ fn who_may_only_read_writes_nothing() {
 }
 
 #[test]
-fn owners_and_members_have_their_roles_in_the_namespace_of_their_organization() {
+fn organization_grants_roles_in_its_namespace() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -201,7 +201,7 @@ fn owners_and_members_have_their_roles_in_the_namespace_of_their_organization() 
 }
 
 #[test]
-fn project_with_access_for_owners_is_written_by_them_and_by_the_owners_of_its_organization() {
+fn only_owners_write_project_with_owner_access() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -252,7 +252,7 @@ fn project_with_access_for_owners_is_written_by_them_and_by_the_owners_of_its_or
 }
 
 #[test]
-fn whoever_may_not_destroy_deletes_no_live_stack_and_what_it_needs_stays() {
+fn live_stack_deletion_requires_destroy_permission() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);

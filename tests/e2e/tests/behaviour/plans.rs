@@ -33,17 +33,17 @@ fn preview_shows_and_changes_nothing(server: &dyn Server) {
 }
 
 #[test]
-fn preview_shows_what_would_change_and_changes_nothing_on_its_own() {
+fn preview_shows_changes_without_effect_standalone() {
     preview_shows_and_changes_nothing(&*Standalone::shared());
 }
 
 #[test]
-fn preview_shows_what_would_change_and_changes_nothing_in_a_cluster() {
+fn preview_shows_changes_without_effect_in_cluster() {
     preview_shows_and_changes_nothing(&Cluster::shared());
 }
 
 #[test]
-fn apply_of_a_plan_deploys_what_was_previewed_though_the_source_moved_on() {
+fn planned_apply_deploys_preview_despite_newer_source() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
@@ -96,7 +96,7 @@ fn plan_is_refused_after_another_run_changed_the_deployment() {
 }
 
 #[test]
-fn rollback_and_destroy_are_previewed_and_carried_out_as_they_were() {
+fn rollback_and_destroy_follow_their_previews() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -129,7 +129,7 @@ fn rollback_and_destroy_are_previewed_and_carried_out_as_they_were() {
 }
 
 #[test]
-fn only_a_finished_preview_of_the_same_stack_is_a_plan() {
+fn apply_accepts_only_finished_preview_of_stack() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     for stack in ["one", "two"] {
@@ -148,7 +148,7 @@ fn only_a_finished_preview_of_the_same_stack_is_a_plan() {
 }
 
 #[test]
-fn what_cannot_be_changed_in_place_is_made_anew_where_the_resource_allows_it() {
+fn recreate_extension_replaces_immutable_object() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let name = &organization.name;
@@ -195,7 +195,7 @@ fn failure(run: &serde_json::Value) -> (String, String) {
 }
 
 #[test]
-fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
+fn emptying_plan_requires_mass_deletion_permission() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let namespace = format!("{}-web", organization.name);
@@ -231,7 +231,7 @@ fn plan_that_empties_a_deployment_waits_for_a_run_that_says_so() {
 }
 
 #[test]
-fn plan_that_removes_more_than_half_of_many_waits_for_a_run_that_says_so() {
+fn plan_removing_majority_requires_mass_deletion_permission() {
     let server = Cluster::shared();
     let organization = Organization::create(&server);
     let namespace = format!("{}-web", organization.name);
@@ -274,7 +274,7 @@ fn address(namespace: &str, address: &str) -> String {
 }
 
 #[test]
-fn plan_tells_what_is_known_later_what_moved_away_and_nothing_of_what_is_others() {
+fn plan_shows_late_values_and_own_drift() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -317,7 +317,7 @@ fn plan_tells_what_is_known_later_what_moved_away_and_nothing_of_what_is_others(
 }
 
 #[test]
-fn what_others_are_in_or_made_of_is_not_deleted_while_they_are_wanted() {
+fn plan_spares_namespaces_and_definitions_in_use() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);

@@ -39,7 +39,7 @@ fn secret(kubectl: &Kubectl, namespace: &str, gitea: &GiteaServer) {
 }
 
 #[test]
-fn pull_request_shows_what_it_would_change_until_it_is_merged() {
+fn pull_request_shows_its_plan_until_merge() {
     let Some(gitea) = gitea() else { return };
     // Git takes no values of Secrets.
     let server = Cluster::shared();

@@ -27,7 +27,7 @@ fn post(kubectl: &Kubectl, namespace: &str, subresource: &str) -> String {
 }
 
 #[test]
-fn stack_is_deployed_to_several_workspaces_each_with_releases_of_its_own() {
+fn stack_has_separate_releases_per_workspace() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -86,7 +86,7 @@ fn stacks_of_one_project_are_configured_apart() {
 }
 
 #[test]
-fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
+fn generate_returns_spec_and_records_nothing() {
     let server = Cluster::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&server);
@@ -106,7 +106,7 @@ fn spec_is_generated_for_a_workspace_and_nothing_is_recorded() {
 }
 
 #[test]
-fn an_empty_version_is_the_one_that_the_stack_desires() {
+fn empty_version_selects_desired_version() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -146,7 +146,7 @@ fn operations_are_started_by_rest() {
 }
 
 #[test]
-fn release_is_the_spec_and_the_state_of_its_apply() {
+fn release_contains_spec_and_state_of_apply() {
     let server = Cluster::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&server);
@@ -187,7 +187,7 @@ fn release_is_the_spec_and_the_state_of_its_apply() {
 }
 
 #[test]
-fn resources_are_recorded_as_they_were_when_they_were_applied() {
+fn records_show_resources_as_applied() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);

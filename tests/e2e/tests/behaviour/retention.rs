@@ -7,7 +7,7 @@ use stoa_e2e::{Cluster, Server as _, eventually};
 use crate::PATIENCE;
 
 #[test]
-fn newest_runs_and_releases_are_kept_and_numbers_go_on() {
+fn retention_preserves_newest_and_continues_numbering() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let name = &organization.name;

@@ -30,7 +30,7 @@ fn with_one_changed(namespace: &str, count: usize, number: usize) -> String {
 }
 
 #[test]
-fn second_apply_to_a_cluster_writes_nothing_and_makes_no_release() {
+fn second_cluster_apply_writes_nothing() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
@@ -51,7 +51,7 @@ fn second_apply_to_a_cluster_writes_nothing_and_makes_no_release() {
 }
 
 #[test]
-fn second_apply_to_git_makes_no_commit_and_no_release() {
+fn second_git_apply_makes_no_commit() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 5, "a"));
@@ -66,7 +66,7 @@ fn second_apply_to_git_makes_no_commit_and_no_release() {
 }
 
 #[test]
-fn quick_start_of_kusion_is_deployed_to_git_as_it_is_and_taken_down() {
+fn git_deploys_and_removes_kusion_quick_start() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let spec = include_str!("../../../data/kusion/quickstart.yaml");
@@ -90,7 +90,7 @@ fn quick_start_of_kusion_is_deployed_to_git_as_it_is_and_taken_down() {
 }
 
 #[test]
-fn edit_of_one_field_changes_one_object_of_a_cluster_and_rollback_restores_it() {
+fn edit_changes_and_rollback_restores_one_object() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -123,7 +123,7 @@ fn edit_of_one_field_changes_one_object_of_a_cluster_and_rollback_restores_it() 
 }
 
 #[test]
-fn edit_of_one_field_changes_one_file_in_git_and_rollback_restores_it() {
+fn edit_changes_and_rollback_restores_one_file() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 5, "a"));
@@ -187,7 +187,7 @@ fn bring_to_another_version(organization: &Organization, namespace: &str, is_the
 }
 
 #[test]
-fn object_of_a_cluster_that_gets_another_id_is_changed_and_its_old_id_forgotten() {
+fn changed_id_updates_same_cluster_object() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
@@ -201,7 +201,7 @@ fn object_of_a_cluster_that_gets_another_id_is_changed_and_its_old_id_forgotten(
 }
 
 #[test]
-fn file_in_git_that_gets_another_id_is_changed_and_its_old_id_forgotten() {
+fn changed_id_updates_same_git_file() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     bring_to_another_version(&organization, "web", |version, most| {
@@ -246,7 +246,7 @@ fn order(cluster: &Cluster, verb: &str, namespace: &str) -> Vec<String> {
 }
 
 #[test]
-fn objects_are_created_in_the_order_of_dependencies_and_destroyed_in_reverse() {
+fn dependencies_order_creation_and_reverse_destruction() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -281,7 +281,7 @@ fn objects_are_created_in_the_order_of_dependencies_and_destroyed_in_reverse() {
 }
 
 #[test]
-fn destroy_removes_every_file_from_git_and_leaves_a_tombstone() {
+fn destroy_removes_git_files_and_leaves_tombstone() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 3, "a"));
@@ -298,7 +298,7 @@ fn destroy_removes_every_file_from_git_and_leaves_a_tombstone() {
 }
 
 #[test]
-fn rollback_to_a_release_that_is_not_there_leaves_the_stack_as_it_is() {
+fn rollback_to_missing_release_leaves_stack_unchanged() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -311,7 +311,7 @@ fn rollback_to_a_release_that_is_not_there_leaves_the_stack_as_it_is() {
 }
 
 #[test]
-fn object_that_leaves_the_source_is_deleted_and_only_it() {
+fn apply_deletes_only_object_removed_from_source() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
@@ -341,7 +341,7 @@ fn object_that_somebody_deleted_is_created_again() {
 }
 
 #[test]
-fn what_somebody_changed_by_hand_in_git_is_seen_and_taken_back() {
+fn apply_reverts_manual_change_in_git() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     organization.stack("web", &config_maps("web", 2, "wanted"));
@@ -415,12 +415,12 @@ fn folder_of_manifests_is_deployed_as_it_is() {
 }
 
 #[test]
-fn runs_of_one_stack_are_executed_one_after_the_other_in_order_on_its_own() {
+fn stack_runs_execute_in_order_standalone() {
     runs_are_executed_in_order(&*Standalone::shared());
 }
 
 #[test]
-fn runs_of_one_stack_are_executed_one_after_the_other_in_order_in_a_cluster() {
+fn stack_runs_execute_in_order_in_cluster() {
     runs_are_executed_in_order(&Cluster::shared());
 }
 
@@ -457,12 +457,12 @@ fn runs_are_executed_in_order(server: &dyn Server) {
 }
 
 #[test]
-fn source_of_a_run_is_a_branch_a_tag_or_a_commit_on_its_own() {
+fn run_accepts_branch_tag_or_commit_standalone() {
     source_is_a_branch_a_tag_or_a_commit(&*Standalone::shared());
 }
 
 #[test]
-fn source_of_a_run_is_a_branch_a_tag_or_a_commit_in_a_cluster() {
+fn run_accepts_branch_tag_or_commit_in_cluster() {
     source_is_a_branch_a_tag_or_a_commit(&Cluster::shared());
 }
 
@@ -489,7 +489,7 @@ fn source_is_a_branch_a_tag_or_a_commit(server: &dyn Server) {
 }
 
 #[test]
-fn stack_becomes_ready_with_its_release_and_events_tell_of_it() {
+fn ready_stack_reports_release_and_events() {
     let server = Standalone::shared();
     let kubectl = server.kubectl();
     let organization = Organization::create(&*server);
@@ -506,7 +506,7 @@ fn stack_becomes_ready_with_its_release_and_events_tell_of_it() {
 }
 
 #[test]
-fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
+fn unhealthy_deployment_makes_no_release() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);
@@ -546,7 +546,7 @@ fn what_never_got_healthy_is_no_release_though_nothing_is_left_to_change() {
 }
 
 #[test]
-fn object_as_large_as_a_cluster_takes_is_applied_and_destroyed() {
+fn run_applies_and_destroys_largest_object() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = format!("{}-web", organization.name);

@@ -65,7 +65,7 @@ fn digest(text: &str) -> String {
 }
 
 #[test]
-fn values_of_secrets_are_kept_nowhere_in_clear_and_deployed_all_the_same() {
+fn secret_values_deploy_without_stored_clear_text() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -150,7 +150,7 @@ fn values_of_secrets_are_kept_nowhere_in_clear_and_deployed_all_the_same() {
 }
 
 #[test]
-fn keys_are_replaced_and_without_the_right_one_a_run_fails_and_changes_nothing() {
+fn key_rotation_succeeds_and_missing_key_fails_run() {
     let mut server = Standalone::start();
     let organization = Organization::create(&server);
     let name = organization.name.clone();

@@ -87,12 +87,12 @@ fn what_was_deployed_is_drawn(server: &dyn Server) {
 }
 
 #[test]
-fn what_was_deployed_is_drawn_as_a_graph_on_its_own() {
+fn graph_draws_deployed_resources_standalone() {
     what_was_deployed_is_drawn(&*Standalone::shared());
 }
 
 #[test]
-fn what_was_deployed_is_drawn_as_a_graph_in_a_cluster() {
+fn graph_draws_deployed_resources_in_cluster() {
     what_was_deployed_is_drawn(&Cluster::shared());
 }
 

@@ -55,7 +55,7 @@ fn deliver(cluster: &Cluster, namespace: &str, token: &str) -> String {
 }
 
 #[test]
-fn push_is_applied_at_once_when_a_webhook_tells_of_it_and_else_when_the_source_is_looked_at() {
+fn webhook_or_poll_applies_push() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let (name, scene) = (&organization.name, Scene::new());
@@ -131,7 +131,7 @@ spec: {{project: pushed, workspaces: [{name}], trigger: Apply}}
 const SEEN: Duration = Duration::from_secs(3);
 
 #[test]
-fn push_is_previewed_and_never_applied_with_the_trigger_preview_of_somebody_who_may_no_more() {
+fn revoked_user_preview_trigger_never_applies_push() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);

@@ -71,7 +71,7 @@ fn spec(namespace: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked() {
+fn create_without_answer_stays_unknown_until_resolved() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -129,7 +129,7 @@ fn a_create_whose_answer_is_lost_is_unknown_until_it_is_found_or_somebody_looked
 }
 
 #[test]
-fn a_run_names_the_cluster_that_does_not_answer_until_it_does() {
+fn run_names_unresponsive_cluster_until_recovery() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);

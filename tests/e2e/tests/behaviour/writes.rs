@@ -69,12 +69,12 @@ fn finalizer_holds(server: &dyn Server) {
 }
 
 #[test]
-fn finalizer_holds_what_is_deleted_until_it_is_removed_on_its_own() {
+fn finalizer_delays_deletion_standalone() {
     finalizer_holds(&*Standalone::shared());
 }
 
 #[test]
-fn finalizer_holds_what_is_deleted_until_it_is_removed_in_a_cluster() {
+fn finalizer_delays_deletion_in_cluster() {
     finalizer_holds(&Cluster::shared());
 }
 

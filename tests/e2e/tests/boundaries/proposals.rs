@@ -107,7 +107,7 @@ impl<'a> Proposing<'a> {
 }
 
 #[test]
-fn a_crash_at_a_boundary_of_a_proposal_leaves_one_pull_request_of_one_commit() {
+fn proposal_crash_leaves_one_pull_request() {
     let Some(gitea) = GiteaServer::start() else {
         skipped("crashes of runs that open pull requests, since STOA_TEST_GITEA is not set");
         return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::harness::{Case, STACK};
 
 #[test]
-fn what_the_same_plan_brings_is_no_reason_to_refuse_it() {
+fn plan_accepts_prerequisites_it_creates_itself() {
     let case = Case::new("admission-prerequisites");
     case.apply("before");
     let planned = case.preview("after");

@@ -11,7 +11,7 @@ use stoa_e2e::eventually;
 use crate::harness::{Case, STACK};
 
 #[test]
-fn rules_of_an_aggregated_role_belong_to_the_control_plane() {
+fn control_plane_owns_rules_of_aggregated_role() {
     let case = Case::new("aggregated-clusterrole");
     case.apply("");
     let role = || case.kubectl().get(&["clusterrole/everything"]);

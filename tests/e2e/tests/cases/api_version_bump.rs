@@ -10,7 +10,7 @@ const SCALER: &str = "horizontalpodautoscalers.v2.autoscaling/web";
 const POND: &str = "ponds.bump.example.com/garden";
 
 #[test]
-fn object_in_a_newer_version_of_its_api_is_updated() {
+fn newer_api_version_updates_same_object() {
     let case = Case::new("api-version-bump");
     let get = |what: &str| case.kubectl().try_get(&[what, "--namespace", "bump"]);
     let uid = |what: &str| get(what).unwrap()["metadata"]["uid"].clone();

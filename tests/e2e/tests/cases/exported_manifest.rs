@@ -18,7 +18,7 @@ fn succeed(case: &Case, operation: &str) -> Value {
 }
 
 #[test]
-fn fields_of_a_server_are_left_out_and_no_secret_is_kept() {
+fn apply_omits_server_fields_and_stores_no_secret() {
     let case = Case::new("exported-manifest");
     let kubectl = case.kubectl();
     for folder in ["managed-fields", "foreign-uid", "stale-version"] {

@@ -13,7 +13,7 @@ use crate::harness::{Case, STACK};
 const JOB: [&str; 3] = ["job/migrate", "--namespace", "jobs"];
 
 #[test]
-fn finished_job_is_not_run_again_and_deleted_job_is_missing() {
+fn finished_job_never_reruns_after_ttl_deletion() {
     let case = Case::new("job-with-ttl");
     let refreshed = || {
         let run = case.organization.succeed(STACK, "Refresh", "");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::Case;
 
 #[test]
-fn a_kind_that_ends_in_list_is_applied_as_one_object() {
+fn apply_treats_list_suffixed_kind_as_object() {
     let case = Case::new("list-kinds");
     let kubectl = case.kubectl();
     // The server fails to answer with such an object alone.

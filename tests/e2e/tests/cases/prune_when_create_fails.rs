@@ -16,7 +16,7 @@ const PROBE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"nam
 const FRONT: [&str; 2] = ["service/front", "deployment/front"];
 
 #[test]
-fn a_rejected_move_leaves_the_application_in_its_old_namespace() {
+fn rejected_move_leaves_application_in_old_namespace() {
     let case = Case::new("prune-when-create-fails");
     case.apply("old");
     case.prepare("cluster/policy.yaml");

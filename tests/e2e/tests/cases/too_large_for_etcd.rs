@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::harness::{Case, STACK};
 
 #[test]
-fn objects_that_etcd_refuses_fail_an_apply_and_hold_up_nothing() {
+fn objects_too_large_for_etcd_fail_alone() {
     let case = Case::new("too-large-for-etcd");
     case.apply("small");
     let folder = tempfile::tempdir().unwrap();

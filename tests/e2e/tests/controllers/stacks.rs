@@ -24,7 +24,7 @@ fn deploy(organization: &Organization, stack: &str) {
 }
 
 #[test]
-fn live_stacks_go_with_their_namespace_as_their_policies_say() {
+fn namespace_deletion_follows_stack_deletion_policies() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -85,7 +85,7 @@ fn organization_orphans_stacks_of_projects_restricted_to_owners() {
 }
 
 #[test]
-fn garbage_collector_deals_with_stacks_of_a_project_for_its_owners() {
+fn garbage_collector_manages_stacks_of_restricted_project() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let namespace = unique("gc");

@@ -110,7 +110,7 @@ where
 }
 
 #[tokio::test]
-async fn controller_keeps_what_stacks_own_and_clears_up_after_them() -> Result<()> {
+async fn controller_maintains_and_removes_owned_objects() -> Result<()> {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let namespace = organization.name.as_str();

@@ -199,12 +199,12 @@ async fn stacks_are_typed_objects(server: &dyn Server) -> Result<()> {
 }
 
 #[tokio::test]
-async fn stacks_are_typed_objects_for_kube_rs_on_its_own() -> Result<()> {
+async fn kube_rs_reads_typed_stacks_standalone() -> Result<()> {
     stacks_are_typed_objects(&*Standalone::shared()).await
 }
 
 #[tokio::test]
-async fn stacks_are_typed_objects_for_kube_rs_behind_kube_apiserver() -> Result<()> {
+async fn kube_rs_reads_typed_stacks_behind_kube_apiserver() -> Result<()> {
     stacks_are_typed_objects(&Cluster::shared()).await
 }
 

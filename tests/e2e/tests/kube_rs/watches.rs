@@ -183,7 +183,7 @@ async fn watchers_begin_anew(client: Client) -> Result<()> {
 }
 
 #[tokio::test]
-async fn watchers_begin_anew_when_their_version_is_no_longer_known() -> Result<()> {
+async fn watchers_restart_after_expired_version() -> Result<()> {
     for client in both_doors() {
         watchers_begin_anew(client).await?;
     }

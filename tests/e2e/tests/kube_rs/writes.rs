@@ -78,7 +78,7 @@ async fn apply(client: Client) -> Result<()> {
 }
 
 #[tokio::test]
-async fn conflicts_of_server_side_apply_are_told_and_can_be_forced() -> Result<()> {
+async fn server_side_apply_reports_and_forces_conflicts() -> Result<()> {
     for client in both_doors() {
         apply(client).await?;
     }

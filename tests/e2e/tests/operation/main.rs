@@ -37,7 +37,7 @@ struct Bed {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn server_goes_on_whatever_its_clients_do_and_ends_in_order() {
+async fn server_survives_any_client_and_stops_in_order() {
     let arguments = [
         format!("--max-requests-inflight={READING}"),
         format!("--max-mutating-requests-inflight={MUTATING}"),

@@ -122,7 +122,7 @@ impl Deployed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_over_a_state_that_is_corrupt_or_newer_says_what_to_do_and_writes_nothing_over_it() {
+async fn unreadable_state_fails_run_without_overwrite() {
     let deployed = block_in_place(Deployed::new);
     let organization = &deployed.organization;
     let head = || Place::Key(format!("{}head", deployed.prefix));

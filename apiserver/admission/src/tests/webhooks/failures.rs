@@ -5,7 +5,7 @@ use stoa_meta::status::ApiError;
 use super::*;
 
 #[tokio::test]
-async fn a_webhook_that_cannot_be_called_counts_as_its_failure_policy_says() {
+async fn failed_webhook_call_follows_failure_policy() {
     let hooks = gate().await;
     let failing = async |change: fn(&mut serde_json::Value)| {
         let mut hook = hooks.hook("gate.test.dev", "validate");
@@ -62,7 +62,7 @@ async fn a_webhook_that_cannot_be_called_counts_as_its_failure_policy_says() {
 }
 
 #[tokio::test]
-async fn a_webhook_behind_a_service_is_called_by_the_name_of_that() {
+async fn webhook_call_uses_service_name() {
     let hooks = gate().await;
     let mut hook = hooks.hook("gate.test.dev", "validate");
     let service = json!({"namespace": "hooks", "name": "gate", "path": "/validate", "port": hooks.port});
@@ -91,7 +91,7 @@ async fn a_slow_or_broken_webhook_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_asks_for_another_try_is_asked_again() {
+async fn server_retries_webhook_that_asks_for_retry() {
     let busy = "the server has received too many requests and has asked us to try again later";
     for (path, asked, outcome) in [
         ("busy-2-503", 3, Ok(())),
@@ -131,7 +131,7 @@ async fn a_webhook_hears_how_long_it_has() {
 }
 
 #[tokio::test]
-async fn a_match_condition_that_fails_counts_as_the_failure_policy_says() {
+async fn failed_match_condition_follows_failure_policy() {
     let hooks = gate().await;
     let mut hook = hooks.hook("gate.test.dev", "validate");
     hook["matchConditions"] = json!([{"name": "c", "expression": "object.spec.missing == 1"}]);

@@ -6,7 +6,7 @@ use super::*;
 
 /// Upstream calls the steps of validating webhooks by two names.
 #[tokio::test]
-async fn match_conditions_are_counted_under_the_names_that_upstream_has() {
+async fn match_condition_metrics_use_upstream_names() {
     let hooks = gate().await;
     let conditional = |path: &str| {
         let mut hook = hooks.hook(&format!("{path}.test.dev"), path);
@@ -80,7 +80,7 @@ async fn calls_are_counted_by_what_came_of_them() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_out_when_its_request_is_over_is_counted_as_failed() {
+async fn unfinished_webhook_call_counts_as_failed() {
     let hooks = gate().await;
     for (mutates, policy) in [(false, "Fail"), (false, "Ignore"), (true, "Fail"), (true, "Ignore")] {
         let mut never = hooks.hook("gate.test.dev", "never");

@@ -82,7 +82,7 @@ async fn each_object_of_a_collection_is_asked_about() {
 }
 
 #[tokio::test]
-async fn what_a_removed_namespace_left_behind_can_be_finished_by_the_server_alone() {
+async fn internal_update_in_removed_namespace_skips_webhooks() {
     let gate = gate().await;
     let on = |operation: &str, selector: serde_json::Value| {
         let mut hook = gate.hook("gate.test.dev", "validate");

@@ -17,7 +17,7 @@ const ALLOWED: &str = "allowed: true";
 
 /// The outcomes are those of upstream's client.
 #[test]
-fn a_review_of_another_version_or_kind_is_not_believed() {
+fn client_rejects_review_of_other_version_or_kind() {
     let own = |got: &str| {
         format!(
             "received invalid webhook response: expected webhook response of admission.k8s.io/v1, \

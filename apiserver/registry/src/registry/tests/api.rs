@@ -45,7 +45,7 @@ async fn typed_objects_come_and_go() {
 }
 
 #[tokio::test]
-async fn subscription_tells_everything_and_starts_over_when_it_missed_something() {
+async fn subscription_restarts_after_missed_changes() {
     let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     let api = fixture.registry.api::<Gadget>();
@@ -68,7 +68,7 @@ async fn subscription_tells_everything_and_starts_over_when_it_missed_something(
 }
 
 #[tokio::test]
-async fn subscription_says_that_it_has_yet_to_list_what_there_is() {
+async fn subscription_reports_pending_listing() {
     let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     let api = fixture.registry.api::<Gadget>();

@@ -60,7 +60,7 @@ async fn log_says_what_the_call_wants_said() {
 }
 
 #[tokio::test]
-async fn a_call_under_a_lease_that_is_lost_writes_nothing() {
+async fn lost_lease_prevents_writes() {
     let mut fixture = Fixture::new().await;
     let ttl = std::time::Duration::from_secs(10);
     let lease = fixture.registry.log().acquire("controllers", "one", ttl).await.expect("free");
@@ -237,7 +237,7 @@ async fn a_resource_can_be_the_namespaces() {
 }
 
 #[tokio::test]
-async fn a_registry_with_a_schema_that_cannot_be_used_is_not_built() {
+async fn builder_rejects_registry_with_unusable_schema() {
     let schema = Arc::new(json!({"properties": {"spec": {"$ref": "#/nowhere"}}}));
     let broken = ResourceDefinition { schema, ..ResourceDefinition::from_crd(&Gadget::crd()) };
     let built = Registry::builder(Arc::new(MemoryLog::new())).register(broken, Gadgets).build().await;

@@ -95,7 +95,7 @@ async fn send(
 }
 
 #[tokio::test]
-async fn what_is_stored_can_be_read_changed_and_deleted_everywhere() {
+async fn stored_objects_of_any_depth_stay_usable() {
     let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
     let context = RequestContext::new(user, Arc::new(AllowAll));
     for way in [Way::Body(Format::Json), Way::Body(Format::Yaml), Way::Patch] {

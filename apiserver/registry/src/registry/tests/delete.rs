@@ -152,7 +152,7 @@ async fn collection_is_deleted_as_selected() {
 }
 
 #[tokio::test]
-async fn collection_of_an_exact_version_is_deleted_as_it_was() {
+async fn exact_version_delete_removes_only_listed_objects() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;
     let then = fixture.head().await.to_string();
@@ -165,7 +165,7 @@ async fn collection_of_an_exact_version_is_deleted_as_it_was() {
 }
 
 #[tokio::test]
-async fn collection_is_deleted_in_order_up_to_what_is_refused() {
+async fn collection_delete_stops_at_rejected_object() {
     let fixture = Fixture::new().await;
     for name in ["a", "b", "c", "e", "f"] {
         fixture.gadget(name, 1).await;

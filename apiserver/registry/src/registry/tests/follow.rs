@@ -82,7 +82,7 @@ async fn log_that_comes_back_is_followed_on() {
 }
 
 #[tokio::test]
-async fn log_that_lost_history_is_read_anew_and_watches_are_cut_off() {
+async fn lost_log_history_ends_watches_and_reloads() {
     let fixture = interrupted(true).await;
     let mut events = fixture.gadgets.watch(None, &WatchOptions::default()).await.expect("a watch");
     fixture.gadget("a", 1).await;
@@ -97,7 +97,7 @@ async fn log_that_lost_history_is_read_anew_and_watches_are_cut_off() {
 }
 
 #[tokio::test]
-async fn history_is_read_at_the_start_from_where_the_log_has_so_many_records() {
+async fn startup_reads_history_within_event_window() {
     let log = Arc::new(Interrupted { log: MemoryLog::new(), expires: false, done: AtomicBool::new(true) });
     let window = Window { events: 2, ..Window::default() };
     let before = Fixture::over(log.clone(), window).await;

@@ -56,7 +56,7 @@ async fn list_of_one_by_its_name_has_one_page() {
 }
 
 #[tokio::test]
-async fn tokens_go_on_with_whatever_is_selected_and_a_limit_binds_no_single_object_to_a_version() {
+async fn continue_token_works_with_any_selector() {
     let fixture = Fixture::new().await;
     for name in ["a", "b", "c"] {
         fixture.gadget(name, 1).await;
@@ -247,7 +247,7 @@ async fn versions_outside_the_window_are_gone() {
 }
 
 #[tokio::test]
-async fn history_in_the_log_is_history_of_a_new_server() {
+async fn new_server_serves_history_from_log() {
     let log = Arc::new(MemoryLog::new());
     let first = Fixture::over(log.clone(), Window::default()).await;
     first.gadget("a", 1).await;

@@ -67,7 +67,7 @@ fn owner(manager: &str, subresource: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_number_and_its_owner_become_those_of_the_object() {
+async fn scale_sets_replicas_and_field_owner() {
     let shop = Shop::with(3).await;
     let before = shop.racks.get("shop", "a", None).await.expect("there");
     assert_eq!(owners(&before), owner("maker", ""));

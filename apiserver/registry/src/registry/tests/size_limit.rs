@@ -71,7 +71,7 @@ async fn apply(fixture: &Fixture, configuration: Value) -> Result<Arc<Stored>, A
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_stored_without_its_owners_unless_it_is_applied() {
+async fn oversized_object_drops_managed_fields_unless_applied() {
     let fits = Fixture::new().await.create(of_length(100)).await.expect("created");
     let most = serde_json::to_vec(&value(&fits)).expect("it encodes").len();
     let mut fixture = Fixture::over(Arc::new(Limited { log: MemoryLog::new(), most }), Window::default()).await;

@@ -41,7 +41,7 @@ fn told(name: &str, version: u64) -> (u16, String, String) {
 }
 
 #[tokio::test]
-async fn what_does_not_decode_is_an_error_for_itself_alone() {
+async fn undecodable_object_fails_alone() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;
     fixture.gadget("c", 1).await;
@@ -117,7 +117,7 @@ async fn pages_and_their_counts_go_on_without_it() {
 }
 
 #[tokio::test]
-async fn watchers_hear_that_it_went_and_that_it_is_back() {
+async fn watch_reports_undecodable_object_as_deleted_until_repair() {
     let fixture = Fixture::new().await;
     let mut events = fixture.gadgets.watch(Some("shop"), &WatchOptions::default()).await.expect("a watch");
     fixture.gadget("a", 1).await;
@@ -139,7 +139,7 @@ async fn watchers_hear_that_it_went_and_that_it_is_back() {
 }
 
 #[tokio::test]
-async fn versions_that_did_not_decode_are_told_so_and_others_are_shown() {
+async fn historical_read_reports_only_undecodable_versions() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;
     fixture.put_bytes("a", NOT_JSON).await;
@@ -242,7 +242,7 @@ async fn it_is_counted_until_it_is_repaired_or_gone() {
 
 /// Components of the server are told of the error, too, rather than that there is no such object.
 #[tokio::test]
-async fn components_do_not_take_it_for_what_is_not_there() {
+async fn components_distinguish_undecodable_from_missing_objects() {
     let fixture = Fixture::new().await;
     fixture.put_bytes("b", NOT_TYPED).await;
     let api = fixture.registry.api::<Gadget>();

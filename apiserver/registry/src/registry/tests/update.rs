@@ -168,7 +168,7 @@ async fn transform_sees_the_current_object() {
 }
 
 #[tokio::test]
-async fn transform_is_made_again_on_top_of_a_write_between() {
+async fn update_repeats_transform_after_concurrent_write() {
     let fixture = Fixture::new().await;
     fixture.gadget("a", 1).await;
     let mut seen = Vec::new();
@@ -206,7 +206,7 @@ async fn transform_is_made_again_on_top_of_a_write_between() {
 }
 
 #[tokio::test]
-async fn strategy_may_ask_for_a_version_and_create_on_update() {
+async fn strategy_requires_version_and_creates_on_update() {
     let fixture = Fixture::new().await;
     let put =
         |sent| fixture.widgets.update(&fixture.context, "", "w", Target::Main, UpdateSource::Object(object(sent)));

@@ -121,7 +121,7 @@ async fn watch_ends_at_its_timeout_and_with_the_server() {
 }
 
 #[tokio::test]
-async fn watch_that_falls_out_of_the_window_is_cut_off() {
+async fn watch_outside_window_ends_with_expired_error() {
     let window = Window { events: 4, age: Duration::ZERO, ..Window::default() };
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     fixture.gadget("a", 1).await;
@@ -137,7 +137,7 @@ async fn watch_that_falls_out_of_the_window_is_cut_off() {
 }
 
 #[tokio::test]
-async fn large_objects_make_the_window_short_but_for_a_hundred_events() {
+async fn large_objects_shrink_window_to_hundred_events() {
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), Window { bytes: 0, ..Window::default() }).await;
     fixture.gadget("a", 1).await;
     for size in 2..=150 {

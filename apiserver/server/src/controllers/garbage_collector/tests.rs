@@ -189,7 +189,7 @@ async fn dependents_go_with_the_last_of_their_owners() {
 }
 
 #[tokio::test]
-async fn what_was_made_for_an_owner_that_is_not_there_goes() {
+async fn collector_removes_dependents_of_missing_owner() {
     let mut place = Place::new().await;
     let a = place.make("a", &[]).await;
     place.make("of-nothing", &[config_map("gone", "1")]).await;
@@ -201,7 +201,7 @@ async fn what_was_made_for_an_owner_that_is_not_there_goes() {
 }
 
 #[tokio::test]
-async fn what_names_a_kind_that_is_not_served_is_left_alone() {
+async fn collector_ignores_owners_of_unserved_kind() {
     let mut place = Place::new().await;
     let unknown = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1" });
     place.make("of-unknown", std::slice::from_ref(&unknown)).await;
@@ -252,7 +252,7 @@ async fn owners_are_cluster_scoped_or_in_the_same_namespace() {
 }
 
 #[tokio::test]
-async fn deletion_in_the_foreground_waits_for_those_that_block_it() {
+async fn foreground_deletion_waits_for_blocking_dependents() {
     let mut place = Place::new().await;
     let a = place.make("a", &[]).await;
     let held = place.make("held", &[config_map("a", &a)]).await;
@@ -276,7 +276,7 @@ async fn deletion_in_the_foreground_waits_for_those_that_block_it() {
 }
 
 #[tokio::test]
-async fn what_has_another_owner_lets_one_that_is_deleted_in_the_foreground_go() {
+async fn second_owner_unblocks_foreground_deletion() {
     let mut place = Place::new().await;
     let (a, b) = (place.make("a", &[]).await, place.make("b", &[]).await);
     place.make("of-both", &[config_map("a", &a), config_map("b", &b)]).await;
@@ -365,7 +365,7 @@ async fn cycles_do_not_wait_for_themselves() {
 }
 
 #[tokio::test]
-async fn what_changed_since_it_was_read_goes_unless_it_belongs_to_others() {
+async fn collector_rechecks_changed_object_before_deletion() {
     let place = Place::new().await;
     let a = place.make("a", &[]).await;
     let read =
@@ -388,7 +388,7 @@ async fn what_changed_since_it_was_read_goes_unless_it_belongs_to_others() {
 }
 
 #[tokio::test]
-async fn what_somebody_says_of_dependents_since_it_was_read_is_not_overridden() {
+async fn concurrent_orphan_choice_overrides_collector_deletion() {
     let mut place = Place::new().await;
     let mut read = Vec::new();
     for name in ["orphans", "to-orphan"] {
@@ -434,7 +434,7 @@ async fn what_another_began_is_finished_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_was_missed_is_found_when_all_is_listed_anew() {
+async fn relist_finds_missed_deletions() {
     let place = Place::new().await;
     let a = place.make("a", &[]).await;
     let b = place.make("b", &[config_map("a", &a)]).await;

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_is_pending_until_all_plans_are_made_and_failed_if_one_is_not() {
+    fn commit_status_summarizes_all_plans() {
         let check = |plans: &[Plan], state, description: &str| {
             assert_eq!(commit_status(plans), (state, description.to_owned()));
         };
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_says_what_is_planned_and_how_to_see_all_of_it() {
+    fn comment_shows_plans_and_full_output_command() {
         let plans = [plan("web", made(1)), plan("api", Outcome::Failed("spec.yaml: no such file".to_owned()))];
         let texts = texts(&plans, [Some("+ create   v1:ConfigMap:shop:web\n\nPlan: 1 to create.\n"), None]);
         insta::assert_snapshot!(comment("shop", &"a".repeat(40), &plans, &texts, 2), @r#"
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_pull_request_is_told_what_is_done_instead_of_what_was_shown() {
+    fn merge_comment_explains_replacing_run() {
         let spec = serde_json::json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
         let mut run = Run::new("web-1", serde_json::from_value(spec).unwrap());
         run.metadata.namespace = Some("shop".to_owned());
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_is_no_longer_than_servers_take_however_long_plans_are() {
+    fn comment_truncates_long_plans_to_server_limit() {
         let long = "~ update   v1:ConfigMap:shop:web\n".repeat(10_000);
         let plans: Vec<Plan> = (0..50).map(|n| plan(&format!("stack-{n}"), made(n))).collect();
         let mut of = vec![Some("short"); 50];

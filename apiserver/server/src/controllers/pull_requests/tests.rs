@@ -250,7 +250,7 @@ async fn pull_request_is_told_once_what_it_would_change() {
 }
 
 #[tokio::test]
-async fn push_is_planned_anew_and_the_comment_changed_in_its_place() {
+async fn push_renews_plan_and_updates_comment() {
     let bed = Bed::new().await;
     bed.push("better", "2");
     let number = bed.forge.open("shop/config", "better", "main", None);
@@ -281,7 +281,7 @@ async fn push_is_planned_anew_and_the_comment_changed_in_its_place() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_a_source_is_not_taken_for_another_one_of_its_name() {
+async fn recreated_source_reuses_no_cached_pull_requests() {
     let bed = Bed::new().await;
     let sources = bed.runs.registry.api::<Source>();
     let mut source = Source::new("config", bed.source().await.spec);
@@ -318,7 +318,7 @@ async fn nothing_is_made_twice_after_a_crash() {
 }
 
 #[tokio::test]
-async fn pull_request_that_changes_no_stack_is_told_so_without_a_comment() {
+async fn pull_request_without_stack_changes_gets_status_only() {
     let bed = Bed::new().await;
     let head = bed.push("docs", "1");
     let number = bed.forge.open("shop/config", "docs", "main", None);
@@ -374,7 +374,7 @@ async fn what_was_closed_leaves_nothing_that_is_pending() {
 }
 
 #[tokio::test]
-async fn what_was_merged_since_it_was_listed_keeps_what_it_was_told() {
+async fn merge_during_listing_preserves_plan_comment() {
     let bed = Bed::new().await;
     let head = bed.push("better", "2");
     let number = bed.forge.open("shop/config", "better", "main", None);
@@ -416,7 +416,7 @@ async fn strangers_have_nothing_planned_unless_the_source_says_so() {
 }
 
 #[tokio::test]
-async fn plan_that_somebody_carries_out_by_its_name_stays_until_that_has_ended() {
+async fn plan_survives_until_its_manual_run_ends() {
     let bed = Bed::new().await;
     bed.push("better", "2");
     bed.forge.open("shop/config", "better", "main", None);
@@ -464,7 +464,7 @@ async fn plan_that_cannot_be_made_is_told() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_at_another_host_than_the_repositorys_is_told_to_nobody() {
+async fn error_hides_reply_of_foreign_host() {
     let bed = Bed::new().await;
     let told = async |source: &Source| {
         let plans = source.spec.pull_requests.clone().unwrap();
@@ -481,7 +481,7 @@ async fn what_a_server_says_at_another_host_than_the_repositorys_is_told_to_nobo
 }
 
 #[tokio::test]
-async fn server_that_limits_us_is_left_alone_and_the_rest_is_done_later() {
+async fn controller_honors_rate_limit_and_resumes_later() {
     let bed = Bed::new().await;
     bed.push("better", "2");
     bed.forge.open("shop/config", "better", "main", None);
@@ -500,7 +500,7 @@ async fn server_that_limits_us_is_left_alone_and_the_rest_is_done_later() {
 }
 
 #[tokio::test]
-async fn pull_request_that_cannot_be_looked_at_holds_up_no_other() {
+async fn unreadable_pull_request_blocks_no_other() {
     let bed = Bed::new().await;
     bed.push("better", "2");
     let lost = bed.push("lost", "3");
@@ -520,7 +520,7 @@ async fn pull_request_that_cannot_be_looked_at_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn comparison_that_is_slow_holds_up_no_other_and_is_put_off() {
+async fn slow_comparison_blocks_no_other_pull_request() {
     let bed = Bed::new().await;
     bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
     bed.push("closed", "2");
@@ -616,7 +616,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn what_the_server_does_not_take_of_one_pull_request_is_put_off_and_holds_up_no_other() {
+async fn rejected_comment_blocks_no_other_pull_request() {
     let bed = Bed::with_two_plans().await;
     // The latest is told first: one call asks what was said, and one says it.
     bed.forge.refuse_next(422, "0");
@@ -635,7 +635,7 @@ async fn what_the_server_does_not_take_of_one_pull_request_is_put_off_and_holds_
 }
 
 #[tokio::test]
-async fn only_so_many_plans_are_made_at_once_and_the_next_when_one_has_ended() {
+async fn controller_limits_concurrent_plans() {
     let bed = Bed::new().await;
     for number in 1..=UNDER_WAY + 2 {
         let branch = format!("branch-{number}");
@@ -676,7 +676,7 @@ async fn pull_request_of_many_plans_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn closed_pull_request_is_cleaned_up_while_nothing_can_be_told() {
+async fn controller_cleans_closed_pull_request_during_outage() {
     let bed = Bed::new().await;
     bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
     bed.push("closed", "2");

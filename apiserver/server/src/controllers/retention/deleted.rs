@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn records_of_a_deleted_stack_go_and_live_ones_stay() {
+    async fn retention_removes_records_of_deleted_stack_only() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         world.create("Stack", "api", json!({"project": "web"})).await;
         let keep = |workspace: &mut Workspace| workspace.spec.retention = Some(retention(None, Some(1)));

@@ -65,7 +65,7 @@ async fn deleted_run_makes_way_for_the_next() {
 }
 
 #[tokio::test]
-async fn run_without_a_place_waits_and_ends_when_it_is_to() {
+async fn run_without_slot_waits_and_cancels() {
     let mut world = TestServer::new().await;
     world.services.max_runs = 1;
     let world = world.controlled();
@@ -124,7 +124,7 @@ async fn say_begun(world: &TestServer, name: &str) {
 }
 
 #[tokio::test]
-async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken_up_again() {
+async fn resumed_run_reports_beginning_to_stack() {
     let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
@@ -138,7 +138,7 @@ async fn run_whose_beginning_the_stack_was_not_told_of_tells_it_when_it_is_taken
 }
 
 #[tokio::test]
-async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
+async fn run_end_reaches_stack_without_workspace() {
     let world = TestServer::new().await;
     world.apply("one").await;
     world.registry.api::<stoa_types::Workspace>().delete("", "dev", &DeleteOptions::default()).await.unwrap();
@@ -151,7 +151,7 @@ async fn end_of_a_run_is_told_to_the_stack_also_where_its_workspace_is_gone() {
 }
 
 #[tokio::test]
-async fn rollback_to_a_release_that_is_not_there_any_more_says_nothing_about_the_deployment() {
+async fn rollback_to_missing_release_leaves_deployment_unchanged() {
     let world = TestServer::new().await;
     let stacks = world.registry.api::<Stack>();
     let healthy = deploying(json!([{"workspace": "dev", "release": 1, "phase": "Succeeded", "resources": 3}]));
@@ -185,7 +185,7 @@ async fn ended_run_is_not_taken_up_again() {
 }
 
 #[tokio::test]
-async fn run_that_another_server_has_ended_stays_as_it_is_and_so_does_its_stack() {
+async fn late_server_leaves_ended_run_unchanged() {
     let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
@@ -225,7 +225,7 @@ async fn deletion_cancels_all_but_what_the_server_destroys_itself() {
 }
 
 #[tokio::test]
-async fn destroy_that_failed_is_started_again_ever_later_or_when_the_stack_changes() {
+async fn failed_destroy_retries_with_backoff_or_after_change() {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
     let mut world = TestServer::new().await;
     // What follows is long after all that there is was made.
@@ -279,7 +279,7 @@ async fn destroy_that_failed_is_started_again_ever_later_or_when_the_stack_chang
 }
 
 #[tokio::test]
-async fn run_goes_when_its_time_to_be_kept_is_over_also_after_a_restart() {
+async fn ttl_removes_finished_run_after_restart() {
     let world = TestServer::new().await;
     for (name, ttl) in [("brief", json!(1)), ("kept", Value::Null), ("long", json!(3600))] {
         let operation =
@@ -326,7 +326,7 @@ async fn run_without_its_source_can_still_destroy() {
 }
 
 #[tokio::test]
-async fn run_over_a_state_that_cannot_be_read_fails_and_leaves_it_as_it_is() {
+async fn run_fails_on_unreadable_state_without_changing_it() {
     use stoa_machinery::{Key, log};
     let world = TestServer::with_controller().await;
     let uid = world.registry.api::<Stack>().get("shop", "web").await.unwrap().uid().unwrap();
@@ -370,7 +370,7 @@ async fn clock_that_is_set_back_ends_no_run() {
 }
 
 #[test]
-fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
+fn stopwatch_adds_earlier_and_current_time() {
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
     let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
     let start = Timestamp::from_second(1_000_000).unwrap();
@@ -384,7 +384,7 @@ fn time_of_a_run_is_what_it_spent_before_and_what_has_passed_here() {
 }
 
 #[tokio::test]
-async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_goes() {
+async fn unresolved_call_starts_destroy_before_stack_deletion() {
     use stoa_machinery::{Key, log};
     let world = TestServer::new().await;
     let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
@@ -404,7 +404,7 @@ async fn stack_with_nothing_but_a_call_without_an_answer_is_destroyed_before_it_
 }
 
 #[tokio::test]
-async fn runs_of_one_second_take_turns_as_they_were_created() {
+async fn runs_of_same_second_queue_in_creation_order() {
     let world = TestServer::new().await;
     let names = ["z", "b", "y", "a"];
     for name in names {

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_are_listed_once_in_a_sweep_however_many_previews_have_had_their_time() {
+    async fn sweep_lists_runs_once_for_all_previews() {
         let (log, world, mut scheduler) = scheduling().await;
         let apply = json!({"stack": "web", "workspace": "dev", "operation": "Apply", "plan": "preview-7"});
         let runs = world.registry.api::<Run>();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ended_runs_that_cannot_go_for_now_keep_no_other_from_being_executed() {
+    async fn undeletable_ended_run_blocks_no_execution() {
         for is_deleted in [false, true] {
             let (log, world, mut scheduler) = scheduling().await;
             let runs = world.registry.api::<Run>();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ended_run_goes_with_its_journal_and_is_tried_again_when_that_fails() {
+    async fn ended_run_deletion_removes_journal_with_retries() {
         let (log, world, mut scheduler) = scheduling().await;
         let runs = world.registry.api::<Run>();
         let old = world.ended_run("old", "Preview", None).await;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn run_that_is_deleted_while_it_is_looked_at_is_looked_at_again() {
+    async fn sweep_rechecks_run_deleted_during_check() {
         let (_log, world, mut scheduler) = scheduling().await;
         let old = world.ended_run("old", "Preview", Some(3600)).await;
         let key = queue::key_of(&old);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn namespace_with_thousands_of_runs_that_go_takes_turns_with_others() {
+    async fn busy_namespace_shares_cleanup_with_others() {
         let (_log, _world, mut scheduler) = scheduling().await;
         let kept = &mut scheduler.kept;
         for number in 0..2_000 {

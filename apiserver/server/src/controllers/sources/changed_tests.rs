@@ -30,7 +30,7 @@ impl FakeRunner for Missing {
 }
 
 #[tokio::test]
-async fn no_event_tells_what_was_found_of_a_source_as_it_is_no_more() {
+async fn event_omits_results_of_changed_source() {
     let missing = Missing::default();
     let world = TestServer::with_runner_and_secrets(runner_at(missing.clone().serve())).await;
     let sources = world.registry.api::<Source>();

@@ -103,7 +103,7 @@ mod tests {
     use crate::testing::TestServer;
 
     #[tokio::test]
-    async fn run_that_finds_another_commit_of_what_is_desired_has_its_source_looked_at_once() {
+    async fn run_with_newer_commit_triggers_one_source_check() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let sources = world.registry.api::<Source>();
         let observe =

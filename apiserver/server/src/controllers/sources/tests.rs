@@ -52,7 +52,7 @@ impl FakeRunner for Held {
 }
 
 #[tokio::test]
-async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
+async fn recreated_source_ignores_results_of_predecessor() {
     let held = Held::default();
     let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
@@ -74,7 +74,7 @@ async fn what_was_found_of_a_source_is_not_told_of_another_one_of_its_name() {
 }
 
 #[tokio::test]
-async fn source_is_looked_at_when_a_run_finds_another_commit() {
+async fn run_with_new_commit_triggers_source_check() {
     let held = Held::default();
     let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let _end = controlled(&world);
@@ -147,7 +147,7 @@ impl FakeRunner for Mended {
 }
 
 #[tokio::test]
-async fn events_tell_that_a_source_cannot_be_read_and_that_it_can_be_again() {
+async fn events_report_source_failure_and_recovery() {
     let mended = Mended::default();
     let world = TestServer::with_runner_and_secrets(runner_at(mended.clone().serve())).await;
     let until = async |kind: &str, text: &str| {
@@ -215,7 +215,7 @@ async fn source_without_its_ref_says_so() {
 }
 
 #[test]
-fn what_is_noted_is_not_noted_again_for_five_minutes() {
+fn status_records_successful_check_every_five_minutes() {
     let at = |second: i64| Time(Timestamp::from_second(second).unwrap());
     let now = at(1_000_000);
     for (last, expected) in [(999_701, false), (999_700, true), (1_000_000, false), (1_000_300, true)] {
@@ -241,7 +241,7 @@ impl FakeRunner for Slow {
 }
 
 #[tokio::test]
-async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_at() {
+async fn unresponsive_namespace_blocks_no_other_source() {
     let world = TestServer::with_runner(runner_at(Slow.serve())).await;
     // It comes first in every order.
     for number in 0..200 {
@@ -259,7 +259,7 @@ async fn namespace_whose_servers_do_not_answer_keeps_no_other_from_being_looked_
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_whose_look_breaks_function_runners_is_not_looked_at_sooner_for_a_new_spec() {
+async fn runner_breaking_source_waits_despite_spec_change() {
     let of = |uid: &str, generation: i64| (Some(uid.to_owned()), Some(generation));
     let versions = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
     let wait = Duration::from_secs(480);
@@ -295,7 +295,7 @@ async fn source_whose_look_breaks_function_runners_is_not_looked_at_sooner_for_a
 }
 
 #[test]
-fn function_runners_that_a_look_broke_are_counted_until_one_answers() {
+fn broken_runner_count_resets_after_answer() {
     let unseen = |broke| Unseen { reason: reason::SOURCE_UNREACHABLE, message: String::new(), broke };
     for (broke, before, after) in
         [(Some(1), 0, 1), (Some(1), 1, 2), (Some(2), 0, 2), (Some(0), 1, 1), (Some(0), 0, 0), (None, 3, 0)]
@@ -305,7 +305,7 @@ fn function_runners_that_a_look_broke_are_counted_until_one_answers() {
 }
 
 #[test]
-fn source_that_fails_is_looked_at_less_and_less_often() {
+fn failing_source_check_interval_grows() {
     let minute = Duration::from_secs(60);
     assert_eq!(wait_after(0, minute), minute);
     let around = |wait: Duration, seconds: f64| {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stacks_of_one_source_share_the_answer_about_two_commits() {
+    async fn stacks_of_one_source_share_commit_comparison() {
         let letters = Letters::default();
         let world = TestServer::with_runner(runner_at(letters.clone().serve())).await;
         let (requeue, mut poked) = Requeue::new();

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waits_grow_also_where_runs_that_failed_are_not_kept() {
+    async fn backoff_grows_without_retained_failed_runs() {
         let world = TestServer::with_runner(unreachable_runner()).await;
         let (stacks, runs) = (world.registry.api::<Stack>(), world.registry.api::<Run>());
         let deploy = deploying(json!([{"workspace": "dev", "resources": 1}]));

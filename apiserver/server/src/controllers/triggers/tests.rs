@@ -241,7 +241,7 @@ async fn one_run_is_started_for_what_changed() {
 }
 
 #[tokio::test]
-async fn run_that_was_created_before_a_crash_is_found_again() {
+async fn restart_finds_run_created_before_crash() {
     let world = World::new().await;
     let (stack, commit) = (world.stack().await, "a".repeat(40));
     let cause = cause_of(&stack, Operation::Apply, "1");
@@ -255,7 +255,7 @@ async fn run_that_was_created_before_a_crash_is_found_again() {
 }
 
 #[tokio::test]
-async fn run_that_was_created_before_a_crash_gives_way_when_the_source_goes_back() {
+async fn source_revert_supersedes_run_created_before_crash() {
     for is_noted_there in [true, false] {
         let world = World::new().await;
         world.look().await;
@@ -298,7 +298,7 @@ async fn name_that_somebody_took_keeps_nothing_from_being_started() {
 }
 
 #[tokio::test]
-async fn workspace_that_was_left_and_comes_back_is_a_new_one() {
+async fn returning_workspace_counts_as_new() {
     let world = World::new().await;
     world.look().await;
     world.end(&world.last().await, RunPhase::Succeeded).await;
@@ -310,7 +310,7 @@ async fn workspace_that_was_left_and_comes_back_is_a_new_one() {
 }
 
 #[tokio::test]
-async fn what_was_decided_while_the_source_was_looked_at_counts() {
+async fn concurrent_stack_change_overrides_source_answer() {
     let world = World::new().await;
     let memory = &world.looker.memory;
     let follow = async |stack: Stack| {
@@ -329,7 +329,7 @@ async fn what_was_decided_while_the_source_was_looked_at_counts() {
 }
 
 #[tokio::test]
-async fn sources_that_do_not_answer_keep_no_other_stack_from_being_looked_at() {
+async fn unresponsive_sources_block_no_other_stack() {
     let world = World::new().await;
     let slow = "f".repeat(40);
     world.commits.1.contents.lock().insert(slow.clone());
@@ -400,7 +400,7 @@ async fn what_was_decided_between_two_workspaces_counts() {
 }
 
 #[tokio::test]
-async fn what_waits_is_not_cancelled_for_a_run_that_cannot_be_made() {
+async fn failed_run_creation_cancels_no_waiting_run() {
     let world = World::new().await;
     world.look().await;
     let (stack, commit) = (world.stack().await, "b".repeat(40));
@@ -455,7 +455,7 @@ impl stoa_storage::Clock for Standing {
 }
 
 #[tokio::test]
-async fn what_failed_since_its_source_was_away_is_tried_again_when_it_is_back() {
+async fn failed_run_retries_after_source_recovery() {
     let mut world = World::new().await;
     let clock = Arc::new(Standing::default());
     world.runs.services.clock = clock.clone();
@@ -552,7 +552,7 @@ async fn newest_commit_takes_the_place_of_those_that_wait() {
 }
 
 #[tokio::test]
-async fn newest_commit_takes_the_place_of_one_that_waits_for_approval() {
+async fn newest_commit_supersedes_run_awaiting_approval() {
     let world = World::new().await;
     world.look().await;
     let (runs, first) = (world.runs.registry.api::<Run>(), world.last().await.name_any());

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn time_of_a_hook_begins_with_its_first_try_and_not_with_the_wait_for_a_turn() {
+    async fn hook_timeout_starts_at_first_attempt() {
         let world = TestServer::with_secrets().await;
         tokio::time::pause();
         let turns = ProbeSlots::default().of("shop");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hook_whose_time_was_over_before_a_restart_is_tried_once_more() {
+    async fn expired_hook_gets_one_attempt_after_restart() {
         let world = TestServer::with_secrets().await;
         let turns = ProbeSlots::default().of("shop");
         let call = call(&world.services, &turns, Duration::from_mins(3));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn secret_that_is_missing_is_told_from_a_key_that_is() {
+    async fn error_distinguishes_missing_secret_from_missing_key() {
         let world = TestServer::with_secrets().await;
         let call = call(&world.services, &ProbeSlots::default().of("shop"), Duration::ZERO);
         assert_eq!(call.secret().await.unwrap_err(), "Secret hooks does not exist");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_message_in_json_is_kept_short_and_clean() {
+    fn hook_reports_only_short_clean_json_message() {
         let said = |kind: &str, body: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn every_workspace_is_heard_however_many_clusters_do_not_answer() {
+    async fn unresponsive_clusters_block_no_workspace_check() {
         let look = |i: usize| -> LookIn<'_> {
             let (name, is_away) = if i.is_multiple_of(2) { ("near", false) } else { ("far", true) };
             let wait = async move {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_keeps_us_from_looking_says_nothing_of_the_cluster() {
+    async fn backend_error_leaves_cluster_health_unknown() {
         let look = |name: &'static str, halt: StepError| -> LookIn<'static> {
             (name, Box::pin(std::future::ready(Err(halt))))
         };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn looks_that_take_long_count_from_the_end_of_the_first_to_the_beginning_of_the_last() {
+    async fn healthy_time_excludes_duration_of_checks() {
         let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
         assert_eq!(seen.gate(), None, "nobody looked since the restart");
         let mut look = async |found: Found| {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn look_in_whose_middle_function_runners_go_away_is_made_again_ever_later_and_says_something_in_the_end() {
+    async fn runner_breaking_check_backs_off_then_reports() {
         let gate: HealthGate = serde_json::from_value(serde_json::json!({ "healthyFor": "5s" })).unwrap();
         let away = || "they went away".to_owned();
         let broken = || vec![Found::Broken(away()), Found::Healthy];

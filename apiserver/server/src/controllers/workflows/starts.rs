@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn run_is_tried_again_after_waits_that_become_longer_until_it_is_made() {
+    async fn run_creation_retries_with_backoff() {
         let (tries, of) = (Tries::default(), ("uid".to_owned(), "run".to_owned()));
         let fail = || {
             assert!(tries.pending(&of).is_none(), "it is tried");

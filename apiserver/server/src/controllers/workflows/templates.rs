@@ -107,7 +107,7 @@ spec:
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_told_with_lines_and_fields() {
+    fn template_error_reports_line_and_field() {
         let given: &[(&str, &str)] = &[("app", "web"), ("region", "eu")];
         let check = |file: &str, expected: &str| {
             assert_eq!(read_with(json!({}), given, file).unwrap_err(), expected);

@@ -292,7 +292,7 @@ fn chain() -> Value {
 }
 
 #[tokio::test]
-async fn dev_goes_before_prod_with_one_commit_and_for_whoever_asked() {
+async fn workflow_deploys_same_commit_in_order() {
     let world = World::new().await;
     let _controller = world.controlled();
     world.create(chain()).await;
@@ -347,7 +347,7 @@ async fn a_paused_workflow_begins_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_not_there_ends_it_and_a_source_that_is_away_is_waited_for() {
+async fn missing_version_ends_workflow_and_outage_waits() {
     let world = World::new().await;
     world.versions.0.lock().insert("away".to_owned(), '!');
     let mut spec = chain();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn clock_that_is_set_ends_no_wait_early_and_holds_none_up() {
+    async fn clock_change_affects_no_wait() {
         let timers = Timers::default();
         let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
         let elapsed = |from: i64, now: i64| timers.elapsed("a", "wave", at(from), at(now)).as_secs();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn many_repositories_are_asked_at_once_until_one_does_not_answer() {
+    async fn parallel_lookups_stop_after_first_timeout() {
         let look = |seconds: u64| -> BoxFuture<'static, Result<String, StepError>> {
             Box::pin(async move {
                 sleep(Duration::from_secs(seconds)).await;

@@ -43,7 +43,7 @@ async fn destroyed_deployment_is_a_commit_that_outlives_its_organization() {
 }
 
 #[tokio::test]
-async fn push_to_a_record_of_a_destroyed_deployment_is_ignored() {
+async fn server_ignores_push_to_destroyed_deployment_record() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let log = fixture.registry.log().clone();

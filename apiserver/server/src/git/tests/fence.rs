@@ -7,7 +7,7 @@ use super::*;
 use crate::git::ingest::ControlIngest;
 
 #[tokio::test]
-async fn a_file_is_neither_applied_nor_removed_nor_told_once_the_lease_is_lost() {
+async fn lost_lease_prevents_every_file_ingestion() {
     let fixture = Fixture::new().await;
     let log = fixture.registry.log();
     let lease = log.acquire("controllers", "one", Duration::from_secs(10)).await.expect("free");

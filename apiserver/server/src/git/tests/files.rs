@@ -135,7 +135,7 @@ fn file_stands_for_one_object() {
 
 /// Finding a line takes a reading of the file.
 #[test]
-fn of_many_mistakes_some_are_told_and_the_others_counted() {
+fn error_lists_some_mistakes_and_counts_others() {
     use stoa_machinery::status::FieldError;
     let errors: Vec<_> =
         (0..50_000).map(|n| FieldError::required(format!("spec.workspaces[{n}]"), "is missing")).collect();

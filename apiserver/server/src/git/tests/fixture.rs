@@ -77,7 +77,7 @@ impl Fixture {
         let builder = attach(builder, Chain::default(), cluster.clone(), log.clone(), &repository);
         let registry = lookup.build(builder).await.expect("built");
         let documents = directory.path().join("documents");
-        let services = services(&log, (&lookup, &cluster), unreachable_runner(), &documents, &end);
+        let services = services(&log, &surroundings, unreachable_runner(), &documents, &end);
         let recorder = services.recorder.clone();
         let mut tasks = JoinSet::new();
         // Those that an organization needs; the others would only tell that there is no runner.

@@ -53,7 +53,7 @@ fn file_reads_as_what_it_says_with_defaults() {
 }
 
 #[test]
-fn file_holds_what_people_write_in_the_order_they_read_it() {
+fn file_contains_user_fields_in_reading_order() {
     insta::assert_snapshot!(render("/registry/config.stoa.dev/stacks/shop/web-dev", &stack()), @r#"
     apiVersion: config.stoa.dev/v1alpha1
     kind: Stack
@@ -223,7 +223,7 @@ fn object_that_goes_has_no_file() {
 }
 
 #[test]
-fn what_does_not_decode_is_where_its_key_says_or_nobody_knows_where() {
+fn undecodable_object_location_comes_from_key() {
     let elsewhere = br#"{"metadata": {"name": "web"}, "spec": {"project": "other", "workspaces": 1}}"#;
     for value in [b"not JSON".as_slice(), b"{}", elsewhere, br#"{"metadata": {"name": "web"}, "spec": {}}"#] {
         let project = location("/registry/config.stoa.dev/projects/shop/web", value);
@@ -234,7 +234,7 @@ fn what_does_not_decode_is_where_its_key_says_or_nobody_knows_where() {
 }
 
 #[test]
-fn what_differs_in_what_people_do_not_write_reads_alike() {
+fn server_fields_cause_no_file_difference() {
     let key = Key::new("/registry/config.stoa.dev/stacks/shop/web-dev");
     let alike = |pointer: &str, value: Value| {
         let mut other = stack();

@@ -41,7 +41,7 @@ async fn stack_moves_with_its_file_whichever_path_comes_first() {
 }
 
 #[tokio::test]
-async fn stack_that_is_kept_from_going_keeps_its_new_file_waiting_and_nothing_else() {
+async fn undeletable_stack_delays_only_its_new_file() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     fixture.create_project("api").await;
@@ -72,7 +72,7 @@ async fn stack_that_is_kept_from_going_keeps_its_new_file_waiting_and_nothing_el
 }
 
 #[tokio::test]
-async fn file_of_a_stack_waits_for_its_project_and_keeps_others_from_making_it() {
+async fn stack_file_waits_for_project_and_reserves_name() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let clone = fixture.clone_control().await;

@@ -85,7 +85,7 @@ async fn every_version_of_what_was_authored_can_be_read() {
 }
 
 #[tokio::test]
-async fn history_shows_what_was_served_and_not_what_was_pushed() {
+async fn history_shows_served_objects_not_pushed_files() {
     let fixture = Fixture::forgetful().await;
     fixture.create_shop("ann").await;
     let (stacks, _) = fixture.stacks("ann", false);

@@ -40,7 +40,7 @@ async fn told(organizations: &Api<Organization>, expected: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_leader_without_a_remote_takes_back_what_was_said_of_one() {
+async fn leader_without_remote_clears_remote_condition() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let organizations = fixture.registry.api::<Organization>();
@@ -55,7 +55,7 @@ async fn a_leader_without_a_remote_takes_back_what_was_said_of_one() {
 }
 
 #[tokio::test]
-async fn an_event_tells_that_the_remote_is_away_and_that_it_is_back_once_each() {
+async fn events_report_remote_outage_and_recovery_once() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let organizations = fixture.registry.api::<Organization>();

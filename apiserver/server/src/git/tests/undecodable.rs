@@ -14,7 +14,7 @@ async fn put(fixture: &Fixture, key: &str, value: Vec<u8>) {
 }
 
 #[tokio::test]
-async fn what_does_not_decode_keeps_its_file_and_no_push_waits_for_it() {
+async fn undecodable_object_retains_file_and_blocks_no_push() {
     let fixture = Fixture::new().await;
     fixture.create_shop("ann").await;
     let clone = fixture.clone_control().await;

@@ -45,7 +45,7 @@ fn several() -> Vec<Resource> {
 }
 
 #[tokio::test]
-async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it() {
+async fn missing_workspace_graph_shows_only_recorded_resources() {
     let world = TestServer::with_runner(unreachable_runner()).await;
     let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
     world.create("Resource", "web.gone.a", resource).await;
@@ -72,7 +72,7 @@ async fn workspace_that_is_not_there_has_no_graph_but_of_what_is_recorded_in_it(
 }
 
 #[test]
-fn nodes_and_edges_are_in_the_order_of_their_ids() {
+fn graph_orders_nodes_and_edges_by_id() {
     let two = |first, second| vec![resource("web", "dev", first, &["c", "b"]), resource("web", "dev", second, &["c"])];
     let mut resources = two("a", "b");
     resources.push(resource("web", "dev", "c", &[]));
@@ -84,7 +84,7 @@ fn nodes_and_edges_are_in_the_order_of_their_ids() {
 }
 
 #[test]
-fn edges_stay_in_their_deployment_and_lead_to_nothing_that_is_gone() {
+fn edges_connect_live_resources_of_same_deployment() {
     let gone = with_status(resource("web", "dev", "gone", &[]), ResourcePhase::Destroyed, "");
     let resources = vec![
         resource("web", "dev", "a", &["b", "gone", "never"]),
@@ -121,7 +121,7 @@ fn json_says_what_the_resource_says() {
 }
 
 #[test]
-fn dot_has_a_cluster_for_each_project_stack_and_workspace() {
+fn dot_drawing_groups_projects_stacks_and_workspaces() {
     assert_snapshot!(drawing::dot(&graph(Scope::Organization, several())), @r#"
     digraph "Organization web" {
       label="Organization web";
@@ -165,7 +165,7 @@ fn dot_has_a_cluster_for_each_project_stack_and_workspace() {
 }
 
 #[test]
-fn mermaid_has_a_subgraph_for_each_workspace_of_a_stack() {
+fn mermaid_drawing_groups_stack_by_workspace() {
     let of_web: Vec<Resource> = several().into_iter().filter(|resource| resource.spec.stack == "web").collect();
     assert_snapshot!(drawing::mermaid(&graph(Scope::Stack, of_web)), @r#"
     flowchart LR

@@ -109,7 +109,7 @@ async fn a_part_that_is_refused_refuses_the_request() {
 }
 
 #[tokio::test]
-async fn a_service_account_has_its_groups_unless_others_are_named() {
+async fn impersonated_service_account_has_its_default_groups() {
     let account = ("impersonate-user", "system:serviceaccount:shop:deployer");
     let (found, asked) = ask(&[account], &[]).await;
     let groups = ["system:serviceaccounts", "system:serviceaccounts:shop", AUTHENTICATED];
@@ -142,7 +142,7 @@ async fn without_headers_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn constrained_modes_ask_for_the_request_and_for_the_user() {
+async fn constrained_mode_checks_request_and_user() {
     let headers = [("impersonate-user", "ann"), ("impersonate-group", "dev")];
     let (found, asked) = ask_as(&user("admin"), &Impersonation::default(), &headers, &[]).await;
     let found = found.unwrap().unwrap();
@@ -168,7 +168,7 @@ async fn constrained_modes_make_nobody_a_master() {
 }
 
 #[tokio::test]
-async fn a_node_is_impersonated_by_the_pods_on_it_under_a_common_name() {
+async fn pod_impersonates_its_node_under_common_name() {
     let headers = [("impersonate-user", "system:node:one")];
     let mut agent = user("system:serviceaccount:kube-system:agent");
     agent.extra.insert("authentication.kubernetes.io/node-name".to_owned(), vec!["one".to_owned()]);
@@ -193,7 +193,7 @@ async fn a_node_is_impersonated_by_the_pods_on_it_under_a_common_name() {
 }
 
 #[tokio::test]
-async fn the_mode_that_was_allowed_last_is_asked_for_first() {
+async fn authorizer_asks_last_allowed_mode_first() {
     let impersonation = Impersonation::default();
     let headers = [("impersonate-user", "ann")];
     let (_, first) = ask_as(&user("admin"), &impersonation, &headers, &["constrained"]).await;

@@ -242,7 +242,7 @@ async fn status_is_applied_by_itself() {
 }
 
 #[tokio::test]
-async fn tracking_can_be_ended_and_begins_anew_with_an_apply() {
+async fn apply_restarts_ended_field_tracking() {
     let server = Server::start().await;
     let created = server.create("shop", gadget("a", 1)).await;
     for nobody in [json!([{}]), json!([])] {
@@ -323,7 +323,7 @@ async fn strategic_patches_merge_lists_by_key() {
 }
 
 #[tokio::test]
-async fn an_owner_without_a_uid_is_one_whose_uid_is_empty() {
+async fn owner_without_uid_counts_as_empty_uid() {
     let server = Server::start().await;
     let apply = async |owners: Value| {
         let mut gadget = gadget("a", 1);
@@ -345,7 +345,7 @@ async fn an_owner_without_a_uid_is_one_whose_uid_is_empty() {
 
 /// In the order in which they are found, and in the words of whoever finds them upstream.
 #[tokio::test]
-async fn what_is_wrong_with_metadata_that_is_applied_is_told() {
+async fn apply_reports_invalid_metadata() {
     let server = Server::start().await;
     let apply = async |metadata: Value| {
         let configuration =
@@ -450,7 +450,7 @@ async fn owners_that_are_written_by_hand_are_validated() {
 }
 
 #[tokio::test]
-async fn a_manager_is_named_after_a_user_agent_of_any_characters() {
+async fn user_agent_of_any_characters_names_manager() {
     let server = Server::start().await;
     let headers = [("content-type", "application/json"), ("user-agent", "\u{e9}/1")];
     let created = server.send("POST", GADGETS, &headers, gadget("a", 1).to_string()).await.json();
@@ -458,7 +458,7 @@ async fn a_manager_is_named_after_a_user_agent_of_any_characters() {
 }
 
 #[tokio::test]
-async fn who_changes_when_an_object_was_deleted_changes_nothing_and_owns_it() {
+async fn deletion_timestamp_patch_changes_only_ownership() {
     let server = Server::start().await;
     let mut going = gadget("a", 1);
     going["metadata"]["finalizers"] = json!(["test.dev/wait"]);
@@ -476,7 +476,7 @@ async fn who_changes_when_an_object_was_deleted_changes_nothing_and_owns_it() {
 }
 
 #[tokio::test]
-async fn a_strategic_merge_patch_of_a_wrong_type_is_told_in_words_of_its_own() {
+async fn strategic_patch_reports_wrong_types_distinctly() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 1)).await;
     for (patch, text) in [

@@ -24,7 +24,7 @@ fn content(letter: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_part_is_written_with_what_follows_from_it_and_nothing_else() {
+async fn subresource_write_changes_only_its_part() {
     let server = with_letter().await;
     let mut letter = server.get(SEAL).await.json();
     assert_eq!(content(&letter)["status"], json!({"phase": "Written"}));
@@ -73,7 +73,7 @@ async fn a_part_is_replaced_and_applied_like_an_object() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_part_is_told_by_its_field() {
+async fn subresource_error_names_its_field() {
     let server = with_letter().await;
     let wrong = server.merge(SEAL, &json!({"status": {"seal": {"by": "me"}}})).await;
     assert_eq!(wrong.code, StatusCode::UNPROCESSABLE_ENTITY, "{}", wrong.text());

@@ -27,7 +27,7 @@ async fn created_object_is_got_as_it_was_answered() {
 }
 
 #[tokio::test]
-async fn list_has_its_kind_version_and_items_in_key_order() {
+async fn list_returns_kind_version_and_ordered_items() {
     let server = Server::start().await;
     let b = server.create("shop", gadget("b", 2)).await;
     let a = server.create("shop", gadget("a", 1)).await;

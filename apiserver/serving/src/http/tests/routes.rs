@@ -72,7 +72,7 @@ async fn verbs_that_there_are_not_are_not_allowed() {
 }
 
 #[tokio::test]
-async fn empty_namespace_is_one_in_the_path_of_a_collection() {
+async fn collection_path_accepts_empty_namespace() {
     let server = Server::start().await;
     let gadgets = "/apis/test.dev/v1/namespaces//gadgets";
     server.create("shop", gadget("a", 1)).await;
@@ -109,7 +109,7 @@ async fn subresource_gets_the_call_as_it_came() {
 }
 
 #[tokio::test]
-async fn subresource_that_creates_reads_and_answers_as_a_create_does() {
+async fn creating_subresource_behaves_like_create() {
     let server = Server::start().await;
     let server = &server;
     let send = async |query: &str, headers: &[(&str, &str)], body: &'static str| {

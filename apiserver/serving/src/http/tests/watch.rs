@@ -121,7 +121,7 @@ struct ParcelSpec {
 struct ParcelStatus {}
 
 #[tokio::test]
-async fn a_bookmark_has_what_a_type_has_of_which_nothing_was_said() {
+async fn bookmark_contains_required_fields_of_type() {
     let server = Server::of(ResourceDefinition::of::<Parcel>(), DefaultStrategy::<Parcel>::default()).await;
     let parcels = "/apis/test.dev/v1/namespaces/shop/parcels";
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -321,7 +321,7 @@ impl Wake for Woken {
 }
 
 #[tokio::test]
-async fn whoever_asks_behind_a_frame_is_woken_by_the_next() {
+async fn watch_frame_wakes_latest_task() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 0)).await;
     let mut body = Watch::open(&server, "", "*/*").await.body;

@@ -61,7 +61,7 @@ async fn taken_name_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn stale_update_is_a_conflict_and_a_fresh_one_is_stored() {
+async fn stale_update_conflicts_and_fresh_update_succeeds() {
     let server = Server::start().await;
     let created = server.create("shop", gadget("a", 1)).await;
     let mut update = created.clone();
@@ -172,7 +172,7 @@ async fn unknown_fields_are_warned_of_refused_or_ignored() {
 }
 
 #[tokio::test]
-async fn fields_that_a_later_version_stored_are_not_the_clients() {
+async fn client_cannot_set_fields_of_later_version() {
     let log = Arc::new(MemoryLog::new());
     let mut later = gadget("a", 1);
     later["metadata"]["namespace"] = json!("shop");
@@ -205,7 +205,7 @@ async fn fields_that_a_later_version_stored_are_not_the_clients() {
 }
 
 #[tokio::test]
-async fn what_does_not_decode_is_told_by_its_name_and_deleted_on_demand() {
+async fn error_names_undecodable_object_until_deletion() {
     let log = Arc::new(MemoryLog::new());
     let write =
         Write::new(Key::new("/registry/test.dev/gadgets/shop/a"), Expect::Absent, Change::Put("not JSON".into()));
@@ -381,7 +381,7 @@ async fn delete_collection_deletes_what_is_selected() {
 }
 
 #[tokio::test]
-async fn a_scale_that_was_written_is_answered_though_it_cannot_be_read() {
+async fn scale_write_answers_despite_unreadable_replicas() {
     let server = Server::start().await;
     let racks = "/apis/test.dev/v1/namespaces/shop/racks";
     let rack = json!({"apiVersion": "test.dev/v1", "kind": "Rack", "metadata": {"name": "a"}, "spec": {"shelves": 3}});
@@ -430,7 +430,7 @@ async fn delete_collection_looks_at_the_selection_before_the_body() {
 }
 
 #[tokio::test]
-async fn of_what_stands_twice_in_a_patch_the_last_counts() {
+async fn last_duplicate_patch_field_wins() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 1)).await;
     for media in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
@@ -500,7 +500,7 @@ async fn what_is_refused_is_shown_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn version_that_is_sent_with_a_new_object_is_in_the_answer_of_a_dry_run() {
+async fn dry_run_create_returns_sent_resource_version() {
     let server = Server::start().await;
     let mut sent = gadget("a", 1);
     sent["metadata"]["resourceVersion"] = json!("5");
@@ -510,7 +510,7 @@ async fn version_that_is_sent_with_a_new_object_is_in_the_answer_of_a_dry_run() 
 }
 
 #[tokio::test]
-async fn collection_is_deleted_by_what_goes_for_a_watch_where_it_says_that_it_is_one() {
+async fn delete_collection_validates_watch_options() {
     let server = Server::start().await;
     server.create("shop", gadget("a", 1)).await;
     let delete = async |query: &str| server.send("DELETE", &format!("{GADGETS}?{query}"), &[], "").await.code;
@@ -523,7 +523,7 @@ async fn collection_is_deleted_by_what_goes_for_a_watch_where_it_says_that_it_is
 }
 
 #[tokio::test]
-async fn objects_of_core_kinds_are_created_and_replaced_in_protobuf() {
+async fn protobuf_creates_and_replaces_core_objects() {
     let definition = ResourceDefinition::built_in::<ConfigMap>().reads_protobuf::<ConfigMap>();
     let server = Server::of(definition, DefaultStrategy::<ConfigMap>::default()).await;
     let path = "/api/v1/namespaces/shop/configmaps";

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_may_ask_for_less_time_but_not_for_more() {
+    fn timeout_query_only_shortens_request_time() {
         let most = Duration::from_secs(60);
         let allowed = |query: &str| time_allowed(&Query::parse(query), most).map(|time| time.as_secs());
         assert_eq!(allowed(""), Ok(60));

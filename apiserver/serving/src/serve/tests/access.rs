@@ -126,7 +126,7 @@ async fn a_certificate_without_its_key_does_not_connect() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_is_told_so_in_upstreams_words() {
+async fn forbidden_user_receives_upstream_message() {
     let setup = Setup { authorizer: Arc::new(AnyOf::delegating(Arc::new(MastersOnly))), ..Setup::default() };
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -163,7 +163,7 @@ async fn a_user_who_may_not_is_told_so_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn acting_as_another_takes_permission_and_leaves_no_trace_in_the_request() {
+async fn impersonation_requires_permission_and_strips_headers() {
     let setup = Setup { authorizer: Arc::new(AnyOf::delegating(Arc::new(MastersOnly))), ..Setup::default() };
     let server = setup.start().await;
     let as_root = [("Impersonate-User", "root"), ("Impersonate-Group", "system:masters")];
@@ -253,7 +253,7 @@ async fn the_root_lists_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_path_that_names_no_resource_where_one_has_to_be_is_read_by_nobody() {
+async fn path_without_required_resource_returns_error() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");

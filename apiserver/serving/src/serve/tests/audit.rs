@@ -57,7 +57,7 @@ fn stages(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_request_is_recorded_when_it_arrives_and_when_it_is_answered() {
+async fn audit_records_request_at_arrival_and_answer() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "rules: [{level: Metadata}]");
     let server = setup.start().await;
@@ -95,7 +95,7 @@ async fn a_request_is_recorded_when_it_arrives_and_when_it_is_answered() {
 }
 
 #[tokio::test]
-async fn why_a_request_is_allowed_or_not_is_what_the_cluster_says() {
+async fn audit_records_authorization_decision_of_cluster() {
     let fake = FakeCluster::start(|spec| spec["user"] == "ann").await;
     let authorizer = AnyOf::delegating(Arc::new(SubjectAccessReviewer::new(fake.client.clone())));
     let mut setup = Setup { authorizer: Arc::new(authorizer), ..Setup::default() };
@@ -114,7 +114,7 @@ async fn why_a_request_is_allowed_or_not_is_what_the_cluster_says() {
 }
 
 #[tokio::test]
-async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
+async fn audit_records_start_and_end_of_watch() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]");
     let server = setup.start().await;
@@ -130,7 +130,7 @@ async fn a_watch_is_recorded_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test]
-async fn a_request_whose_client_goes_away_is_recorded_to_its_end() {
+async fn audit_records_request_after_client_disconnect() {
     let early = json!({"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200});
     let check = async |h2: bool, (method, target): (Method, &str), expected: &[&str]| {
         let mut setup = Setup::default();
@@ -164,7 +164,7 @@ async fn a_request_whose_client_goes_away_is_recorded_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_long_says_what_it_waited_for() {
+async fn slow_request_audit_lists_waiting_times() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "omitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]");
     let server = setup.start().await;
@@ -236,7 +236,7 @@ async fn what_the_policy_does_not_want_is_not_recorded() {
 }
 
 #[tokio::test]
-async fn what_fails_before_anybody_is_asked_is_recorded_or_said() {
+async fn early_failures_reach_audit_log_or_client() {
     let mut setup = Setup::default();
     let log = Log::start(&mut setup, "rules: [{level: Metadata}]");
     let server = setup.start().await;
@@ -272,7 +272,7 @@ fn full_pipe(folder: &Path) -> (PathBuf, std::fs::File) {
 }
 
 #[tokio::test]
-async fn a_request_waits_for_storage_that_hangs_and_those_that_are_not_recorded_do_not() {
+async fn hanging_audit_storage_blocks_only_recorded_requests() {
     let check = async |h2: bool, method: Method| {
         let folder = tempfile::tempdir().unwrap();
         let (path, mut storage) = full_pipe(folder.path());
@@ -315,7 +315,7 @@ async fn a_request_waits_for_storage_that_hangs_and_those_that_are_not_recorded_
 }
 
 #[tokio::test]
-async fn a_request_whose_time_is_up_does_not_wait_for_storage_that_hangs() {
+async fn expired_request_skips_hanging_audit_storage() {
     let folder = tempfile::tempdir().unwrap();
     let (path, _storage) = full_pipe(folder.path());
     let mut setup = Setup::default();

@@ -14,7 +14,7 @@ const STACKS: &str = "/apis/g.io/v1/stacks";
 const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn cipher_suite_is_the_one_that_a_go_server_takes() {
+async fn server_selects_cipher_suite_like_go() {
     use rustls::CipherSuite::{TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS13_AES_128_GCM_SHA256};
     let server = Setup::default().start().await;
     let expected = [
@@ -31,7 +31,7 @@ async fn cipher_suite_is_the_one_that_a_go_server_takes() {
 }
 
 #[tokio::test]
-async fn what_http2_clients_do_not_read_keeps_nobody_else_out() {
+async fn unread_http2_answer_blocks_no_other_client() {
     let limits = Limits { reading: 1, ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
     let server = setup.start().await;
@@ -48,7 +48,7 @@ async fn what_http2_clients_do_not_read_keeps_nobody_else_out() {
 }
 
 #[tokio::test]
-async fn long_answer_that_http2_clients_do_not_read_is_broken_off_in_time() {
+async fn timeout_ends_unread_long_http2_answer() {
     const LONGS: &str = "/apis/g.io/v1/longs";
     let setup = Setup::default();
     let server = setup.start().await;
@@ -68,7 +68,7 @@ async fn long_answer_that_http2_clients_do_not_read_is_broken_off_in_time() {
 }
 
 #[tokio::test]
-async fn http1_client_that_stops_reading_a_watch_is_given_up() {
+async fn timeout_ends_watch_of_stalled_http1_client() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -89,7 +89,7 @@ async fn http1_client_that_stops_reading_a_watch_is_given_up() {
 }
 
 #[tokio::test]
-async fn http2_is_for_those_who_say_that_they_speak_it() {
+async fn server_speaks_http2_only_after_negotiation() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -129,7 +129,7 @@ async fn client_that_asks_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn http2_connection_that_was_used_stays_while_the_client_is_there() {
+async fn used_http2_connection_stays_open_while_idle() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -173,7 +173,7 @@ async fn plain_http_is_answered_by_how_it_begins() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_reset_and_the_connection_goes_on() {
+async fn malformed_request_resets_only_its_stream() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -185,7 +185,7 @@ async fn what_is_no_request_is_reset_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn many_headers_are_taken_as_long_as_they_are_short() {
+async fn server_accepts_many_short_headers() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -196,7 +196,7 @@ async fn many_headers_are_taken_as_long_as_they_are_short() {
 }
 
 #[tokio::test]
-async fn too_many_headers_and_too_long_ones_are_refused_in_order() {
+async fn server_rejects_too_many_or_long_headers() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");

@@ -36,7 +36,7 @@ impl Told {
 }
 
 #[tokio::test]
-async fn what_is_asked_kept_and_read_is_counted_until_a_reset_and_after() {
+async fn metrics_count_requests_before_and_after_reset() {
     let cluster = FakeCluster::start(|spec| spec["user"] != "bob").await;
     cluster.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann@example.com"}));
     let (folder, cas) = (tempfile::tempdir().unwrap(), Cas::new());

@@ -63,7 +63,7 @@ async fn profiles_take_permission() {
 }
 
 #[tokio::test]
-async fn a_profile_takes_as_long_as_is_asked_for_and_there_is_one() {
+async fn profile_takes_requested_time_and_runs_alone() {
     let _alone = alone().await;
     let limits = Limits { request_timeout: Duration::from_millis(300), ..Limits::default() };
     let server = Setup { limits, ..Setup::default() }.start().await;
@@ -86,7 +86,7 @@ async fn a_profile_takes_as_long_as_is_asked_for_and_there_is_one() {
 }
 
 #[tokio::test]
-async fn a_profile_that_would_take_longer_than_ten_minutes_is_refused() {
+async fn server_rejects_profile_above_ten_minutes() {
     let server = Setup::default().start().await;
     let mut client = server.connect(Identity::Nobody).await;
     for seconds in ["601", "9223372036854775807"] {
@@ -216,7 +216,7 @@ fn nothing_fails_while_profiles_are_taken() {
 }
 
 #[tokio::test]
-async fn who_may_take_profiles_finds_that_counting_can_begin_anew() {
+async fn profiling_option_enables_metrics_reset() {
     for (profiling, text) in [(true, "metrics reset\n"), (false, "# HELP")] {
         let setup = Setup { profiling, ..Setup::default() };
         let server = setup.start().await;

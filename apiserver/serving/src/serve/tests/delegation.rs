@@ -39,7 +39,7 @@ async fn a_token_is_reviewed_once_and_not_passed_on() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
+async fn wrong_token_returns_401_despite_anonymous_access() {
     let fake = FakeCluster::start(|_| true).await;
     fake.state.tokens.lock().insert("wrong".to_owned(), Value::Null);
     let server = with_tokens(&fake).start().await;
@@ -53,7 +53,7 @@ async fn a_wrong_token_is_401_even_where_nobody_is_let_in() {
 }
 
 #[tokio::test]
-async fn a_blank_too_many_before_a_token_is_warned_of() {
+async fn extra_space_before_token_triggers_warning() {
     let fake = FakeCluster::start(|_| true).await;
     let server = with_tokens(&fake).start().await;
     let mut client = server.connect(Identity::Nobody).await;
@@ -66,7 +66,7 @@ async fn a_blank_too_many_before_a_token_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_cluster_has_an_error_with_is_reviewed_again() {
+async fn failed_token_review_repeats_on_next_request() {
     let fake = FakeCluster::start(|_| true).await;
     let server = with_tokens(&fake).start().await;
     let mut client = server.connect(Identity::Nobody).await;
@@ -95,7 +95,7 @@ async fn a_token_for_somebody_else_is_no_token() {
 }
 
 #[tokio::test]
-async fn a_review_that_fails_in_passing_is_repeated_and_another_is_not() {
+async fn client_retries_only_transient_review_failures() {
     let fake = FakeCluster::start(|_| true).await;
     fake.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann"}));
     let status = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": reason});
@@ -179,7 +179,7 @@ async fn without_a_decision_nobody_gets_in() {
 }
 
 #[tokio::test]
-async fn the_clusters_trust_is_read_at_the_start_and_followed() {
+async fn server_loads_and_follows_cluster_trust() {
     let (old, new) = (Cas::new(), Cas::new());
     let data =
         |cas: &Cas| [("client-ca-file".to_owned(), cas.client.certificate_pem().to_owned())].into_iter().collect();

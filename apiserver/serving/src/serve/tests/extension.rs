@@ -64,7 +64,7 @@ pub(super) fn flags(folder: &Path, cas: &Cas, cluster: &FakeCluster) -> Recommen
 }
 
 #[tokio::test]
-async fn flags_and_a_definition_make_a_server_whose_users_are_the_clusters() {
+async fn flags_build_server_with_cluster_users() {
     let cluster = FakeCluster::start(|spec| spec["user"] == "ann").await;
     cluster.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann"}));
     let (folder, cas) = (tempfile::tempdir().unwrap(), Cas::new());

@@ -10,7 +10,7 @@ const SLOWS: &str = "/apis/g.io/v1/slows";
 const WATCH: &str = "/apis/g.io/v1/stacks?watch=true";
 
 #[tokio::test]
-async fn over_the_limit_is_429_for_all_but_probes_and_masters() {
+async fn request_limit_spares_probes_and_masters() {
     let limits = Limits { reading: 1, mutating: 1, ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
     let server = setup.start().await;
@@ -43,7 +43,7 @@ async fn over_the_limit_is_429_for_all_but_probes_and_masters() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_and_no_end_of_the_connection() {
+async fn panic_returns_500_and_preserves_connection() {
     let setup = Setup::default();
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -58,7 +58,7 @@ async fn a_panic_is_a_500_and_no_end_of_the_connection() {
 }
 
 #[tokio::test]
-async fn time_that_is_up_is_504_and_frees_what_was_held() {
+async fn timeout_returns_504_and_releases_slot() {
     let limits = Limits { reading: 1, ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
     let server = setup.start().await;
@@ -77,7 +77,7 @@ async fn time_that_is_up_is_504_and_frees_what_was_held() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_holds_its_share_until_the_deadline_and_no_longer() {
+async fn stalled_client_occupies_slot_until_deadline() {
     let limits = Limits { reading: 1, ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
     let server = setup.start().await;

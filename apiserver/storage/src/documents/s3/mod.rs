@@ -378,14 +378,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_size_is_asked_for_once_and_nothing_is_read() {
+    async fn size_lookup_makes_one_request_without_body() {
         let server = Server::start(format!("{HEAD}2147483648"), Vec::new(), Duration::ZERO).await;
         let size = store(&server).size("shop", &Digest::of(b"plan")).await.unwrap();
         assert_eq!((size, server.asked()), (Some(2_147_483_648), 1));
     }
 
     #[tokio::test]
-    async fn a_document_is_asked_for_once_whether_it_is_small_or_tells_that_it_is_not() {
+    async fn document_lookup_makes_only_one_request() {
         let whole = Measured::Whole(Bytes::from_static(b"plan"));
         for (length, body, expected) in [(4_u64, "plan", whole), (2_147_483_648, "", Measured::Larger(2_147_483_648))] {
             let body = vec![body.as_bytes().to_vec()];
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_too_large_is_asked_for_once_and_not_read() {
+    async fn oversized_file_lookup_reads_no_body() {
         for (length, body, expected) in [(2_147_483_648_u64, "", None), (4, "plan", Some("plan"))] {
             let server = Server::start(format!("{HEAD}{length}"), vec![body.as_bytes().to_vec()], Duration::ZERO).await;
             match (store(&server).file("releases/1.yaml", 4).await, expected) {

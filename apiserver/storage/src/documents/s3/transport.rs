@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_drips_is_given_up_though_each_part_comes_in_time() {
+    async fn timeout_ends_slowly_dripping_body() {
         for head in ["Content-Length: 100", "X-Of: no length"] {
             let server = Server::start(head, vec![b"x".to_vec(); 100], Duration::from_millis(100)).await;
             let start = Instant::now();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_told_from_what_somebody_has_to_see_to() {
+    fn client_distinguishes_transient_from_permanent_failures() {
         let check = |failure: Failure, expected: &str, is_tried_again: bool| {
             let kind = match failure.meaning() {
                 DocumentError::Unavailable(_) => "unavailable".to_owned(),

@@ -157,7 +157,7 @@ async fn compaction_retires_files_and_keeps_what_is_current() {
 }
 
 #[tokio::test]
-async fn a_torn_tail_is_cut_and_the_log_goes_on() {
+async fn log_truncates_torn_tail_and_continues() {
     let directory = TempDir::new().unwrap();
     let log = LocalLog::open(directory.path(), LocalOptions::default()).unwrap();
     fill(&log, 20).await;
@@ -263,7 +263,7 @@ async fn leases_survive_a_restart_and_tokens_only_grow() {
 }
 
 #[tokio::test]
-async fn leases_last_as_long_whatever_the_clock_is_set_to() {
+async fn clock_change_leaves_lease_duration() {
     let directory = TempDir::new().unwrap();
     let clock = Arc::new(ManualClock::default());
     let options = LocalOptions { clock: Arc::clone(&clock) as _, ..small() };

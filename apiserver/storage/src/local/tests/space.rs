@@ -17,7 +17,7 @@ async fn crowded(is_told: bool) -> (SimulatedDisk, LocalLog) {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_does_not_fit_leaves_the_room_to_appends() {
+async fn oversized_snapshot_leaves_space_for_appends() {
     for is_told in [true, false] {
         let (disk, log) = crowded(is_told).await;
         for n in 0..5 {
@@ -63,7 +63,7 @@ async fn a_snapshot_takes_more_room_than_its_values() {
 }
 
 #[tokio::test]
-async fn a_segment_that_cannot_be_begun_leaves_the_room_to_appends() {
+async fn failed_new_segment_leaves_space_for_appends() {
     // How many bytes are used when the log of this write is closed, on a disk that has room for so many, if that is known.
     let used_after = async |segment_bytes: u64, bytes: Option<u64>| {
         let disk = SimulatedDisk::new(Random::new(1));

@@ -57,7 +57,7 @@ fn a_policy_with_a_parameter_refuses_objects() {
 }
 
 #[test]
-fn a_policy_that_fails_counts_as_its_failure_policy_says() {
+fn failed_policy_follows_failure_policy() {
     let cluster = Cluster::shared();
     let mut scene = Scene::new(cluster.kubectl());
     let spec = |failure_policy: &str| {
@@ -75,7 +75,7 @@ fn a_policy_that_fails_counts_as_its_failure_policy_says() {
 }
 
 #[test]
-fn a_violation_is_a_warning_and_in_the_audit_log_where_the_binding_says_so() {
+fn binding_turns_violation_into_warning_and_audit_entry() {
     let cluster = Cluster::shared();
     let mut scene = Scene::new(cluster.kubectl());
     policy(
@@ -203,7 +203,7 @@ fn refuse_releases(scene: &mut Scene, message: &str) {
 
 /// The changes are made by then, and nobody would put them on record if the run ended with them.
 #[test]
-fn run_does_not_end_before_the_release_is_let_be_that_records_it() {
+fn run_waits_until_admission_accepts_its_release() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let mut scene = Scene::of(cluster.kubectl(), &organization.name);

@@ -89,7 +89,7 @@ fn webhooks_change_and_refuse_objects() {
 }
 
 #[test]
-fn a_webhook_that_is_down_counts_as_its_failure_policy_says() {
+fn unavailable_webhook_follows_failure_policy() {
     let cluster = Cluster::shared();
     let mut scene = Scene::new(cluster.kubectl());
     let hooks = Webhooks::start("gate", gate);
@@ -143,7 +143,7 @@ fn selectors_decide_which_objects_a_webhook_is_asked_about() {
 }
 
 #[test]
-fn a_webhook_is_asked_again_after_another_changed_the_object() {
+fn later_change_reinvokes_webhook() {
     let cluster = Cluster::shared();
     let mut scene = Scene::new(cluster.kubectl());
     let hooks = Webhooks::start("gate", |path, request| {

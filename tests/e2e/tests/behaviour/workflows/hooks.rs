@@ -42,7 +42,7 @@ fn came(endpoint: &Endpoint, hook: &str) -> Vec<(u16, Value)> {
 }
 
 #[test]
-fn hooks_decide_about_a_step_for_who_may_have_them_called() {
+fn hooks_decide_step_for_permitted_users() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -112,7 +112,7 @@ subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {ann_name}}}
 }
 
 #[test]
-fn hook_is_called_again_after_a_crash_and_has_passed_once() {
+fn restart_repeats_hook_but_counts_one_success() {
     let mut server = Standalone::start();
     let admin = server.kubectl();
     let organization = Organization::create(&server);

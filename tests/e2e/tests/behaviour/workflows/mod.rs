@@ -126,7 +126,7 @@ fn prod_follows_dev_once_somebody_else_approves() {
 }
 
 #[test]
-fn workflow_goes_on_after_crashes_and_ends_when_it_is_cancelled() {
+fn workflow_survives_crashes_and_honors_cancellation() {
     let mut server = Standalone::start();
     let admin = server.kubectl();
     let organization = Organization::create(&server);

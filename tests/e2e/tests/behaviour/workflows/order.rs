@@ -73,7 +73,7 @@ fn seconds(time: &Value) -> i64 {
 }
 
 #[test]
-fn branches_begin_after_what_they_follow_and_one_that_fails_stops_what_depends_on_it_alone() {
+fn failed_branch_stops_only_its_dependents() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -143,7 +143,7 @@ fn branches_begin_after_what_they_follow_and_one_that_fails_stops_what_depends_o
 }
 
 #[test]
-fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
+fn failed_wave_prevents_next_wave() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -210,7 +210,7 @@ fn wave_begins_after_the_one_before_and_none_after_one_that_failed() {
 }
 
 #[test]
-fn wave_by_labels_is_made_of_what_had_them_and_so_many_may_fail() {
+fn label_wave_selects_workspaces_and_tolerates_failures() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);

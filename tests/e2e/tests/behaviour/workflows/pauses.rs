@@ -30,7 +30,7 @@ spec: {{steps: [{{name: other, run: {{stack: other, operation: Apply}}}}]}}
 }
 
 #[test]
-fn paused_workflow_begins_nothing_though_what_is_under_way_ends_until_somebody_resumes_it() {
+fn paused_workflow_starts_nothing_until_resumed() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -116,17 +116,17 @@ fn canceled(by: &Kubectl, organization: &Organization) -> Value {
 }
 
 #[test]
-fn cancelled_workflow_ends_what_is_under_way_and_begins_nothing() {
+fn cancelled_workflow_ends_running_steps() {
     cancel_under_way(false);
 }
 
 #[test]
-fn paused_workflow_that_is_cancelled_ends_what_is_under_way_and_begins_nothing() {
+fn cancelled_paused_workflow_ends_running_steps() {
     cancel_under_way(true);
 }
 
 #[test]
-fn workflow_that_is_cancelled_before_it_began_has_done_nothing() {
+fn workflow_cancelled_before_start_does_nothing() {
     let cluster = Cluster::shared();
     let admin = cluster.kubectl();
     let organization = Organization::create(&cluster);

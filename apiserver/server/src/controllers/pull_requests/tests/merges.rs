@@ -54,7 +54,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn plan_of_a_merged_pull_request_stays_until_a_run_has_followed() {
+async fn merged_plan_stays_until_its_run_ends() {
     let bed = Bed::new().await;
     bed.change_source(|source| source.spec.poll_interval = "1h".into()).await;
     let (number, plan, at) = bed.merged().await;
@@ -91,7 +91,7 @@ async fn plan_of_a_merged_pull_request_stays_until_a_run_has_followed() {
 }
 
 #[tokio::test]
-async fn plan_of_a_pull_request_that_was_merged_into_another_branch_does_not_stay() {
+async fn merge_into_other_branch_releases_plan() {
     let bed = Bed::new().await;
     let number = bed.planned().await;
     bed.push("other", "1");
@@ -103,7 +103,7 @@ async fn plan_of_a_pull_request_that_was_merged_into_another_branch_does_not_sta
 }
 
 #[tokio::test]
-async fn plan_that_is_carried_out_as_it_was_shown_needs_no_word() {
+async fn unchanged_merged_plan_adds_no_comment() {
     let bed = Bed::new().await;
     let (number, plan, at) = bed.merged().await;
     bed.observe(at).await;
@@ -117,7 +117,7 @@ async fn plan_that_is_carried_out_as_it_was_shown_needs_no_word() {
 }
 
 #[tokio::test]
-async fn plan_is_held_while_nobody_knows_what_became_of_its_pull_request() {
+async fn unknown_pull_request_outcome_retains_plan() {
     let bed = Bed::new().await;
     let (number, _, at) = bed.merged().await;
     bed.observe(at).await;
@@ -130,7 +130,7 @@ async fn plan_is_held_while_nobody_knows_what_became_of_its_pull_request() {
 }
 
 #[tokio::test]
-async fn merge_is_deployed_by_one_run_with_its_plan_at_hand_wherever_the_server_ends_in_between() {
+async fn failover_deploys_merge_once_with_its_plan() {
     let bed = Bed::new().await;
     // What is deployed before the pull request.
     look_at_web(&bed.runs.services).await;

@@ -45,7 +45,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn merges_are_learned_while_the_server_is_slow_to_be_told() {
+async fn slow_comments_delay_no_merge_detection() {
     let bed = Bed::untold().await;
     bed.forge.hold("/comments");
     let turns = ProbeSlots::default().of("shop");
@@ -68,7 +68,7 @@ async fn merges_are_learned_while_the_server_is_slow_to_be_told() {
 }
 
 #[tokio::test]
-async fn server_that_takes_nothing_is_told_later_and_asked_for_merges_all_the_same() {
+async fn failed_comments_retry_without_delaying_merges() {
     let bed = Bed::untold().await;
     bed.forge.refuse_next(500, "0");
     assert!(bed.tell().await.is_some_and(|wait| wait > Duration::from_secs(60)));
@@ -114,7 +114,7 @@ async fn look_waits_for_the_turn_of_its_namespace() {
 }
 
 #[tokio::test]
-async fn merges_that_there_is_no_time_to_ask_for_are_left_for_the_next_look() {
+async fn merges_beyond_deadline_wait_for_next_pass() {
     let bed = Bed::untold().await;
     let at = bed.merge_the_first().await;
     let source = bed.source().await;

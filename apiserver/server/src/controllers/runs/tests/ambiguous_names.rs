@@ -18,7 +18,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_deployment_has_is_left_to_it_and_the_run_ends() {
+async fn resource_of_other_deployment_stays_unchanged() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let workspace = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
     world.create("Workspace", "prod", workspace).await;

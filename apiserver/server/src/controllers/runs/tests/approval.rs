@@ -79,7 +79,7 @@ pub(super) fn told<'a>(status: &'a RunStatus, type_: &str) -> (&'a str, &'a str,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_waits_for_approval_in_its_turn_and_with_nothing_held_for_it() {
+async fn run_awaits_approval_without_lease_or_runner() {
     let (world, _, mut conversations) = guarded().await;
     let world = world.controlled();
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "10s"});
@@ -139,7 +139,7 @@ async fn rejected_plan_fails_the_run_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
+async fn decided_run_retains_queue_turn_while_suspending() {
     let (world, _, _conversations) = guarded().await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     let runs = world.registry.api::<Run>();
@@ -162,7 +162,7 @@ async fn run_that_is_decided_about_while_it_is_being_put_down_keeps_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_of_a_run_does_not_pass_while_it_waits_and_cannot_be_read() {
+async fn unreadable_waiting_run_spends_no_time() {
     let (world, _, _conversations) = guarded().await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
     world.destroy("one").await;
@@ -182,7 +182,7 @@ async fn time_of_a_run_does_not_pass_while_it_waits_and_cannot_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
+async fn approved_stale_plan_fails_with_changes() {
     let (world, planned, mut conversations) = guarded().await;
     let world = world.controlled();
     world.destroy("one").await;
@@ -199,7 +199,7 @@ async fn approved_plan_whose_premises_changed_is_refused_with_what_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_without_changes_and_what_changes_nothing_need_no_approval() {
+async fn plan_without_changes_needs_no_approval() {
     let (world, planned, mut conversations) = guarded().await;
     let world = world.controlled();
     *planned.lock().unwrap() = deleting(&[]);
@@ -211,7 +211,7 @@ async fn plan_without_changes_and_what_changes_nothing_need_no_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_goes_on_after_a_restart_and_ends_by_a_decision_a_cancellation_or_a_deletion() {
+async fn approval_wait_survives_restart() {
     let (world, planned, mut conversations) = guarded().await;
     let first = world.end.child_token();
     let controller = tokio::spawn(run(world.services.clone(), first.clone()));
@@ -263,7 +263,7 @@ impl Authorizer for Revocable {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permission_that_was_taken_away_while_the_plan_waited_is_missing() {
+async fn revoked_permission_fails_approved_run() {
     let (mut world, _, mut conversations) = guarded().await;
     let authorizer = Arc::new(Revocable::default());
     world.services.authorizer = authorizer.clone();
@@ -280,7 +280,7 @@ async fn permission_that_was_taken_away_while_the_plan_waited_is_missing() {
 }
 
 #[test]
-fn time_in_which_a_run_waits_for_approval_does_not_count() {
+fn approval_wait_spends_no_run_time() {
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Apply"});
     let mut run = Run::new("one", serde_json::from_value(spec).unwrap());
     let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
@@ -306,7 +306,7 @@ fn set_phase(run: &mut Run, phase: RunPhase) {
 }
 
 #[tokio::test]
-async fn destroy_of_a_deletion_has_its_turn_and_is_not_asked_for_again_once_it_is_rejected() {
+async fn deletion_never_repeats_rejected_destroy() {
     let world = TestServer::new().await;
     let stacks = world.registry.api::<Stack>();
     let stack = stacks

@@ -143,7 +143,7 @@ async fn run_waits_until_clusters_have_what_it_committed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_fails_whose_commit_does_not_reach_the_clusters_in_time() {
+async fn unreconciled_commit_fails_run_after_timeout() {
     let (world, _, mut conversations) = reconciled(Some("3s")).await;
     world.commits("one", &mut conversations).await;
     let ended = world.ended("one").await;

@@ -14,7 +14,7 @@ pub(super) async fn vanish(world: &TestServer, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stack_hears_that_a_run_has_ended_whose_object_is_gone() {
+async fn stack_learns_end_of_vanished_run() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     // The second one tells of a change when there is nothing any more where that could be shown.
     for (name, has_more) in [("one", false), ("two", true)] {
@@ -36,7 +36,7 @@ async fn stack_hears_that_a_run_has_ended_whose_object_is_gone() {
 }
 
 #[tokio::test]
-async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
+async fn stack_ignores_late_reports_of_vanished_run() {
     let world = TestServer::new().await;
     world.apply("one").await;
     say_begun(&world, "one").await;
@@ -56,7 +56,7 @@ async fn stack_hears_nothing_late_of_a_run_that_went_after_it_had_ended() {
 }
 
 #[tokio::test]
-async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
+async fn stack_learns_end_of_run_with_reused_name() {
     let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     world.apply("one").await;
@@ -73,7 +73,7 @@ async fn stack_hears_that_a_run_has_ended_whose_name_another_one_has() {
 }
 
 #[tokio::test]
-async fn stack_hears_nothing_late_of_a_run_once_another_of_its_name_has_begun() {
+async fn stack_ignores_late_reports_after_name_reuse() {
     let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     world.apply("one").await;

@@ -91,7 +91,7 @@ fn moved() -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_moved_is_told_until_something_is_applied_which_an_import_does_not() {
+async fn import_leaves_drift_and_apply_clears_it() {
     let mut deployed = Deployed::new().await;
     let (_, message) = deployed.looks("still", None).await;
     assert_eq!(message, "nothing moved away from release 1");
@@ -110,7 +110,7 @@ async fn what_moved_is_told_until_something_is_applied_which_an_import_does_not(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_moved_after_a_run_that_failed_did_so_from_what_that_applied() {
+async fn drift_after_failed_run_compares_with_record() {
     let mut deployed = Deployed::new().await;
     deployed.makes("second", false).await;
     assert_eq!(deployed.looks("still", None).await.1, "nothing moved away from the record");

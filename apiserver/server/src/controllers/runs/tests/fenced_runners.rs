@@ -364,7 +364,7 @@ impl TestServer {
 pub(super) const A: &str = "v1:ConfigMap:shop:a";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
+async fn second_runner_waits_for_expired_lease() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
@@ -407,7 +407,7 @@ async fn another_runner_begins_when_the_first_can_change_nothing_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
+async fn second_runner_starts_immediately_after_reported_end() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
@@ -430,7 +430,7 @@ async fn another_runner_begins_at_once_when_the_first_said_that_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_runner_begins_when_the_first_was_silent_until_its_time_was_over() {
+async fn second_runner_starts_after_silence_timeout() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
@@ -465,7 +465,7 @@ async fn clock_that_jumps_changes_nothing_of_an_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_waits_for_a_lost_runner_can_be_cancelled() {
+async fn run_awaiting_lost_runner_accepts_cancellation() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let head = json!({"run": "lost", "dirty": true, "lastRelease": 0, "lastReleaseRun": "", "runner": "lost"});
     let write = log::Write::new(world.head_key().await, log::Expect::Absent, log::Change::Put(head.to_string().into()));

@@ -60,7 +60,7 @@ impl Drop for Small {
 }
 
 #[tokio::test]
-async fn run_fails_when_its_backend_is_full_and_loses_nothing() {
+async fn full_backend_fails_run_without_loss() {
     let Some(disk) = Small::mount() else {
         skipped("what is about a full Backend: the mount of a small file system to fill takes root");
         return;

@@ -18,7 +18,7 @@ fn waits(status: &RunStatus) -> Option<Condition> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
+async fn run_reports_unhealthy_resources_while_waiting() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();
@@ -46,7 +46,7 @@ async fn what_is_not_healthy_for_a_while_is_told_and_can_be_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conversation_goes_on_however_much_objects_say_and_though_it_cannot_be_told() {
+async fn conversation_survives_large_messages_and_write_errors() {
     let log = FaultyLog::new(0);
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = TestServer::over(log.clone(), runner_at(address), |builder| builder).await.controlled();

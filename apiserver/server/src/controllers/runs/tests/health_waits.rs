@@ -26,7 +26,7 @@ fn done(action: &str, id: &str, uid: &str) -> Event {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_goes_on_waits_for_no_object_that_only_has_another_id() {
+async fn resumed_run_awaits_no_renamed_object() {
     let (renamed, other) = ("v1:ConfigMap:shop:renamed", "v1:ConfigMap:shop:other");
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
@@ -51,7 +51,7 @@ async fn run_that_goes_on_waits_for_no_object_that_only_has_another_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn job_that_was_seen_to_finish_is_on_record_until_it_is_changed() {
+async fn finished_job_stays_recorded_until_changed() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut talk = conversations.recv().await.unwrap();

@@ -111,7 +111,7 @@ async fn carry_out(conversations: &mut mpsc::UnboundedReceiver<Conversation>, id
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_that_a_pull_request_was_shown_is_the_one_that_its_merge_carries_out() {
+async fn merge_applies_plan_shown_on_pull_request() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "").await;
     let preview = world.show('c', &deleting(&[A]), true).await;
     let world = world.controlled();
@@ -136,7 +136,7 @@ async fn plan_that_a_pull_request_was_shown_is_the_one_that_its_merge_carries_ou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_that_no_pull_request_was_shown_waits_for_approval_and_says_what_changed() {
+async fn unshown_plan_awaits_approval_with_differences() {
     let (world, planned, mut conversations) = planning(deleting(&[A, B]), "").await;
     world.show('c', &deleting(&[A]), true).await;
     let open = world.show('d', &deleting(&[A]), false).await;
@@ -178,7 +178,7 @@ fn why_failed(status: &RunStatus) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_that_does_nothing_but_what_was_shown_goes_on_and_says_what_is_left_out() {
+async fn smaller_plan_proceeds_and_lists_omissions() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "").await;
     world.show('c', &deleting(&[A, B]), true).await;
     let world = world.controlled();
@@ -193,7 +193,7 @@ async fn plan_that_does_nothing_but_what_was_shown_goes_on_and_says_what_is_left
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_of_a_pull_request_counts_once_it_is_merged_which_git_knows_too() {
+async fn pull_request_plan_counts_once_merged_in_git() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "d").await;
     for letter in ['c', 'd'] {
         world.show(letter, &deleting(&[A]), false).await;
@@ -207,7 +207,7 @@ async fn plan_of_a_pull_request_counts_once_it_is_merged_which_git_knows_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_is_not_made_before_it_is_known_which_pull_requests_were_merged() {
+async fn planning_waits_for_merge_detection() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "").await;
     world.observe('m', 'b').await;
     let preview = world.show('c', &deleting(&[A]), false).await;
@@ -222,7 +222,7 @@ async fn plan_is_not_made_before_it_is_known_which_pull_requests_were_merged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away() {
+async fn run_awaits_pending_lookup_but_not_outage() {
     let (world, _, mut conversations) = planning(deleting(&[A, B]), "").await;
     world.observe('m', 'b').await;
     world.show('c', &deleting(&[A]), false).await;
@@ -253,7 +253,7 @@ async fn what_nobody_found_out_yet_is_waited_for_and_not_a_server_that_is_away()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_of_a_later_commit_is_known_of_the_one_that_is_deployed() {
+async fn later_observed_commit_covers_deployed_commit() {
     let (world, _, mut conversations) = planning(deleting(&[A]), "m").await;
     world.observe('o', 'n').await;
     world.show('c', &deleting(&[B]), false).await;

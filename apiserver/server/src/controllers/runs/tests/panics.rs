@@ -23,7 +23,7 @@ impl Authorizer for Mistaken {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_task_panics_again_and_again_ends_and_gives_its_turn_away() {
+async fn repeated_panics_end_run_and_release_turn() {
     let (address, _conversations) = Scripted::start(&[A]).await;
     let mut world = TestServer::with_runner(runner_at(address)).await;
     world.services.authorizer = Arc::new(Mistaken);
@@ -66,7 +66,7 @@ impl Clock for Stumbling {
 }
 
 #[tokio::test]
-async fn run_that_is_given_up_ends_though_nobody_else_can_be_told() {
+async fn abandoned_run_ends_despite_other_failures() {
     let mut world = TestServer::new().await;
     world.services.clock = Arc::new(Stumbling::default());
     world.apply("one").await;

@@ -58,7 +58,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_of_any_size_is_read_by_whoever_is_to_approve_it() {
+async fn approver_reads_plan_of_any_size() {
     // The ids alone are more than etcd takes in one transaction.
     let ids: Vec<String> =
         (0..20_000).map(|number| format!("v1:ConfigMap:shop:{}{number}", "long-".repeat(20))).collect();
@@ -111,7 +111,7 @@ async fn run_without_a_plan_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_is_followed_to_the_end_of_its_run_and_kept_in_the_backend() {
+async fn log_follows_run_and_moves_to_backend() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut conversation = conversations.recv().await.unwrap();
@@ -146,7 +146,7 @@ async fn log_is_followed_to_the_end_of_its_run_and_kept_in_the_backend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn followers_of_a_run_that_is_deleted_see_its_end() {
+async fn log_followers_see_end_of_deleted_run() {
     let world = TestServer::with_controller().await;
     world.apply("one").await;
     world.began("one").await;
@@ -164,7 +164,7 @@ async fn followers_of_a_run_that_is_deleted_see_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
+async fn rejected_backend_write_leaves_run_log_available() {
     let world = TestServer::new().await;
     let folder = TempDir::new().unwrap();
     let place = folder.path().join("documents");
@@ -184,7 +184,7 @@ async fn log_of_a_run_whose_backend_takes_nothing_stays_where_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_generates_while_there_is_no_time_for_it_is_told_when_to_come_again() {
+async fn busy_generator_returns_retry_interval() {
     let (address, _conversations) = Scripted::start(&[]).await;
     let world = TestServer::with_runner(runner_at(address)).await;
     let path = "/apis/config.stoa.dev/v1alpha1/namespaces/shop/stacks/web/generate?workspace=dev";

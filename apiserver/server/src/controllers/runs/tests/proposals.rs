@@ -89,7 +89,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorded() {
+async fn run_awaits_merge_without_lease_or_release() {
     let (world, proposed, mut conversations) = proposing().await;
     let world = world.controlled();
     let spec = json!({"stack": "web", "workspace": "dev", "operation": "Destroy", "timeout": "10s"});
@@ -143,7 +143,7 @@ async fn run_waits_until_its_pull_request_is_merged_with_nothing_held_or_recorde
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
+async fn next_run_supersedes_run_awaiting_merge() {
     let (world, proposed, mut conversations) = awaiting_merge().await;
     world.destroy("two").await;
     let second = next(&mut conversations).await;
@@ -161,7 +161,7 @@ async fn next_run_has_its_turn_and_the_one_before_ends_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn next_run_has_its_turn_before_the_one_before_is_looked_at() {
+async fn next_run_starts_before_pull_request_poll() {
     let (world, proposed, mut conversations) = awaiting_merge().await;
     world.is_looked_at_late("one", &proposed).await;
     world.destroy("two").await;
@@ -180,7 +180,7 @@ async fn pull_request_that_is_closed_is_no_success() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
+async fn cancellation_ends_run_awaiting_merge_immediately() {
     let (world, proposed, _conversations) = awaiting_merge().await;
     world.is_looked_at_late("one", &proposed).await;
     world.change("one", |run| run.spec.cancel = true).await;
@@ -192,7 +192,7 @@ async fn run_that_waits_for_a_merge_is_cancelled_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_merged_after_another_changed_the_deployment_records_nothing() {
+async fn superseded_merged_run_records_nothing() {
     let (world, proposed, mut conversations) = proposing().await;
     let world = world.controlled();
     world.destroy("one").await;
@@ -213,7 +213,7 @@ async fn run_that_is_merged_after_another_changed_the_deployment_records_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_cancelled_while_it_waits_for_a_merge_leaves_the_deployment_to_the_next() {
+async fn cancelled_waiting_run_leaves_deployment_to_next_run() {
     let (world, _, mut conversations) = proposing().await;
     let world = world.controlled();
     world.destroy("one").await;
@@ -231,7 +231,7 @@ async fn run_that_is_cancelled_while_it_waits_for_a_merge_leaves_the_deployment_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_cancelled_while_it_waits_for_a_merge_is_the_last_again_where_the_next_is_refused() {
+async fn rejected_successor_restores_cancelled_run_as_last() {
     let held = Awaits::new(vec!["somebody".to_owned()]);
     let (spec, lacking) = (r#"{"resources":[]}"#, "latest");
     let rendered = Rendered { spec, lacking, held: held.clone(), ..Rendered::default() };
@@ -264,7 +264,7 @@ async fn run_that_is_cancelled_while_it_waits_for_a_merge_is_the_last_again_wher
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these() {
+async fn conflict_updates_pull_request_once_per_base() {
     let (world, proposed, mut conversations) = awaiting_merge().await;
     let conflict = |commit: &str, base: &str| {
         Ok(Proposal { in_conflict: true, base_commit: base.to_owned(), ..pull("Open", commit) })
@@ -309,7 +309,7 @@ async fn pull_request_in_conflict_is_brought_to_its_base_once_for_each_of_these(
 }
 
 #[test]
-fn time_in_which_a_pull_request_waits_does_not_count() {
+fn merge_wait_spends_no_run_time() {
     let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     let run = |end_time: Option<&str>| -> Run {
         let pull = json!({"number": 7, "time": "2026-01-01T01:00:10Z", "endTime": end_time});

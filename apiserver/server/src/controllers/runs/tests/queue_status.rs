@@ -24,7 +24,7 @@ impl TestServer {
 }
 
 #[tokio::test]
-async fn run_that_waits_for_its_turn_names_the_one_before_it() {
+async fn queued_run_names_its_predecessor() {
     let world = TestServer::with_controller().await;
     for name in ["one", "two", "three"] {
         world.apply(name).await;
@@ -48,7 +48,7 @@ async fn run_that_waits_for_its_turn_names_the_one_before_it() {
 }
 
 #[tokio::test]
-async fn run_that_waits_for_a_place_says_whose_are_taken() {
+async fn run_without_slot_reports_slot_usage() {
     let preview = json!({"stack": "web", "workspace": "dev", "operation": "Preview"});
     for (places, why, message) in [
         (1, reason::NO_PLACE, "the only slot for runs is in use"),
@@ -72,7 +72,7 @@ async fn run_that_waits_for_a_place_says_whose_are_taken() {
 }
 
 #[tokio::test]
-async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
+async fn queue_status_updates_in_limited_batches() {
     let world = TestServer::new().await;
     let runs = world.registry.api::<Run>();
     for number in 0..20 {
@@ -116,7 +116,7 @@ async fn what_changes_is_told_now_and_then_and_to_so_many_at_once() {
 }
 
 #[tokio::test]
-async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
+async fn slow_status_write_delays_no_run() {
     let log = FaultyLog::new(0);
     let world = TestServer::over(log.clone(), unreachable_runner(), |builder| builder).await;
     log.hang("\"Queued\"");
@@ -130,7 +130,7 @@ async fn log_that_is_slow_to_take_what_is_told_keeps_nobody_from_beginning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
+async fn run_names_unreachable_runner_until_recovery() {
     let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;
@@ -156,7 +156,7 @@ async fn run_names_the_runner_that_is_out_of_reach_for_as_long_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
+async fn run_reports_current_wait_of_runner() {
     let said = "cluster east does not answer: GET /api/v1 is waited for".to_owned();
     let awaits = Awaits::default();
     let awaited = |what: &[&String]| drop(awaits.send_replace(what.iter().map(|what| (*what).clone()).collect()));
@@ -187,7 +187,7 @@ async fn run_says_what_its_runner_waits_for_as_long_as_that_is_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_cancelled_says_that_calls_are_under_way() {
+async fn cancelled_run_reports_calls_in_progress() {
     let (address, mut conversations) = Scripted::awaiting(&[A], Awaits::default()).await;
     let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.destroy("one").await;

@@ -29,7 +29,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_lost_its_lease_goes_on_before_those_that_wait() {
+async fn run_with_lost_lease_precedes_waiting_runs() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
@@ -54,7 +54,7 @@ async fn run_that_lost_its_lease_goes_on_before_those_that_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_end_could_not_be_read_gives_its_turn_away() {
+async fn run_with_unreadable_end_releases_turn() {
     let (address, _conversations) = Scripted::start(&[A]).await;
     let world = TestServer::with_runner(runner_at(address)).await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());
@@ -75,7 +75,7 @@ async fn run_whose_end_could_not_be_read_gives_its_turn_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_alone() {
+async fn resumed_run_applies_only_valid_plan() {
     let planned = Arc::new(std::sync::Mutex::new(deleting(&[A])));
     let (address, mut conversations) = Scripted::planning(planned.clone()).await;
     let world = TestServer::with_runner(runner_at(address)).await.controlled();
@@ -99,7 +99,7 @@ async fn run_that_began_before_another_one_wrote_goes_on_with_a_plan_that_holds_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_that_a_run_was_let_in_with_is_carried_out_though_its_preview_is_gone() {
+async fn run_applies_admitted_plan_after_preview_deletion() {
     let planned = Arc::new(std::sync::Mutex::new(deleting(&[A])));
     let (address, mut conversations) = Scripted::planning(planned.clone()).await;
     let world = TestServer::with_runner(runner_at(address)).await.controlled();
@@ -129,7 +129,7 @@ async fn plan_that_a_run_was_let_in_with_is_carried_out_though_its_preview_is_go
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_preview_of_the_same_name_is_not_carried_out() {
+async fn run_rejects_recreated_preview_of_same_name() {
     let (address, _conversations) = Scripted::start(&[A]).await;
     let world = TestServer::with_runner(runner_at(address)).await;
     let look = || json!({"stack": "web", "workspace": "dev", "operation": "Preview", "of": "Destroy"});
@@ -147,7 +147,7 @@ async fn another_preview_of_the_same_name_is_not_carried_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
+async fn run_with_unsuitable_plan_leaves_deployment_unchanged() {
     let (address, mut conversations) = Scripted::start(&[A]).await;
     let world = TestServer::with_runner(runner_at(address)).await.controlled();
     world.preview("look", json!({})).await;
@@ -166,7 +166,7 @@ async fn run_with_a_plan_that_it_may_not_carry_out_is_none_of_its_deployment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preview_whose_plan_waits_to_be_carried_out_outlives_its_time() {
+async fn referenced_preview_outlives_its_ttl() {
     let (address, _conversations) = Scripted::start(&[A]).await;
     let world = TestServer::with_runner(runner_at(address)).await;
     let mut scheduler = Scheduler::new(world.services.clone(), world.end.clone());

@@ -35,7 +35,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_before_a_refused_one_is_told_as_it_fares_by_now() {
+async fn rejected_run_restores_predecessor_status() {
     for (is_gone, fares) in [(true, RunPhase::Canceled), (false, RunPhase::Failed)] {
         let world = mistaken().await;
         world.apply("one").await;
@@ -58,7 +58,7 @@ async fn run_before_a_refused_one_is_told_as_it_fares_by_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_run_is_the_last_one_where_an_earlier_version_kept_nothing_of_the_run_before() {
+async fn rejected_run_stays_last_without_recorded_predecessor() {
     let noted = json!({"workspace": "dev", "resources": 0, "phase": "Generating", "lastRun": "two", "release": 4});
     let told = mistaken().await.refuses(noted).await;
     assert_eq!((told.last_run.as_deref(), told.phase), (Some("two"), Some(RunPhase::Failed)));

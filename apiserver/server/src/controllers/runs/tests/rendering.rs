@@ -52,7 +52,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
+async fn event_reports_generator_warnings() {
     let warnings = vec!["generator Spec takes no parameters: cell".to_owned(), "a: is passed over".to_owned()];
     let world = rendering(Rendered { warnings, ..Rendered::default() }).await;
     let ended = world.previews("one", json!({"version": "main", "parameters": {"cell": "c1"}})).await;
@@ -62,7 +62,7 @@ async fn what_a_generator_takes_no_notice_of_is_told_in_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn warnings_of_a_plan_are_in_a_condition_and_an_event() {
+async fn plan_warnings_appear_in_condition_and_event() {
     let warnings: Vec<String> = (0..6).map(|number| format!("warning {number}")).collect();
     let world = planning(Plan { warnings, ..deleting(&["v1:Namespace:a"]) }, Action::Create).await;
     let ended = world.previews("one", json!({"version": "main"})).await;
@@ -73,7 +73,7 @@ async fn warnings_of_a_plan_are_in_a_condition_and_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preview_reports_a_mass_deletion_in_the_condition_and_the_event() {
+async fn preview_reports_mass_deletion_in_condition_and_event() {
     let warnings = (0..6).map(|number| format!("warning {number}")).collect();
     let world = planning(Plan { warnings, ..deleting(&["v1:Namespace:a"]) }, Action::Delete).await;
     let ended = world.previews("one", json!({"version": "main"})).await;
@@ -85,7 +85,7 @@ async fn preview_reports_a_mass_deletion_in_the_condition_and_the_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
+async fn run_with_missing_version_leaves_deployment_unchanged() {
     let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
     let stacks = world.registry.api::<Stack>();
     let applies = async |name: &str, more: Value| {
@@ -120,7 +120,7 @@ async fn run_with_a_version_that_there_is_not_is_none_of_its_deployment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_that_there_is_not_is_told_by_the_field_that_names_it() {
+async fn missing_version_error_names_its_field() {
     let world = rendering(Rendered { lacking: "latest", ..Rendered::default() }).await;
     for (name, more, field) in
         [("one", json!({"version": "latest"}), "spec.version"), ("two", json!({}), "spec.desiredVersion of the Stack")]

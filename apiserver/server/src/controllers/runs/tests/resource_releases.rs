@@ -21,7 +21,7 @@ impl Conversation {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_made_that_failed_is_in_the_next_release() {
+async fn next_release_includes_resources_of_failed_run() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let releases = async || {
         let all = world.registry.api::<Resource>().list(Some("shop"), "").await.unwrap();

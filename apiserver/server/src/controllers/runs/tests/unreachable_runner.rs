@@ -82,7 +82,7 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
+async fn stuck_run_occupies_slot_only_during_attempts() {
     let mut world = TestServer::new().await;
     world.start_preview("one", "1h").await;
     world.start_preview("two", "1h").await;
@@ -112,7 +112,7 @@ async fn run_that_gets_nowhere_has_a_place_only_while_it_is_tried() {
 }
 
 #[tokio::test]
-async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
+async fn cancellation_ends_stuck_run_immediately() {
     for is_queued in [false, true] {
         let mut world = TestServer::new().await;
         let (mut scheduler, one) = stuck_one(&mut world, "1h").await;
@@ -132,7 +132,7 @@ async fn run_that_gets_nowhere_is_cancelled_at_once_wherever_it_waits() {
 }
 
 #[tokio::test]
-async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
+async fn timeout_ends_stuck_run_in_any_queue() {
     for is_queued in [false, true] {
         let mut world = TestServer::new().await;
         let (mut scheduler, one) = stuck_one(&mut world, "60s").await;
@@ -158,7 +158,7 @@ async fn time_of_a_run_that_gets_nowhere_is_up_wherever_it_waits() {
 }
 
 #[tokio::test]
-async fn run_that_gets_nowhere_while_it_applies_keeps_its_turn_and_goes_on_where_it_is() {
+async fn stuck_applying_run_retains_its_turn() {
     let mut world = TestServer::new().await;
     for name in ["one", "two"] {
         world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": "Destroy"})).await;
@@ -199,7 +199,7 @@ async fn run_that_gets_nowhere_while_it_applies_keeps_its_turn_and_goes_on_where
 }
 
 #[tokio::test]
-async fn run_that_got_nowhere_and_is_gone_leaves_nothing_behind() {
+async fn deleted_stuck_run_leaves_no_state() {
     let mut world = TestServer::new().await;
     world.apply("one").await;
     world.apply("two").await;
@@ -277,7 +277,7 @@ async fn run_ends_runners(operation: &str, runners: usize) {
 }
 
 #[tokio::test]
-async fn run_in_whose_calls_function_runners_go_away_waits_ever_longer_and_fails() {
+async fn run_that_breaks_runners_backs_off_and_fails() {
     run_ends_runners("Preview", 1).await;
 }
 
@@ -287,6 +287,6 @@ async fn run_ends_six_function_runners_however_many_there_are() {
 }
 
 #[tokio::test]
-async fn apply_that_ends_function_runners_as_it_begins_counts_as_any_call() {
+async fn apply_that_breaks_runners_backs_off_and_fails() {
     run_ends_runners("Destroy", 4).await;
 }

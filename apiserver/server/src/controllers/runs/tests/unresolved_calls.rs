@@ -70,7 +70,7 @@ impl TestServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
+async fn retry_field_settles_unresolved_call() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
@@ -110,7 +110,7 @@ async fn what_became_of_a_call_is_said_by_the_run_that_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_what_to_do() {
+async fn unresolved_creation_appears_as_resource_with_advice() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let is = |phase: ResourcePhase| Some(("east: ConfigMap shop/a".to_owned(), phase));
     let mut create = IntentEvent { ids: vec![A.to_owned()], action: "Create".to_owned(), ..IntentEvent::default() };
@@ -150,7 +150,7 @@ async fn what_may_be_there_is_a_resource_until_somebody_knows_and_the_run_says_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
+async fn pending_call_of_lost_runner_becomes_resource() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     world.change("one", |run| run.spec.cancel = true).await;
@@ -163,7 +163,7 @@ async fn what_was_under_way_when_the_last_runner_went_away_is_a_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
+async fn import_settles_call_only_after_finding_object() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     let mut talk = world.calls("one", &mut conversations, intent("Create")).await;
     talk.ask(result("Create", "Unknown")).await;
@@ -184,7 +184,7 @@ async fn import_settles_a_call_only_once_it_has_found_what_that_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_that_holds_no_longer_when_it_is_carried_out_is_told_as_such_where_nothing_was_changed() {
+async fn stale_plan_without_changes_reports_plan_stale() {
     let stale = stoa_engine::problem::reason::STALE_PLAN;
     for ([call, outcome, end], expected) in [
         ([intent("Delete"), result("Delete", "Skipped"), failed(stale)], reason::PLAN_STALE),

@@ -53,7 +53,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn everybody_who_decided_before_the_controller_looked_is_behind_the_run() {
+async fn run_records_every_earlier_decider() {
     let world = World::new().await;
     world.touch("eve").await;
     world.touch("ann").await;
@@ -72,7 +72,7 @@ async fn everybody_who_decided_before_the_controller_looked_is_behind_the_run() 
 }
 
 #[tokio::test]
-async fn who_sets_a_trigger_does_so_for_the_source_as_it_is() {
+async fn trigger_change_confirms_current_source() {
     let world = World::new().await;
     world.change(|stack| stack.spec.trigger = stoa_types::config::Trigger::Manual).await;
     world.lead("kim").await;
@@ -82,7 +82,7 @@ async fn who_sets_a_trigger_does_so_for_the_source_as_it_is() {
 }
 
 #[tokio::test]
-async fn who_decided_about_a_run_that_was_deleted_is_behind_the_next() {
+async fn next_run_inherits_deciders_of_deleted_run() {
     let world = World::new().await;
     world.touch("eve").await;
     assert_eq!(world.behind("dev").await, ["eve"]);
@@ -101,7 +101,7 @@ async fn who_decided_about_a_run_that_was_deleted_is_behind_the_next() {
 }
 
 #[tokio::test]
-async fn what_nobody_agreed_to_elsewhere_has_its_people_behind_it_in_another_workspace() {
+async fn new_workspace_inherits_deciders_of_pending_change() {
     let world = World::new().await;
     let workspace = json!({"backend": {"name": "default"}, "gitops": {"repository": "file:///deploy.git"}});
     world.runs.create("Workspace", "prod", workspace).await;
@@ -117,7 +117,7 @@ async fn what_nobody_agreed_to_elsewhere_has_its_people_behind_it_in_another_wor
 }
 
 #[tokio::test]
-async fn who_decided_about_what_nobody_agreed_to_is_behind_the_run_that_takes_its_place() {
+async fn replacing_run_inherits_deciders_of_unapproved_run() {
     let world = World::new().await;
     let (stacks, runs) = (world.runs.registry.api::<Stack>(), world.runs.registry.api::<Run>());
     let behind = async |name: &str, commit: &str, content: &str| {

@@ -144,7 +144,7 @@ fn a_chain_waits_for_each_run_and_for_approval() {
 }
 
 #[test]
-fn a_graph_begins_what_it_can_and_a_failure_stops_what_depends_on_it_alone() {
+fn failed_step_stops_only_its_dependents() {
     // Steps may come before what they depend on.
     let mut model = Model::new(json!([
         run("last", &["a", "b"], &["w"]),
@@ -210,7 +210,7 @@ fn a_rejected_step_fails() {
 }
 
 #[test]
-fn waves_follow_each_other_with_so_many_runs_at_once_and_pauses_between() {
+fn waves_run_in_order_with_limits_and_pauses() {
     let waves = json!([
         {"workspaces": ["canary"], "pauseAfter": "10s"},
         {"workspaces": ["a", "b", "c"]},
@@ -243,7 +243,7 @@ fn waves_follow_each_other_with_so_many_runs_at_once_and_pauses_between() {
 }
 
 #[test]
-fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
+fn next_wave_waits_for_healthy_deployment() {
     let health = json!({"healthyFor": "30s", "timeout": "2m"});
     let waves = json!([{"workspaces": ["a"]}, {"workspaces": ["b"]}]);
     let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves, "health": health}});
@@ -283,7 +283,7 @@ fn waves_follow_each_other_once_what_was_deployed_is_healthy() {
 }
 
 #[test]
-fn wave_that_was_healthy_is_not_asked_again_while_its_pause_lasts() {
+fn paused_healthy_wave_needs_no_further_check() {
     let health = json!({"healthyFor": "5m", "timeout": "10m"});
     let waves = json!([{"workspaces": ["a"], "pauseAfter": "1h"}, {"workspaces": ["b"], "pauseAfter": "1m"}]);
     let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves, "health": health}});
@@ -318,7 +318,7 @@ fn wave_that_was_healthy_is_not_asked_again_while_its_pause_lasts() {
 }
 
 #[test]
-fn wave_that_is_healthy_when_its_time_is_up_is_given_the_time_to_stay_so() {
+fn healthy_wave_at_timeout_gets_remaining_time() {
     let health = json!({"healthyFor": "5m", "timeout": "5m"});
     let run = json!({"stack": "web", "operation": "Apply", "workspaces": ["a"], "health": health});
     let steps = json!([{"name": "dev", "run": run}]);
@@ -346,7 +346,7 @@ fn wave_that_is_healthy_when_its_time_is_up_is_given_the_time_to_stay_so() {
 }
 
 #[test]
-fn for_how_long_a_wave_was_healthy_is_noted_now_and_then() {
+fn status_records_healthy_time_periodically() {
     let health = json!({"healthyFor": "5m", "timeout": "1h"});
     let run = json!({"stack": "web", "operation": "Apply", "workspaces": ["a"], "health": health});
     let mut model = Model::new(json!([{"name": "dev", "run": run}]));
@@ -368,7 +368,7 @@ fn for_how_long_a_wave_was_healthy_is_noted_now_and_then() {
 }
 
 #[test]
-fn so_many_failures_are_tolerated_and_the_next_one_stops_the_step() {
+fn failure_limit_stops_step() {
     let step = json!({"name": "all", "run": {"stack": "web", "operation": "Apply", "maxFailures": 1, "maxParallel": 2,
         "workspaces": ["a", "b", "c", "d", "e"]}});
     let mut model = Model::new(json!([step.clone()]));
@@ -400,7 +400,7 @@ fn so_many_failures_are_tolerated_and_the_next_one_stops_the_step() {
 }
 
 #[test]
-fn a_run_that_was_deleted_before_it_ended_counts_as_failed() {
+fn early_deleted_run_counts_as_failed() {
     let mut model = Model::new(json!([run("dev", &[], &["dev"])]));
     model.look();
     model.runs.clear();
@@ -410,7 +410,7 @@ fn a_run_that_was_deleted_before_it_ended_counts_as_failed() {
 }
 
 #[test]
-fn nothing_begins_while_it_is_paused_and_what_is_under_way_goes_on() {
+fn paused_workflow_continues_only_running_work() {
     let waves = json!([{"workspaces": ["a", "b"]}, {"workspaces": ["c"]}]);
     let step = json!({"name": "one", "run": {"stack": "web", "operation": "Apply", "waves": waves, "maxParallel": 1}});
     let mut model = Model::new(json!([step, run("two", &[], &["w"]), run("three", &["two"], &["w"])]));
@@ -518,7 +518,7 @@ fn status_stays_small_however_many_steps_there_are() {
 }
 
 #[test]
-fn selected_workspaces_are_recorded_before_runs_start_as_far_as_there_is_room() {
+fn workflow_records_selected_workspaces_before_runs_start() {
     let waves = json!([{"workspaceSelector": {}}]);
     let step = |name: &str| json!({"name": name, "run": {"stack": "web", "operation": "Apply", "waves": waves, "maxParallel": 1}});
     let mut model = Model::new(json!([step("a"), step("b"), step("c")]));
@@ -532,7 +532,7 @@ fn selected_workspaces_are_recorded_before_runs_start_as_far_as_there_is_room() 
 }
 
 #[test]
-fn wave_that_nothing_is_selected_for_is_skipped_and_told_of() {
+fn wave_without_selected_workspaces_reports_skip() {
     let waves = json!([{"workspaces": ["a"]}, {"workspaceSelector": {}}, {"workspaces": ["b"]}]);
     let step = json!({"name": "prod", "run": {"stack": "web", "operation": "Apply", "waves": waves}});
     let mut model = Model::new(json!([step]));
@@ -548,7 +548,7 @@ fn wave_that_nothing_is_selected_for_is_skipped_and_told_of() {
 }
 
 #[test]
-fn whoever_goes_on_from_an_older_status_starts_the_same_runs() {
+fn older_status_yields_same_run_names() {
     let steps = json!([run("dev", &[], &["a", "b"]), run("prod", &["dev"], &["c"])]);
     let mut model = Model::new(steps.clone());
     let before = model.status.clone();

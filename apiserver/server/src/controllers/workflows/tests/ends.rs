@@ -17,7 +17,7 @@ async fn cancelling_does_not_wait_for_repositories() {
 }
 
 #[tokio::test]
-async fn repositories_that_do_not_answer_keep_no_other_workflow_from_going_on() {
+async fn unresponsive_repositories_block_no_other_workflow() {
     let world = World::new().await;
     world.versions.0.lock().insert("main".to_owned(), '…');
     let _controller = world.controlled();
@@ -35,7 +35,7 @@ async fn repositories_that_do_not_answer_keep_no_other_workflow_from_going_on() 
 }
 
 #[tokio::test]
-async fn what_a_branch_points_to_counts_when_a_paused_workflow_begins() {
+async fn paused_workflow_resolves_branch_on_resume() {
     let world = World::new().await;
     world.create(chain()).await;
     let key = ("shop".to_owned(), "w".to_owned());
@@ -67,7 +67,7 @@ async fn cancelling_does_not_wait_for_clusters() {
 }
 
 #[tokio::test]
-async fn what_ends_a_workflow_in_its_only_step_is_why_it_ended() {
+async fn workflow_reports_cancellation_or_timeout_as_reason() {
     for (phase, told_of) in [
         (WorkflowPhase::Canceled, (reason::CANCELED, "the workflow was cancelled")),
         (WorkflowPhase::Failed, (reason::TIMED_OUT, "the workflow took longer than 1h")),
@@ -156,7 +156,7 @@ async fn its_runs_are_cancelled_first_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn it_goes_when_its_time_to_be_kept_is_over() {
+async fn ttl_removes_finished_workflow() {
     let world = World::new().await;
     let mut spec = chain();
     (spec["cancel"], spec["ttlSecondsAfterFinished"]) = (json!(true), json!(0));
@@ -168,7 +168,7 @@ async fn it_goes_when_its_time_to_be_kept_is_over() {
 }
 
 #[tokio::test]
-async fn it_stays_as_long_as_somebody_carries_out_the_plan_of_one_of_its_runs() {
+async fn pending_apply_retains_workflow_of_its_plan() {
     let world = World::new().await;
     let run = json!({"operation": "Preview", "workspaces": ["dev"], "maxParallel": 10, "timeout": "1h"});
     let steps = json!([{"name": "dev", "run": run}]);
@@ -189,7 +189,7 @@ async fn it_stays_as_long_as_somebody_carries_out_the_plan_of_one_of_its_runs() 
 }
 
 #[tokio::test]
-async fn clock_that_was_set_back_keeps_what_is_to_be_kept() {
+async fn clock_reset_removes_no_workflow_early() {
     let world = World::new().await;
     let mut spec = chain();
     (spec["cancel"], spec["ttlSecondsAfterFinished"]) = (json!(true), json!(i64::MAX));

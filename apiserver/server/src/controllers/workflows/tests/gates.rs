@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_step_succeeds_once_what_it_deployed_was_healthy_for_long_enough() {
+async fn step_succeeds_after_required_healthy_time() {
     let world = World::new().await;
     world.versions.1.lock().push("v1:Pod:shop:web");
     let spec = |timeout: &str| {
@@ -58,7 +58,7 @@ async fn for_how_long_it_was_healthy_outlives_the_server() {
 }
 
 #[tokio::test]
-async fn that_no_runner_has_time_to_look_is_told_and_says_nothing_of_health() {
+async fn busy_runner_reports_unknown_health() {
     let world = World::new().await;
     world.versions.1.lock().push("!");
     let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "0s", "timeout": "1h"}});
@@ -72,7 +72,7 @@ async fn that_no_runner_has_time_to_look_is_told_and_says_nothing_of_health() {
 }
 
 #[tokio::test]
-async fn a_step_fails_when_what_it_deployed_is_not_healthy_in_time() {
+async fn step_fails_on_health_timeout() {
     let world = World::new().await;
     world.versions.1.lock().extend(["v1:Pod:shop:web", "v1:Pod:shop:db"]);
     let run = json!({"operation": "Apply", "workspaces": ["dev"], "health": {"healthyFor": "0s", "timeout": "1s"}});

@@ -61,7 +61,7 @@ fn is_signed(received: &Received) -> bool {
 }
 
 #[tokio::test]
-async fn hooks_are_told_of_the_step_before_and_after_its_runs() {
+async fn step_hooks_receive_events_around_runs() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|event| match event["data"]["phase"].as_str() {
         Some("Pre") => Reply::Says(200, json!({"message": "no freeze\u{1b}[2J today"})),
@@ -105,7 +105,7 @@ async fn hooks_are_told_of_the_step_before_and_after_its_runs() {
 }
 
 #[tokio::test]
-async fn a_hook_that_refuses_fails_the_step_and_says_why() {
+async fn rejecting_hook_fails_step_with_message() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|event| match event["data"]["hook"].as_str() {
         Some("ask") => Reply::Says(409, json!({"message": "frozen until Monday"})),
@@ -125,7 +125,7 @@ async fn a_hook_that_refuses_fails_the_step_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_hook_whose_secret_is_missing_is_told_until_it_is_there() {
+async fn missing_hook_secret_reports_wait_until_created() {
     let world = World::new().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let _controller = world.controlled();
@@ -146,7 +146,7 @@ async fn a_hook_whose_secret_is_missing_is_told_until_it_is_there() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_under_the_same_id() {
+async fn temporary_hook_failure_retries_with_same_id() {
     let world = World::with_key().await;
     let mut replies = vec![Reply::Code(200), Reply::Close, Reply::Says(503, json!({"message": "busy"})), Reply::Never];
     let receiver = Receiver::start(move |_| replies.pop().unwrap()).await;
@@ -168,7 +168,7 @@ async fn what_may_pass_is_tried_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_hook_fails_when_its_time_or_its_tries_are_over() {
+async fn hook_fails_after_its_time_or_attempts() {
     for (retry, least) in [
         (json!({"maxAge": "1s", "minBackoff": "100ms", "maxBackoff": "1s"}), 1),
         (json!({"maxAttempts": 2, "minBackoff": "100ms"}), 2),
@@ -194,7 +194,7 @@ async fn a_hook_fails_when_its_time_or_its_tries_are_over() {
 }
 
 #[tokio::test]
-async fn whoever_goes_on_after_a_crash_calls_again_what_had_not_answered_and_nothing_else() {
+async fn restart_repeats_only_unanswered_hooks() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|event| match event["data"]["hook"].as_str() {
         Some("one") => Reply::Code(200),
@@ -235,7 +235,7 @@ async fn whoever_goes_on_after_a_crash_calls_again_what_had_not_answered_and_not
 }
 
 #[tokio::test]
-async fn cancelling_gives_up_a_hook_and_pausing_lets_it_end() {
+async fn cancellation_abandons_hook_but_pause_does_not() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Never).await;
     let _controller = world.controlled();
@@ -267,7 +267,7 @@ async fn cancelling_gives_up_a_hook_and_pausing_lets_it_end() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_somebody_removes_before_its_end_calls_nothing_more() {
+async fn removed_workflow_calls_no_more_hooks() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Code(503)).await;
     let _controller = world.controlled();
@@ -285,7 +285,7 @@ async fn a_workflow_that_somebody_removes_before_its_end_calls_nothing_more() {
 }
 
 #[tokio::test]
-async fn hooks_are_called_only_while_who_asked_may_have_them_called_and_there_is_a_key() {
+async fn hook_call_requires_current_permission_and_key() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let secret = json!({"name": "other", "key": "key"});
@@ -304,7 +304,7 @@ async fn hooks_are_called_only_while_who_asked_may_have_them_called_and_there_is
 }
 
 #[tokio::test]
-async fn hooks_that_do_not_answer_hold_up_no_other_workflow() {
+async fn unresponsive_hooks_block_no_other_workflow() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Never).await;
     let _controller = world.controlled();
@@ -329,7 +329,7 @@ fn whole(pre: Vec<Value>, post: Vec<Value>) -> Value {
 }
 
 #[tokio::test]
-async fn hooks_of_a_workflow_are_told_of_it_before_and_after_all_steps() {
+async fn workflow_hooks_receive_events_around_all_steps() {
     let world = World::with_key().await;
     let receiver = Receiver::start(|_| Reply::Code(200)).await;
     let controller = world.controlled();
@@ -369,7 +369,7 @@ async fn hooks_of_a_workflow_are_told_of_it_before_and_after_all_steps() {
 }
 
 #[tokio::test]
-async fn a_workflow_fails_by_a_hook_before_or_after_all_steps() {
+async fn rejecting_workflow_hook_fails_workflow() {
     let refusing = |refuses: &'static str| {
         move |event: &Value| match event["data"]["hook"] == refuses {
             true => Reply::Says(409, json!({"message": "not today"})),

@@ -6,7 +6,7 @@ use stoa_types::delivery::RunSpec;
 use super::*;
 
 #[tokio::test]
-async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
+async fn restart_finds_run_started_before_crash() {
     let world = World::new().await;
     world.create(chain()).await;
     assert_eq!(world.look().await, Some(Duration::ZERO));
@@ -49,7 +49,7 @@ async fn a_run_that_was_started_right_before_a_crash_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_started_right_before_a_crash_is_found_again_though_it_would_be_refused_now() {
+async fn restart_finds_started_run_despite_later_rejection() {
     let world = World::new().await;
     world.create(chain()).await;
     world.look().await;
@@ -67,7 +67,7 @@ async fn a_run_that_was_started_right_before_a_crash_is_found_again_though_it_wo
 }
 
 #[tokio::test]
-async fn another_run_of_that_name_is_not_taken_for_ones_own() {
+async fn foreign_run_with_same_name_fails_workflow() {
     let world = World::new().await;
     world.create(chain()).await;
     let uid = world.workflow().await.uid().unwrap();
@@ -166,7 +166,7 @@ async fn apply_step_fails_where_its_preview_made_no_plan() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_created_yet_keeps_nothing_but_its_step_waiting() {
+async fn delayed_run_creation_blocks_only_its_step() {
     let world = World::new().await;
     let run =
         |workspaces: Value| json!({"operation": "Apply", "workspaces": workspaces, "maxParallel": 10, "timeout": "1h"});
@@ -251,7 +251,7 @@ async fn a_run_that_admission_changed_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_run_stays_the_workflows_when_its_label_is_taken_away() {
+async fn run_without_label_stays_with_workflow() {
     let world = World::new().await;
     world.create(chain()).await;
     world.look().await;
@@ -265,7 +265,7 @@ async fn a_run_stays_the_workflows_when_its_label_is_taken_away() {
 }
 
 #[tokio::test]
-async fn a_run_stays_the_workflows_when_its_owner_is_taken_away() {
+async fn run_without_owner_reference_stays_with_workflow() {
     let world = World::new().await;
     world.create(chain()).await;
     world.look().await;
@@ -300,7 +300,7 @@ async fn a_run_stays_the_workflows_when_its_owner_is_taken_away() {
 }
 
 #[tokio::test]
-async fn runs_are_started_only_while_who_asked_may_start_them() {
+async fn workflow_starts_runs_only_with_current_permission() {
     let world = World::new().await;
     let _controller = world.controlled();
     world.create(chain()).await;
@@ -341,7 +341,7 @@ async fn workspaces_are_selected_by_label_when_the_step_begins() {
 }
 
 #[tokio::test]
-async fn failures_that_are_tolerated_and_waves_that_are_skipped_are_told_when_it_ends_well() {
+async fn successful_workflow_reports_tolerated_failures_and_skips() {
     let world = World::new().await;
     let waves = json!([{"workspaces": ["dev", "us"]}, {"workspaceSelector": {"matchLabels": {"tier": "none"}}}]);
     let run = json!({"operation": "Apply", "waves": waves, "maxParallel": 10, "maxFailures": 1, "timeout": "1h"});

@@ -31,7 +31,7 @@ async fn the_steps_of_a_template_are_read_once() {
 }
 
 #[tokio::test]
-async fn a_template_that_is_none_is_refused_with_file_line_and_field() {
+async fn invalid_template_error_names_file_line_and_field() {
     for (step, why, expected) in [
         (
             "{name: dev, run: {operation: Apply, workspaces: [mars]}}",
@@ -65,7 +65,7 @@ async fn who_asked_for_a_template_may_create_its_runs() {
 }
 
 #[tokio::test]
-async fn a_workflow_that_ends_before_its_template_is_read_has_done_nothing() {
+async fn workflow_cancelled_before_template_starts_nothing() {
     let world = World::new().await;
     of_template(&world, "{name: dev, run: {operation: Apply, workspaces: [dev]}}").await;
     world.change(|workflow| workflow.spec.paused = true).await;

@@ -72,7 +72,7 @@ fn with_hooks(pre: Value, post: Value) -> Value {
 }
 
 #[test]
-fn runs_begin_after_the_hooks_before_them_and_hooks_after_them_end_the_step() {
+fn runs_start_after_pre_hooks_before_post_hooks() {
     let step = with_hooks(json!([plain("one"), plain("two")]), json!([plain("three")]));
     let mut model = Model::new(json!([step, run("prod", &["dev"], &["c"])]));
     assert_eq!(model.calls(), ["dev/one"], "one after the other");
@@ -107,7 +107,7 @@ fn runs_begin_after_the_hooks_before_them_and_hooks_after_them_end_the_step() {
 }
 
 #[test]
-fn a_hook_that_refuses_fails_the_step_before_anything_is_begun() {
+fn rejecting_pre_hook_fails_step_before_runs() {
     let post =
         json!([plain("verify"), hook("tell", json!({"when": "Failure"})), hook("clean", json!({"when": "Always"}))]);
     let mut model = Model::new(json!([with_hooks(json!([plain("ask"), plain("later")]), post)]));
@@ -158,7 +158,7 @@ fn what_is_ignored_is_told_and_harms_nothing() {
 }
 
 #[test]
-fn hooks_for_a_failure_follow_runs_and_waves_that_fail() {
+fn failed_runs_and_waves_trigger_failure_hooks() {
     let post = json!([plain("verify"), hook("sorry", json!({"when": "Failure"}))]);
     let mut model = Model::new(json!([with_hooks(json!([]), post.clone())]));
     model.look();
@@ -265,7 +265,7 @@ fn waves_without_workspaces_have_no_hooks() {
 }
 
 #[test]
-fn while_it_is_paused_no_hook_begins_and_what_is_called_goes_on() {
+fn paused_workflow_starts_no_hook() {
     let step = with_hooks(json!([plain("one"), plain("two")]), json!([]));
     let mut model = Model::new(json!([step]));
     model.look();
@@ -304,7 +304,7 @@ fn what_is_called_is_given_up_with_the_workflow() {
 }
 
 #[test]
-fn whoever_goes_on_calls_what_is_noted_and_nothing_that_has_ended() {
+fn restart_repeats_only_unfinished_hooks() {
     let mut model = Model::new(json!([with_hooks(json!([plain("one"), plain("two")]), json!([]))]));
     model.look();
     let begun = model.status.clone();
@@ -360,7 +360,7 @@ fn when(name: &str, when: &str) -> Value {
 }
 
 #[test]
-fn steps_begin_after_the_hooks_before_all_of_them_and_it_is_over_after_those_after_them() {
+fn workflow_hooks_enclose_all_steps() {
     let post = json!([plain("three"), when("sorry", "Failure"), when("always", "Always")]);
     let mut model = with_whole(json!([plain("one"), plain("two")]), post);
     assert_eq!(model.calls(), ["/one"], "one after the other");
@@ -383,7 +383,7 @@ fn steps_begin_after_the_hooks_before_all_of_them_and_it_is_over_after_those_aft
 }
 
 #[test]
-fn no_step_begins_when_a_hook_before_all_of_them_fails_and_what_is_for_that_is_called() {
+fn failed_workflow_pre_hook_skips_all_steps() {
     let post = json!([plain("three"), when("sorry", "Failure"), when("always", "Always")]);
     let mut model = with_whole(json!([plain("one"), plain("two")]), post);
     model.calls();
@@ -422,7 +422,7 @@ fn hooks_after_all_steps_hear_of_one_that_failed() {
 }
 
 #[test]
-fn hooks_of_the_whole_wait_while_it_is_paused_and_are_given_up_when_it_ends() {
+fn pause_delays_and_end_drops_workflow_hooks() {
     let whole = || with_whole(json!([plain("one")]), json!([when("always", "Always")]));
     let mut model = whole();
     model.is_paused = true;
