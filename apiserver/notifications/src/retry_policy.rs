@@ -54,7 +54,7 @@ mod tests {
     use crate::{feed, inflight::InFlight};
 
     #[tokio::test(start_paused = true)]
-    async fn event_that_is_answered_with_400_alone_is_given_up_after_a_while() {
+    async fn sink_gives_up_event_after_repeated_400() {
         let schedule = RetrySchedule::of(&RetryPolicy::default());
         let now = Timestamp::now();
         let mut window = InFlight::new(BTreeSet::new());

@@ -4,7 +4,6 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use stoa_controller::{conditions::set_condition, finalizers::update_status_of_same};
 use stoa_engine::digest::{canonical_json, hex};
-use stoa_kinds::errors;
 use stoa_machinery::ApiError;
 use stoa_pulls::{CommentText, CommitStatus, PullError, PullRequest, StatusState};
 use stoa_runs::Services;
