@@ -42,7 +42,7 @@ pub(crate) async fn all(cluster: &Cluster) -> Result<Vec<Served>, CallError> {
     for path in ["/api", "/apis"] {
         let Document { kind, items } = decode(&cluster.get_as(SERVED, path).await?)?;
         if kind != "APIGroupDiscoveryList" {
-            let message = format!("the answer to GET {path} is not a document of aggregated discovery");
+            let message = format!("the answer to GET {path} is not a discovery document of Kubernetes 1.27 or later");
             return Err(CallError::Unreachable(message));
         }
         kinds.extend(together(items)?);
