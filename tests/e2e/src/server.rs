@@ -213,7 +213,7 @@ impl Cluster {
     pub fn without_stoa() -> Self {
         let own = tempfile::tempdir().unwrap();
         let cluster = Self { dir: own.path().join("cluster"), own: Some(own) };
-        cluster.xtask(&["up"], &["--unsafe-no-fsync"]);
+        cluster.xtask(&["up"], &[]);
         cluster
     }
 
