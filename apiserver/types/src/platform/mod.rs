@@ -2,6 +2,7 @@
 
 mod backend;
 mod compliance;
+mod greeting;
 mod notification_sink;
 mod workspace;
 
@@ -9,6 +10,7 @@ pub use backend::{
     Backend, BackendSpec, BackendStatus, BackendType, BucketAddressing, LocalBackend, S3Backend, WriteOnly,
 };
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
+pub use greeting::{Greeting, GreetingSpec};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
