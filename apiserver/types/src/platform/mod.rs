@@ -2,7 +2,6 @@
 
 mod backend;
 mod compliance;
-mod greeting;
 mod notification_sink;
 mod workspace;
 
@@ -10,7 +9,6 @@ pub use backend::{
     Backend, BackendSpec, BackendStatus, BackendType, BucketAddressing, LocalBackend, S3Backend, WriteOnly,
 };
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
-pub use greeting::{Greeting, GreetingSpec};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
