@@ -15,13 +15,40 @@ struct Proto {
     file: &'static str,
     /// The folder for the code, in the crate's.
     code: &'static str,
-    /// Whether we serve it.
-    served: bool,
+    /// The parts of its services that are written.
+    services: Services,
 }
 
-const PROTOS: [Proto; 2] = [
-    Proto { folder: "function-runner/proto", file: "stoa/runner/v1/runner.proto", code: "src/generated", served: true },
-    Proto { folder: "apiserver/storage", file: "etcd.proto", code: "src/etcd/generated", served: false },
+/// The parts of services that are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Services {
+    Client,
+    ClientAndServer,
+    /// Only the messages.
+    None,
+}
+
+const PROTOS: [Proto; 4] = [
+    Proto {
+        folder: "function-runner/proto",
+        file: "stoa/runner/v1/runner.proto",
+        code: "src/generated",
+        services: Services::ClientAndServer,
+    },
+    Proto { folder: "apiserver/storage", file: "etcd.proto", code: "src/etcd/generated", services: Services::Client },
+    // One set of calls serves both protocols, so only their messages are written.
+    Proto {
+        folder: "engine/terraform-provider",
+        file: "tfplugin5.proto",
+        code: "src/generated/tfplugin5",
+        services: Services::None,
+    },
+    Proto {
+        folder: "engine/terraform-provider",
+        file: "tfplugin6.proto",
+        code: "src/generated/tfplugin6",
+        services: Services::None,
+    },
 ];
 
 impl Proto {
@@ -36,7 +63,11 @@ impl Proto {
     /// Writes the code into a folder.
     fn compile(&self, into: &Path) -> Result<()> {
         let descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
-        let compiler = tonic_prost_build::configure().build_server(self.served).bytes(".").out_dir(into);
+        let compiler = tonic_prost_build::configure()
+            .build_client(self.services != Services::None)
+            .build_server(self.services == Services::ClientAndServer)
+            .bytes(".")
+            .out_dir(into);
         compiler.compile_fds(descriptors).with_context(|| format!("compiling {}", self.file))
     }
 }

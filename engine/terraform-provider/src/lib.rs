@@ -1,0 +1,12 @@
+//! A client of Terraform's provider plugin protocol, versions 5 and 6.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "fuzzing")]
+pub use msgpack::fuzzing;
+
+mod generated;
+pub mod msgpack;
+pub mod process;
+pub mod protocol;
+pub mod schema;
+pub mod value;
