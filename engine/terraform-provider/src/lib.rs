@@ -4,9 +4,11 @@
 #[cfg(feature = "fuzzing")]
 pub use msgpack::fuzzing;
 
+pub mod checks;
 mod generated;
 pub mod msgpack;
 pub mod process;
+pub mod proposed;
 pub mod protocol;
 pub mod schema;
 pub mod value;
