@@ -4,6 +4,7 @@
 #[cfg(feature = "fuzzing")]
 pub use msgpack::fuzzing;
 
+pub mod change;
 pub mod checks;
 mod generated;
 pub mod msgpack;

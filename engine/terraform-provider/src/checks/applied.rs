@@ -22,11 +22,16 @@ pub fn check(schema: &Schema, planned: &Value, state: &Value, legacy_type_system
     Faults::sorted(faults, legacy_type_system)
 }
 
+/// The parts of a value that differ from a planned one where that is known.
+pub fn differences(planned: &Value, value: &Value) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    compare(planned, value, &mut Vec::new(), &mut faults);
+    faults
+}
+
 /// Whether a value can be what became of a planned one.
 fn is_compatible(planned: &Value, state: &Value) -> bool {
-    let mut faults = Vec::new();
-    compare(planned, state, &mut Vec::new(), &mut faults);
-    faults.is_empty()
+    differences(planned, state).is_empty()
 }
 
 fn compare(planned: &Value, state: &Value, path: &mut Vec<Step>, faults: &mut Vec<Fault>) {

@@ -27,6 +27,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 pub use self::handshake::{Handshake, HandshakeError, Protocol};
@@ -43,6 +44,8 @@ const LONGEST_SOCKET: usize = 107;
 const LONGEST_SOCKET_NAME: usize = 6 + 20;
 /// How long a process may take to exit after a request to do so.
 const EXIT: Duration = Duration::from_secs(2);
+/// How long the standard error of a process that has ended is read.
+const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// How a provider's process is started.
 #[derive(Clone, Debug)]
@@ -177,15 +180,14 @@ impl Process {
         let mut child = spawned.map_err(|source| StartError::Spawn { executable: executable.clone(), source })?;
 
         let output = Arc::new(Output::default());
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(output::drain(stderr, output.clone()));
-        }
+        let stderr = child.stderr.take().expect("the output is piped");
+        let errors = tokio::spawn(output::drain(stderr, output.clone()));
         let stdout = child.stdout.take().expect("the output is piped");
         let socket_folder = folder.path().to_owned();
         let id = child.id();
         let (kill, killed) = watch::channel(false);
         let (exited, mut exit) = watch::channel(None);
-        tokio::spawn(supervise(child, folder, killed, exited));
+        tokio::spawn(supervise(child, errors, folder, killed, exited));
 
         let starting = Starting { executable, output: &output, exit: &mut exit, socket_folder: &socket_folder };
         let connected = tokio::time::timeout(options.time_limit, starting.connect(stdout)).await;
@@ -260,6 +262,7 @@ fn socket_folder(root: &Path) -> Result<TempDir, StartError> {
 /// Waits for the end of the process, and kills it when that is required. The folder of its socket ends with it.
 async fn supervise(
     mut child: Child,
+    errors: JoinHandle<()>,
     folder: TempDir,
     mut killed: watch::Receiver<bool>,
     exited: watch::Sender<Option<Exit>>,
@@ -274,6 +277,10 @@ async fn supervise(
             child.wait().await
         }
     };
+    // The reason of a crash is in the last lines. A child of the provider may write longer than the provider lives.
+    if tokio::time::timeout(LAST_LINES, errors).await.is_err() {
+        tracing::debug!("a provider's standard error is open after its end");
+    }
     exited.send_replace(Some(Exit(status.ok())));
     if let Err(error) = folder.close() {
         tracing::warn!(%error, "the folder of a provider's socket cannot be removed");
