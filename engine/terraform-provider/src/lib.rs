@@ -8,6 +8,7 @@ pub mod change;
 pub mod checks;
 mod generated;
 pub mod msgpack;
+pub mod package;
 pub mod process;
 pub mod proposed;
 pub mod protocol;

@@ -1,5 +1,6 @@
 //! One call: its names, its limits and its failures.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -254,6 +255,7 @@ impl Provider {
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let limit = if call == Call::GetProviderSchema { self.limits.schemas } else { self.limits.answer };
         let path = match self.protocol {
             Protocol::V5 => format!("/tfplugin5.Provider/{}", call.name(Protocol::V5)),

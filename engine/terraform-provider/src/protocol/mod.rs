@@ -16,6 +16,7 @@ mod resources;
 mod schemas;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tonic::transport::Channel;
@@ -63,6 +64,8 @@ pub struct Provider {
     protocol: Protocol,
     limits: Limits,
     schemas: Arc<Schemas>,
+    /// The number of calls.
+    calls: AtomicU64,
 }
 
 /// A provider that did not start, or did not answer with its schemas.
@@ -94,7 +97,7 @@ impl Provider {
         let process = Process::start(launcher, options).await?;
         let (channel, protocol) = (process.channel(), process.protocol);
         let schemas = known.clone().unwrap_or_default();
-        let mut provider = Self { process, channel, protocol, limits, schemas };
+        let mut provider = Self { process, channel, protocol, limits, schemas, calls: AtomicU64::new(0) };
         match known {
             Some(known) if known.capabilities.get_provider_schema_optional => {}
             _ => provider.schemas = Arc::new(provider.read_schemas().await?),
@@ -115,6 +118,11 @@ impl Provider {
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// How many calls there were. Providers keep some memory of each.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Validates the configuration of the provider. Its answer is only a verdict: the configuration itself is used.
