@@ -9,6 +9,7 @@ pub mod checks;
 mod generated;
 pub mod msgpack;
 pub mod package;
+pub mod pool;
 pub mod process;
 pub mod proposed;
 pub mod protocol;

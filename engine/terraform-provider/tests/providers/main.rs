@@ -3,5 +3,6 @@
 
 mod hashicorp;
 mod own;
+mod pool;
 mod process;
 mod support;
