@@ -62,7 +62,11 @@ impl Proto {
 
     /// Writes the code into a folder.
     fn compile(&self, into: &Path) -> Result<()> {
-        let descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
+        let mut descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
+        if self.services == Services::None {
+            // The comments are those of others; they are in the proto.
+            descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
+        }
         let compiler = tonic_prost_build::configure()
             .build_client(self.services != Services::None)
             .build_server(self.services == Services::ClientAndServer)

@@ -26,7 +26,7 @@ pub struct Applied {
 ///
 /// # Errors
 ///
-/// If the change was not begun; or if the provider did not answer, and nobody knows how much was done.
+/// If the change was not begun, or if the provider did not answer. The part that was made is unknown in the latter case.
 pub async fn apply(provider: &Provider, plan: &Plan, step: Step, config: &Value) -> Result<Applied, ChangeError> {
     let planner = Planner::new(provider, &plan.resource)?;
     match step {

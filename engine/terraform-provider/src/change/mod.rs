@@ -72,8 +72,8 @@ pub struct Plan {
 /// A change that cannot be planned or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// A call has no answer. If it was an apply, nobody knows how much of the change was done: the stored object and its
-    /// private data remain.
+    /// A call has no answer. After an apply without an answer, the stored object and its private data
+    /// remain.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The provider rejected the configuration or the plan.
@@ -231,8 +231,6 @@ impl<'a> Planner<'a> {
         prior_identity: Option<&Value>,
     ) -> Result<Checked, ChangeError> {
         let proposed = proposed_new_state(self.schema, prior, config);
-        // Write-only values are in the configuration alone.
-        let proposed = self.schema.without_write_only(proposed);
         let request = PlanRequest { prior, proposed: &proposed, config, prior_private, prior_identity };
         let answer = self.provider.plan(self.resource, request).await?;
         let diagnostics = self.accepted(answer.diagnostics)?;

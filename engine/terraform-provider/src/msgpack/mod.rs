@@ -5,8 +5,6 @@
 
 mod decode;
 mod encode;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 
 pub use self::decode::{DecodeError, DecodeProblem, decode};
 pub use self::encode::{EncodeError, encode};

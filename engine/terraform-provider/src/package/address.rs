@@ -45,8 +45,8 @@ impl FromStr for Address {
         };
         let is_host = {
             let (name, port) = host.split_once(':').unwrap_or((host, "443"));
-            name.contains('.') | (name == "localhost")
-                && name.split('.').all(|label| is_name(label))
+            (name.contains('.') || name == "localhost")
+                && name.split('.').all(is_name)
                 && port.parse::<u16>().is_ok_and(|port| port > 0)
         };
         let kind_is_bare = !kind.starts_with("terraform-provider-");

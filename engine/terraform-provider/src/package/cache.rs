@@ -27,7 +27,7 @@ pub enum InstallError {
     #[error("the package of {address} cannot be extracted")]
     Archive {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The reason.
         source: ArchiveError,
     },
@@ -35,7 +35,7 @@ pub enum InstallError {
     #[error("the package of {address} has no checksum")]
     Hash {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The reason.
         source: HashError,
     },
@@ -43,7 +43,7 @@ pub enum InstallError {
     #[error("the package of {address} has the checksum {found}, which {recorded} does not permit")]
     Mismatch {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The checksum of the package.
         found: Hash,
         /// The record of checksums.
@@ -55,7 +55,7 @@ pub enum InstallError {
     )]
     NotRecorded {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The checksum of the package.
         found: Hash,
         /// The record of checksums.
@@ -65,7 +65,7 @@ pub enum InstallError {
     #[error("the package of {address} has no file terraform-provider-{}", address.kind)]
     NoExecutable {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
     },
     /// The files changed since they were installed.
     #[error("the executable {} changed after it was installed; remove the folder of this package", .0.display())]
@@ -106,7 +106,7 @@ impl Installed {
     /// If it cannot be read, or has changed.
     pub fn verify(&self) -> Result<(), InstallError> {
         let digest = hash::digest(&self.executable);
-        let digest = digest.map_err(|source| InstallError::Hash { address: self.address.clone(), source })?;
+        let digest = digest.map_err(|source| InstallError::Hash { address: Box::new(self.address.clone()), source })?;
         if digest == self.digest { Ok(()) } else { Err(InstallError::Changed(self.executable.clone())) }
     }
 }
@@ -125,7 +125,7 @@ impl Installer {
         lock: Option<&LockedProvider>,
         mirror: &[Hash],
     ) -> Result<Installed, InstallError> {
-        let of_hash = |source| InstallError::Hash { address: address.clone(), source };
+        let of_hash = |source| InstallError::Hash { address: Box::new(address.clone()), source };
         let packages = self.folder("packages")?;
         let archive = match package {
             Package::Archive(path) => Some(Hash::of_archive(path).map_err(of_hash)?),
@@ -185,9 +185,9 @@ impl Installer {
         let partial = tempfile::Builder::new().prefix(".partial-").tempdir_in(packages).map_err(io(packages))?;
         let files = match package {
             Package::Archive(path) => archive::extract(path, partial.path(), self.limits)
-                .map_err(|source| InstallError::Archive { address: address.clone(), source })?,
+                .map_err(|source| InstallError::Archive { address: Box::new(address.clone()), source })?,
             Package::Folder(path) => {
-                let of_hash = |source| InstallError::Hash { address: address.clone(), source };
+                let of_hash = |source| InstallError::Hash { address: Box::new(address.clone()), source };
                 // Links are found before anything is copied.
                 Hash::of_folder(path).map_err(of_hash)?;
                 copy(path, partial.path()).map_err(io(path))?;
@@ -234,13 +234,17 @@ fn verify(
         }
         is_compared = true;
         if !same.any(|it| it == found) {
-            return Err(InstallError::Mismatch { address: address.clone(), found: found.clone(), recorded: record });
+            return Err(InstallError::Mismatch {
+                address: Box::new(address.clone()),
+                found: found.clone(),
+                recorded: record,
+            });
         }
     }
     if is_required && !is_compared {
         let files = found.iter().find(|it| it.scheme() == Some(HashScheme::Files)).or(found.first());
         let found = files.expect("an installed package has a checksum").clone();
-        return Err(InstallError::NotRecorded { address: address.clone(), found, recorded: record });
+        return Err(InstallError::NotRecorded { address: Box::new(address.clone()), found, recorded: record });
     }
     Ok(())
 }
@@ -259,7 +263,7 @@ fn executable(address: &Address, folder: &Path) -> Result<PathBuf, InstallError>
             found = Some(name);
         }
     }
-    let found = found.ok_or_else(|| InstallError::NoExecutable { address: address.clone() })?;
+    let found = found.ok_or_else(|| InstallError::NoExecutable { address: Box::new(address.clone()) })?;
     Ok(folder.join(found))
 }
 

@@ -40,7 +40,7 @@ pub enum MirrorError {
     #[error("the mirror has no version of {address} that meets {constraint:?}; it has {versions}")]
     NoVersion {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The constraint.
         constraint: String,
         /// The versions, with commas in between.
@@ -50,7 +50,7 @@ pub enum MirrorError {
     #[error("the mirror has version {version} of {address}, but not for {platform}")]
     NoPlatform {
         /// The provider.
-        address: Address,
+        address: Box<Address>,
         /// The version, which is chosen over all platforms.
         version: Version,
         /// The platform.
@@ -66,7 +66,7 @@ impl MirrorError {
     ) -> Self {
         let versions: Vec<String> = versions.map(ToString::to_string).collect();
         let versions = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
-        Self::NoVersion { address: address.clone(), constraint: constraint.to_string(), versions }
+        Self::NoVersion { address: Box::new(address.clone()), constraint: constraint.to_string(), versions }
     }
 }
 
@@ -100,7 +100,7 @@ impl FilesystemMirror {
         match packages.get_mut(&version).and_then(|it| it.remove(platform)) {
             Some(package) => Ok((version, package)),
             None => {
-                let (address, platform) = (address.clone(), platform.clone());
+                let (address, platform) = (Box::new(address.clone()), platform.clone());
                 Err(MirrorError::NoPlatform { address, version, platform })
             }
         }

@@ -16,6 +16,8 @@ mod network;
 mod version;
 
 pub use self::address::{Address, AddressError, Platform};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::archive::extract;
 pub use self::archive::{ArchiveError, ArchiveLimits};
 pub use self::cache::{InstallError, Installed, Installer};
 pub(crate) use self::hash::digest;

@@ -150,7 +150,7 @@ impl NetworkMirror {
             archives.ok_or_else(|| NetworkError::Document { url: url.clone(), problem: "it has no archives" })?;
         let archives: BTreeMap<_, _> = archives.iter().collect();
         let Some(archive) = archives.get(&platform.0) else {
-            let (address, platform) = (address.clone(), platform.clone());
+            let (address, platform) = (Box::new(address.clone()), platform.clone());
             return Err(MirrorError::NoPlatform { address, version, platform }.into());
         };
         let wrong = |problem| NetworkError::Document { url: url.clone(), problem };

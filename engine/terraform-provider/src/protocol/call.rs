@@ -110,7 +110,7 @@ impl std::fmt::Display for Call {
 /// A call without an answer that can be used. The object is a type name, or empty for the provider itself.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The process ended during the call, with all calls in flight. Nobody knows how much of a change was done.
+    /// The process ended during the call, with all calls in flight. The part of a change that was made is unknown.
     #[error(
         "the provider ended during {call}{} ({exit}); it starts again with the next call{}",
         of(object),
@@ -134,7 +134,7 @@ pub enum CallError {
         /// The type name.
         object: String,
     },
-    /// The call took too long. Nobody knows how much of a change was done.
+    /// The call took too long. The part of a change that was made is unknown.
     #[error("the provider did not answer {call}{} within {} s", of(object), time.as_secs())]
     TimedOut {
         /// The call.

@@ -330,7 +330,7 @@ impl Provider {
     ///
     /// # Errors
     ///
-    /// If the call has no answer. Then nobody knows how much of the change was done.
+    /// If the call has no answer. The part of the change that was made is unknown then.
     pub async fn apply(&self, resource: &str, request: ApplyRequest<'_>) -> Result<ApplyAnswer, CallError> {
         let call = Call::ApplyResourceChange;
         let (_, ty) = self.resource(resource)?;
