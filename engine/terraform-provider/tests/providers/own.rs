@@ -1,9 +1,12 @@
 //! Our own providers, which fail on request: `frame` with the current library, and `legacy` with the older one.
 
+use std::time::Duration;
+
 use stoa_terraform_provider::change::{Applied, ChangeError, Object, Step, apply, plan};
 use stoa_terraform_provider::checks::Action;
-use stoa_terraform_provider::process::Protocol;
-use stoa_terraform_provider::protocol::{CallError, ImportRequest, MoveRequest, Provider, RawState};
+use stoa_terraform_provider::process::{DirectLauncher, Protocol};
+use stoa_terraform_provider::proposed::ignore::IgnoreChanges;
+use stoa_terraform_provider::protocol::{Call, CallError, ImportRequest, Limits, MoveRequest, Provider, RawState};
 use stoa_terraform_provider::value::{Json, Path, Value};
 
 use crate::support::{self, changed, config, refreshed, text};
@@ -154,7 +157,7 @@ async fn a_stop_ends_calls_that_hang() {
         let hang = apply(&provider, &planned, Step::Create, &hanging);
         let stop = async {
             // The stop may be earlier than the call, which then hangs until the next one.
-            let mut interval = tokio::time::interval(std::time::Duration::from_millis(50));
+            let mut interval = tokio::time::interval(Duration::from_millis(50));
             loop {
                 interval.tick().await;
                 provider.stop().await.unwrap();
@@ -297,4 +300,67 @@ async fn data_sources_have_values_of_any_type() {
     let answer = provider.read_data_source("frame_echo", &config).await.unwrap();
     assert_eq!(answer.state.get("value"), config.get("value"));
     assert_eq!(answer.state.get("text"), Some(&Value::string(r#"{"k":[1,"x"]}"#)));
+}
+
+#[tokio::test]
+async fn values_of_many_mebibytes_are_planned() {
+    let Some(provider) = support::start("frame").await else { return };
+    let secret = Value::string("x".repeat(6 << 20));
+    let schema = &provider.schemas().resources["frame_thing"];
+    let config = Value::object([("name", Value::string("n")), ("secret", secret.clone())]);
+    let config = schema.configuration(config).unwrap();
+    let (_, object) = changed(&provider, "frame_thing", None, &config).await;
+    assert_eq!(object.unwrap().state.get("secret"), Some(&secret));
+}
+
+#[tokio::test]
+async fn calls_have_limits() {
+    let Some(options) = support::options("frame") else { return };
+    let limits = Limits { time: Duration::from_millis(300), answer: 1000, ..Limits::default() };
+    let provider = Provider::start(&DirectLauncher, &options, limits, None).await.unwrap();
+    let hanging = config(&provider, "frame_thing", r#"{"name":"n","fail":"plan:hang"}"#);
+    let error = plan(&provider, "frame_thing", None, &hanging, None).await.unwrap_err();
+    let ChangeError::Call(CallError::TimedOut { call: Call::PlanResourceChange, .. }) = &error else { panic!("{error}") };
+    let large = format!(r#"{{"name":"n","secret":{:?}}}"#, "x".repeat(2000));
+    let large = config(&provider, "frame_thing", &large);
+    let error = plan(&provider, "frame_thing", None, &large, None).await.unwrap_err();
+    let ChangeError::Call(CallError::Failed { source, .. }) = &error else { panic!("{error}") };
+    assert!(source.message().contains("too large"), "{source}");
+    // Neither failure ends the process.
+    assert!(provider.process().exit().is_none());
+}
+
+#[tokio::test]
+async fn calls_share_a_process() {
+    let Some(provider) = support::start("frame").await else { return };
+    let configs: Vec<_> =
+        (0..16).map(|it| config(&provider, "frame_thing", &format!(r#"{{"name":"n{it}"}}"#))).collect();
+    let changes = configs.iter().map(|config| changed(&provider, "frame_thing", None, config));
+    let objects = futures_util::future::join_all(changes).await;
+    for (index, (_, object)) in objects.iter().enumerate() {
+        assert_eq!(text(object, "id"), format!("id-n{index}"));
+    }
+}
+
+#[tokio::test]
+async fn ignored_changes_are_not_planned_but_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(provider) = start("frame", &folder).await else { return };
+    let resource = "frame_thing";
+    let one = config(&provider, resource, r#"{"name":"n","secret":"one"}"#);
+    let ignored = IgnoreChanges::Paths(vec![Path::attribute("secret")]);
+    let (_, object) = changed(&provider, resource, None, &one).await;
+    let two = config(&provider, resource, r#"{"name":"n","secret":"two"}"#);
+    let planned = plan(&provider, resource, object.clone(), &two, Some(&ignored)).await.unwrap();
+    assert_eq!(planned.action, Action::NoOp);
+    let updated = config(&provider, resource, r#"{"name":"n","secret":"two","both":"x"}"#);
+    let planned = plan(&provider, resource, object.clone(), &updated, Some(&ignored)).await.unwrap();
+    let applied = apply(&provider, &planned, Step::Update, &updated).await.unwrap();
+    assert_eq!((text(&applied.object, "both"), text(&applied.object, "secret")), ("x", "one"));
+    // The create of a replacement has the configuration as it is.
+    let other = config(&provider, resource, r#"{"name":"m","secret":"two"}"#);
+    let planned = plan(&provider, resource, applied.object, &other, Some(&ignored)).await.unwrap();
+    assert_eq!(planned.planned.get("secret"), Some(&Value::string("two")));
+    let applied = apply(&provider, &planned, Step::Create, &other).await.unwrap();
+    assert_eq!(text(&applied.object, "secret"), "two");
 }
