@@ -73,7 +73,12 @@ impl Planner<'_> {
         self.validate(config).await?;
         let (private, identity) = prior.map_or((&[][..], None), |it| (&it.private[..], it.identity.as_ref()));
         let Checked { answer: second, .. } = self.plan(&state, config, private, identity).await?;
-        self.agrees(plan, &state, &second.planned, &second.requires_replace)?;
+        let action = self.agreed(plan, &state, &second.planned, &second.requires_replace)?;
+        if action == Action::NoOp {
+            // All unknown values of the plan turned out to be those of before.
+            let diagnostics = second.diagnostics;
+            return Ok(Applied { object: prior.cloned(), diagnostics, faults: Faults::default(), read_first: false });
+        }
 
         let request = ApplyRequest {
             prior: &state,
@@ -86,8 +91,14 @@ impl Planner<'_> {
         Ok(self.result(prior, &second.planned, answer))
     }
 
-    /// The second plan may only know more than the first.
-    fn agrees(&self, plan: &Plan, state: &Value, second: &Value, requires_replace: &[Path]) -> Result<(), ChangeError> {
+    /// The action of the second plan, which may only know more than the first.
+    fn agreed(
+        &self,
+        plan: &Plan,
+        state: &Value,
+        second: &Value,
+        requires_replace: &[Path],
+    ) -> Result<Action, ChangeError> {
         let replacement = Replacement::of(self.schema, state, second, requires_replace);
         let action = Action::of(state, second, &replacement);
         let is_expected = match plan.action {
@@ -100,7 +111,7 @@ impl Planner<'_> {
             return Err(self.changed(&format!("{:?} became {action:?}", plan.action)));
         }
         let faults = applied::differences(&plan.planned, second);
-        if faults.is_empty() { Ok(()) } else { Err(self.changed(&join(&faults))) }
+        if faults.is_empty() { Ok(action) } else { Err(self.changed(&join(&faults))) }
     }
 
     fn changed(&self, reason: &str) -> ChangeError {

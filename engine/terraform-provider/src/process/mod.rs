@@ -171,10 +171,12 @@ impl Process {
         let folder = socket_folder(&options.temporary)?;
         let executable = &options.executable;
         let mut command = launcher.command(executable);
-        command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
-        command.env(COOKIE.0, COOKIE.1).env("PLUGIN_PROTOCOL_VERSIONS", "5,6").env("TMPDIR", folder.path());
         // The libraries of providers log each step otherwise, which is half of their work.
-        command.env("TF_LOG_SDK", "off");
+        command
+            .env_clear()
+            .env("TF_LOG_SDK", "off")
+            .envs(options.environment.iter().map(|(name, value)| (name, value)));
+        command.env(COOKIE.0, COOKIE.1).env("PLUGIN_PROTOCOL_VERSIONS", "5,6").env("TMPDIR", folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let spawned = command.spawn();
         let mut child = spawned.map_err(|source| StartError::Spawn { executable: executable.clone(), source })?;

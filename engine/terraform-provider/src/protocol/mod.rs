@@ -3,7 +3,7 @@
 //! Start at [`Provider::start`]. The schemas come with it, so that every call encodes strictly what the schema permits.
 //! Calls in flight share one process; each may be called at any time, and by any number of tasks.
 //!
-//! Elsewhere: `resources`, `data`, `identity` and `ephemeral` have the calls by subject, [`Diagnostic`] is what a
+//! Elsewhere: `resources` with its `requests`, `data`, `identity` and `ephemeral` have the calls by subject, [`Diagnostic`] is what a
 //! provider reports, [`CallError`] is a call without an answer.
 
 mod call;
@@ -12,6 +12,7 @@ mod diagnostics;
 mod ephemeral;
 mod identity;
 mod messages;
+mod requests;
 mod resources;
 mod schemas;
 
@@ -30,7 +31,7 @@ pub use self::data::{DataAnswer, FunctionAnswer};
 pub use self::diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use self::ephemeral::{OpenAnswer, RenewAnswer};
 pub use self::identity::IdentitySchema;
-pub use self::resources::{
+pub use self::requests::{
     ApplyAnswer, ApplyRequest, DeferredReason, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer,
     PlanRequest, RawState, ReadAnswer, ReadRequest, UpgradeAnswer,
 };

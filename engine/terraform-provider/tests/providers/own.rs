@@ -320,7 +320,9 @@ async fn calls_have_limits() {
     let provider = Provider::start(&DirectLauncher, &options, limits, None).await.unwrap();
     let hanging = config(&provider, "frame_thing", r#"{"name":"n","fail":"plan:hang"}"#);
     let error = plan(&provider, "frame_thing", None, &hanging, None).await.unwrap_err();
-    let ChangeError::Call(CallError::TimedOut { call: Call::PlanResourceChange, .. }) = &error else { panic!("{error}") };
+    let ChangeError::Call(CallError::TimedOut { call: Call::PlanResourceChange, .. }) = &error else {
+        panic!("{error}")
+    };
     let large = format!(r#"{{"name":"n","secret":{:?}}}"#, "x".repeat(2000));
     let large = config(&provider, "frame_thing", &large);
     let error = plan(&provider, "frame_thing", None, &large, None).await.unwrap_err();
@@ -340,6 +342,27 @@ async fn calls_share_a_process() {
     for (index, (_, object)) in objects.iter().enumerate() {
         assert_eq!(text(object, "id"), format!("id-n{index}"));
     }
+}
+
+#[tokio::test]
+async fn an_update_to_the_same_values_is_no_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(provider) = start("frame", &folder).await else { return };
+    let resource = "frame_thing";
+    // Each update of this object fails.
+    let known = config(&provider, resource, r#"{"name":"n","secret":"s","fail":"update:error"}"#);
+    let (_, object) = changed(&provider, resource, None, &known).await;
+    let unknown = Value::object([
+        ("name", Value::string("n")),
+        ("secret", Value::Unknown),
+        ("fail", Value::string("update:error")),
+    ]);
+    let unknown = provider.schemas().resources[resource].configuration(unknown).unwrap();
+    let planned = plan(&provider, resource, object.clone(), &unknown, None).await.unwrap();
+    assert_eq!(planned.action, Action::Update);
+    let applied = apply(&provider, &planned, Step::Update, &known).await.unwrap();
+    support::succeeded(&applied.diagnostics);
+    assert_eq!(applied.object, object);
 }
 
 #[tokio::test]
