@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let error = stoa_terraform_provider::process::guard::run(std::env::args_os().skip(1));
-    tracing::error!(%error, "running a provider");
+    // The client reads the errors of the provider, and so of this program.
+    eprintln!("running a provider: {error}");
     ExitCode::FAILURE
 }

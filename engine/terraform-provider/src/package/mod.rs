@@ -3,7 +3,7 @@
 //! Start at [`Installer`]. A package comes from a folder or from a network mirror, is compared with the lock file, and is
 //! extracted into a cache by its digest. The executable is hashed again before each use.
 //!
-//! Elsewhere: [`Address`] names a provider, [`LockFile`] and [`Hash`] say what is expected, `archive` reads packages,
+//! Elsewhere: [`Address`] names a provider, [`LockFile`] and [`enum@Hash`] say what is expected, `archive` reads packages,
 //! [`FilesystemMirror`] and [`NetworkMirror`] are the sources.
 
 mod address;

@@ -4,7 +4,7 @@
 //! knows which parts are computed, sensitive or write-only.
 //!
 //! Elsewhere: [`configuration`] makes a typed value of configuration, `walk` visits the attributes of a value,
-//! [`decode`] reads the messages of both protocols.
+//! `decode` reads the messages of both protocols.
 
 pub mod configuration;
 pub(crate) mod decode;

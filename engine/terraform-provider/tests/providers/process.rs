@@ -138,6 +138,9 @@ async fn a_guarded_provider_ends_with_its_parent() {
     let launcher = GuardedLauncher { program: guard.into(), arguments: Vec::new() };
     let process = Process::start(&launcher, &StartOptions::new(&executable)).await.unwrap();
     process.shut_down().await;
+    let missing = StartOptions::new("/missing/provider");
+    let error = Process::start(&launcher, &missing).await.expect_err("it does not exist").to_string();
+    assert!(error.contains("running a provider: No such file"), "{error}");
 
     // A shell starts the guard in its own name, reports the id of the provider, and is killed.
     let folder = tempfile::tempdir().unwrap();
