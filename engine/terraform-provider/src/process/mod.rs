@@ -33,7 +33,6 @@ use tonic::transport::{Channel, Endpoint};
 pub use self::handshake::{Handshake, HandshakeError, Protocol};
 pub use self::launch::{DirectLauncher, GuardedLauncher, Launcher};
 pub use self::output::Output;
-pub(crate) use self::output::quoted;
 
 /// The variable by which a provider knows that a client started it, not a person.
 const COOKIE: (&str, &str) =
@@ -95,7 +94,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The process ended without the line that begins the protocol.
-    #[error("provider {} ended before it accepted calls ({exit}){}", executable.display(), quoted(last_lines))]
+    #[error("provider {} ended before it accepted calls ({exit}){}", executable.display(), output::quoted(last_lines))]
     Ended {
         /// The executable.
         executable: PathBuf,
@@ -105,7 +104,7 @@ pub enum StartError {
         last_lines: Vec<String>,
     },
     /// The process took too long.
-    #[error("provider {} accepted no calls within {} s{}", executable.display(), time_limit.as_secs(), quoted(last_lines))]
+    #[error("provider {} accepted no calls within {} s{}", executable.display(), time_limit.as_secs(), output::quoted(last_lines))]
     TimedOut {
         /// The executable.
         executable: PathBuf,

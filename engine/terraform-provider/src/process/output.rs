@@ -90,7 +90,7 @@ pub(super) async fn first_line(stream: &mut (impl AsyncRead + Unpin)) -> io::Res
 }
 
 /// The last lines as the end of an error's message.
-pub(crate) fn quoted(lines: &[String]) -> String {
+pub(super) fn quoted(lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
     }

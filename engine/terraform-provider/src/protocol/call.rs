@@ -111,11 +111,7 @@ impl std::fmt::Display for Call {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The process ended during the call, with all calls in flight. The part of a change that was made is unknown.
-    #[error(
-        "the provider ended during {call}{} ({exit}); it starts again with the next call{}",
-        of(object),
-        crate::process::quoted(last_lines)
-    )]
+    #[error("the provider ended during {call}{} ({exit}); it starts again with the next call", of(object))]
     Crashed {
         /// The call.
         call: Call,
@@ -123,7 +119,7 @@ pub enum CallError {
         object: String,
         /// The end of the process.
         exit: String,
-        /// The last lines of its output, which may contain secrets.
+        /// The last lines of its output. The message omits them, because they may contain secrets.
         last_lines: Vec<String>,
     },
     /// The provider does not have this call.

@@ -158,7 +158,7 @@ impl Provider {
     /// Makes a change. An answer with errors may still have the state of a part of the change.
     ///
     /// The provider does not check that the plan permits the change: never apply a plan with
-    /// [`PlanAnswer::requires_replace`].
+    /// [`PlanAnswer::requires_replace`]. A dropped future cancels the call, and the change may remain half-made.
     ///
     /// # Errors
     ///

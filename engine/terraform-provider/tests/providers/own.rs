@@ -142,6 +142,7 @@ async fn a_provider_that_panics_is_a_crash_of_all_calls() {
         for error in [panics.unwrap_err(), hangs.unwrap_err()] {
             let ChangeError::Call(CallError::Crashed { exit, last_lines, .. }) = &error else { panic!("{error}") };
             assert_eq!(exit, "exit status: 2");
+            assert!(!error.to_string().contains("asks for it"), "{error}");
             assert!(last_lines.iter().any(|line| line.contains("the configuration asks for it")), "{last_lines:?}");
         }
     }
