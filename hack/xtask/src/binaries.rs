@@ -55,6 +55,26 @@ pub(crate) const GITEA: GoCommand = GoCommand {
     tags: "sqlite sqlite_unlock_notify",
 };
 
+/// The providers of HashiCorp that tests of the Terraform client run, each with versions of its own.
+pub(crate) const TERRAFORM_PROVIDERS: [GoCommand; 4] = [
+    GoCommand::terraform_provider(
+        "terraform-provider-random",
+        "github.com/terraform-providers/terraform-provider-random",
+        "random.mod",
+    ),
+    GoCommand::terraform_provider(
+        "terraform-provider-local",
+        "github.com/terraform-providers/terraform-provider-local",
+        "local.mod",
+    ),
+    GoCommand::terraform_provider(
+        "terraform-provider-time",
+        "github.com/hashicorp/terraform-provider-time",
+        "time.mod",
+    ),
+    GoCommand::terraform_provider("terraform-provider-tls", "github.com/hashicorp/terraform-provider-tls", "tls.mod"),
+];
+
 /// kubectl of the versions before the cluster's that are still about, by what they are called elsewhere.
 pub(crate) const OLD_KUBECTLS: [(&str, GoCommand); 4] = [
     ("kubectl.1.27", GoCommand::old_kubectl("v1.27.mod")),
@@ -70,6 +90,10 @@ impl GoCommand {
 
     const fn old_kubectl(versions: &'static str) -> Self {
         Self { name: "kubectl", module: "k8s.io/kubectl", folder: "tests/kubectl", versions, package: ".", tags: "" }
+    }
+
+    const fn terraform_provider(name: &'static str, module: &'static str, versions: &'static str) -> Self {
+        Self { name, module, folder: "tests/terraform/providers", versions, package: module, tags: "" }
     }
 
     /// The path of the binary, which is built first when the cache does not have it.

@@ -9,6 +9,7 @@ mod changed;
 mod prerequisites;
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -216,6 +217,8 @@ fn format() -> Result<()> {
         "tests/conformance",
         "tests/kubectl",
         "tests/oracle",
+        "tests/terraform/framework",
+        "tests/terraform/sdk",
     ] {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
@@ -241,6 +244,21 @@ fn oracle_program(work: &Path) -> PathBuf {
     work.join("oracle")
 }
 
+/// Our own providers of Terraform, with the current library and with the older one: their modules and programs.
+const OWN_PROVIDERS: [(&str, &str); 2] = [
+    ("tests/terraform/framework", "terraform-provider-frame-own"),
+    ("tests/terraform/sdk", "terraform-provider-legacy-own"),
+];
+
+/// The providers of Terraform that tests run.
+fn terraform_providers(work: &Path) -> Result<OsString> {
+    let mut programs = OWN_PROVIDERS.map(|(_, program)| work.join(program)).to_vec();
+    for command in binaries::TERRAFORM_PROVIDERS {
+        programs.push(command.binary()?);
+    }
+    env::join_paths(programs).context("a path with a colon")
+}
+
 fn go_programs(work: &Path) -> Result<()> {
     let go = |module: &str, args: &[&str]| -> Result<()> {
         let module = paths::repository().join(module);
@@ -254,6 +272,11 @@ fn go_programs(work: &Path) -> Result<()> {
         let module = format!("tests/{name}");
         go(&module, &["vet", "./..."])?;
         go(&module, &["test", "-c", "-o", &text(go_tests_program(work, name))?, "."])?;
+    }
+    for (module, provider) in OWN_PROVIDERS {
+        go(module, &["vet", "./..."])?;
+        let program = text(work.join(provider))?;
+        go(module, &["build", "-trimpath", "-ldflags=-s -w", "-o", &program, "."])?;
     }
     go("tests/oracle", &["vet", "./..."])?;
     go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
@@ -376,11 +399,13 @@ struct Targets {
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server;
-/// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads.
+/// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
+/// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between.
 pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
     let mut environment = vec![
+        ("STOA_TEST_TERRAFORM_PROVIDERS", text(terraform_providers(work)?.into())?),
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),

@@ -1,0 +1,134 @@
+//! Addresses of providers, and platforms.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The host of providers without one.
+const HOST: &str = "registry.terraform.io";
+/// The namespace of providers without one.
+const NAMESPACE: &str = "hashicorp";
+
+/// The address of a provider: `<host>/<namespace>/<type>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The host of its registry, with a port if there is one.
+    pub host: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The type, such as `random`.
+    pub kind: String,
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the address of a provider; the form is [[HOST/]NAMESPACE/]TYPE")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    /// Reads one to three parts. The default host and namespace are those of Terraform.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let failed = || AddressError(text.to_owned());
+        let parts: Vec<&str> = text.split('/').collect();
+        let (host, namespace, kind) = match parts[..] {
+            [kind] => (HOST, NAMESPACE, kind),
+            [namespace, kind] => (HOST, namespace, kind),
+            [host, namespace, kind] => (host, namespace, kind),
+            _ => return Err(failed()),
+        };
+        // A part is a name of a folder and of a path of a URL, so it can neither be empty nor lead elsewhere.
+        let is_name = |part: &str| {
+            let allowed =
+                part.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-' || it == b'_');
+            !part.is_empty() && part.len() <= 64 && allowed && !part.starts_with('-') && !part.ends_with('-')
+        };
+        let is_host = {
+            let (name, port) = host.split_once(':').unwrap_or((host, "443"));
+            (name.contains('.') || name == "localhost")
+                && name.split('.').all(is_name)
+                && port.parse::<u16>().is_ok_and(|port| port > 0)
+        };
+        let kind_is_bare = !kind.starts_with("terraform-provider-");
+        if !is_host || !is_name(namespace) || !is_name(kind) || !kind_is_bare {
+            return Err(failed());
+        }
+        Ok(Self { host: host.to_owned(), namespace: namespace.to_owned(), kind: kind.to_owned() })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.host, self.namespace, self.kind)
+    }
+}
+
+/// An operating system and an architecture: `linux_amd64`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Platform(pub String);
+
+impl Platform {
+    /// The platform of this program, by Go's names.
+    pub fn current() -> Self {
+        let os = match std::env::consts::OS {
+            "macos" => "darwin",
+            os => os,
+        };
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "x86" => "386",
+            architecture => architecture,
+        };
+        Self(format!("{os}_{architecture}"))
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_defaults() {
+        for (text, full) in [
+            ("random", "registry.terraform.io/hashicorp/random"),
+            ("stoa/frame", "registry.terraform.io/stoa/frame"),
+            ("localhost:8443/a/b", "localhost:8443/a/b"),
+            ("example.org/a_1/b-2", "example.org/a_1/b-2"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), full);
+        }
+    }
+
+    #[test]
+    fn addresses_lead_nowhere_else() {
+        for text in [
+            "",
+            "/",
+            "a//b",
+            "a/b/c/d",
+            "..",
+            "../a",
+            "example.org/../a",
+            "nohost/a/b",
+            "A/b",
+            "a.b",
+            "-a",
+            "a-",
+            "example.org:0/a/b",
+            "example.org:x/a/b",
+            "example..org/a/b",
+            "a/terraform-provider-b",
+            "a b",
+            "é",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The line that a provider prints when it accepts calls.
+
+use std::path::{Path, PathBuf};
+
+/// The version of the provider protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Version 5.
+    V5,
+    /// Version 6.
+    V6,
+}
+
+/// The parts of the line that matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handshake {
+    /// The protocol of the provider, which ignores the versions that a client asks for.
+    pub protocol: Protocol,
+    /// The socket.
+    pub socket: PathBuf,
+}
+
+/// A line that does not begin the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The line has another form.
+    #[error("its first line {0:?} is no handshake; the executable is no Terraform provider")]
+    Form(String),
+    /// The provider speaks another version.
+    #[error("it speaks version {0} of the protocol; versions 5 and 6 are supported")]
+    Version(String),
+    /// The provider listens elsewhere.
+    #[error("it listens at {0:?}, which is not in its folder")]
+    Address(String),
+    /// The provider demands AutoMTLS.
+    #[error("it demands AutoMTLS, which is not supported: its P-521 certificate needs a second cryptography library")]
+    Certificate,
+}
+
+impl Handshake {
+    /// Reads the line. The socket has to be directly in the provider's folder.
+    ///
+    /// # Errors
+    ///
+    /// If the line has another form, version or address.
+    pub fn parse(line: &str, folder: &Path) -> Result<Self, HandshakeError> {
+        let form = || HandshakeError::Form(line.chars().take(200).collect());
+        let mut fields = line.trim_end_matches(['\r', '\n']).split('|');
+        let mut next = || fields.next().ok_or_else(form);
+        let (core, version, network, address) = (next()?, next()?, next()?, next()?);
+        if core != "1" || next()? != "grpc" {
+            return Err(form());
+        }
+        let protocol = match version {
+            "5" => Protocol::V5,
+            "6" => Protocol::V6,
+            other => return Err(HandshakeError::Version(other.to_owned())),
+        };
+        let socket = PathBuf::from(address);
+        if network != "unix" || socket.parent() != Some(folder) {
+            return Err(HandshakeError::Address(format!("{network}:{address}")));
+        }
+        // Another field may follow, which says whether calls can share brokered connections.
+        match fields.next() {
+            None | Some("") => Ok(Self { protocol, socket }),
+            Some(_) => Err(HandshakeError::Certificate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Handshake, HandshakeError> {
+        Handshake::parse(line, Path::new("/t"))
+    }
+
+    #[test]
+    fn lines_name_version_and_socket() {
+        let expected = |protocol| Ok(Handshake { protocol, socket: "/t/plugin1".into() });
+        assert_eq!(parse("1|5|unix|/t/plugin1|grpc|\n"), expected(Protocol::V5));
+        assert_eq!(parse("1|6|unix|/t/plugin1|grpc||true\n"), expected(Protocol::V6));
+        assert_eq!(parse("1|6|unix|/t/plugin1|grpc"), expected(Protocol::V6));
+    }
+
+    #[test]
+    fn other_lines_are_rejected() {
+        assert_eq!(parse("1|4|unix|/t/plugin1|grpc|"), Err(HandshakeError::Version("4".to_owned())));
+        assert_eq!(parse("1|5|tcp|127.0.0.1:1|grpc|"), Err(HandshakeError::Address("tcp:127.0.0.1:1".to_owned())));
+        assert!(matches!(parse("1|5|unix|/t/../etc/x|grpc|"), Err(HandshakeError::Address(_))));
+        assert_eq!(parse("1|5|unix|/t/plugin1|grpc|MIIB"), Err(HandshakeError::Certificate));
+        for line in ["", "hello", "2|5|unix|/t/plugin1|grpc|", "1|5|unix|/t/plugin1|netrpc|"] {
+            assert_eq!(parse(line), Err(HandshakeError::Form(line.to_owned())));
+        }
+    }
+}
