@@ -24,10 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Services, backends::Backends, encryption::Encryption, runner::Runner};
 
-pub use crate::runner::{
-    announced::SPEC_BYTES,
-    testing::{ANYWHERE, Answer, Events, FakeRunner, Service, runner_at, runner_at_each, service, unreachable_runner},
+pub use crate::runner::testing::{
+    ANYWHERE, Answer, Events, FakeRunner, Service, runner_at, runner_at_each, service, unreachable_runner,
 };
+
+/// The metadata in which a runner says how many bytes a Spec has.
+pub const SPEC_BYTES: &str = crate::runner::announced::SPEC_BYTES;
 
 /// The clock of the machine, shifted by some milliseconds.
 #[derive(Debug)]

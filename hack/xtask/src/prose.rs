@@ -188,7 +188,10 @@ fn wrong_title(title: &str) -> Option<String> {
         return Some(format!("the title has {length} characters, and at most {TITLE} are allowed"));
     }
     let is_area = |area: &str| !area.is_empty() && !area.contains(|c: char| c.is_whitespace() || c.is_uppercase());
-    let has_form = title.split_once(": ").is_some_and(|(area, text)| is_area(area) && !text.trim().is_empty());
+    let are_areas = |areas: &str| areas.split(", ").all(is_area);
+    // Git writes the titles of reverts.
+    let has_form = title.starts_with("Revert \"")
+        || title.split_once(": ").is_some_and(|(areas, text)| are_areas(areas) && !text.trim().is_empty());
     (!has_form).then(|| "the title is not of the form `area: text`".to_owned())
 }
 

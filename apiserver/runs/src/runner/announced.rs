@@ -8,7 +8,7 @@ use tower::ServiceExt as _;
 use super::pool::MAX_MESSAGE;
 
 /// The metadata in which a runner says how many bytes a Spec has.
-pub const SPEC_BYTES: &str = "stoa-spec-bytes";
+pub(crate) const SPEC_BYTES: &str = "stoa-spec-bytes";
 /// What has this among its headers has no message.
 const GRPC_STATUS: &str = "grpc-status";
 

@@ -3,7 +3,7 @@
 //! What is needed is never among them: the current release, releases that a rollback under way goes back to, or a step of
 //! a workflow that has not ended, runs that have not ended, previews that an apply under way carries out, runs of such
 //! workflows, and runs that a stack's status names. What was given to somebody since that was read is found right before
-//! previews or releases go ([`needed`]). Plans of pull requests do not count: who made them removes them, and
+//! previews or releases go. Plans of pull requests do not count: who made them removes them, and
 //! would make them again. Nor do looks for drift, of which there are a few at a time, each for its time: they would take the places
 //! of what people did, and be made again where there is room for fewer. The documents of what went are removed by `garbage`.
 
