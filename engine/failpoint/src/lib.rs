@@ -1,7 +1,7 @@
 //! Failpoints: named points at which tests end a process of Stoa, as a crash would.
 //!
-//! The points are the boundaries in the table of docs/design/crash-points.md, which states what holds after a crash at each
-//! step of an apply.
+//! The points are the crash points in the table of docs/design/crash-points.md, which states what holds after a crash
+//! at each step of an apply.
 //!
 //! `STOA_FAILPOINT=<point>=<file>` ends the first process that reaches the point, and creates the file. A process that
 //! finds the file continues. Builds without debug assertions have no failpoints.
@@ -105,7 +105,7 @@ mod tests {
 
     /// The points that each row of the table names, by the number of the row.
     fn rows(document: &str) -> Vec<(&str, Vec<&str>)> {
-        let table = document.lines().skip_while(|line| !line.starts_with("| # | after | boundaries |"));
+        let table = document.lines().skip_while(|line| !line.starts_with("| # | after | crash points |"));
         let rows = table.skip(2).take_while(|line| line.starts_with('|'));
         rows.map(|row| {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();

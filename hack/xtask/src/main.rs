@@ -46,7 +46,7 @@ enum Command {
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
     Prose(prose::Prose),
-    /// Whether the rooms of stoa-apiserver import only what they may
+    /// Whether the modules of stoa-apiserver import only what they may
     Walls,
 }
 

@@ -1,7 +1,7 @@
-//! Holds the walls inside `stoa-apiserver`: which of its rooms may import which others.
+//! Checks the imports inside `stoa-apiserver`: which of its modules may import which others.
 //!
-//! A room is a top module of the crate, with its folder. The compiler holds the walls between crates; between the modules
-//! of one crate this table does, as `tidy` of rust-analyzer does. Tests may import any room.
+//! A module here is a top module of the crate, with its folder. The compiler checks imports between crates. This table
+//! checks those between the modules of one crate, as `tidy` of rust-analyzer does. Tests may import any module.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,7 +12,7 @@ use crate::paths;
 /// The folder of the crate's modules.
 const SOURCES: &str = "apiserver/server/src";
 
-/// Each room with the rooms that it may import, the lowest first.
+/// Each module with the modules that it may import, the lowest first.
 const ROOMS: &[(&str, &[&str])] = &[
     ("storage", &[]),
     ("options", &["storage"]),
@@ -37,7 +37,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("apiserver/runs", &["stoa-notifications", "stoa-control-repo", "stoa-pulls"]),
 ];
 
-/// Checks the imports of all rooms and the dependencies of crates.
+/// Checks the imports of all modules and the dependencies of crates.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub(crate) fn check() -> Result<()> {
     if !faults.is_empty() {
         bail!("forbidden imports; move the item down, or change the table in hack/xtask:\n  {}", faults.join("\n  "));
     }
-    eprintln!("{SOURCES}: {} rooms import only what they may", ROOMS.len());
+    eprintln!("{SOURCES}: {} modules import only what they may", ROOMS.len());
     Ok(())
 }
 
@@ -79,7 +79,7 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// The imports of a file that its room may not have.
+/// The imports of a file that its module may not have.
 fn faults_in(file: &str, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.trim_end_matches(".rs").split('/').collect();
     if parts.iter().any(|part| matches!(*part, "tests" | "testing") || part.ends_with("_tests")) {
@@ -87,7 +87,7 @@ fn faults_in(file: &str, text: &str) -> Vec<String> {
     }
     let room = parts[0];
     let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
-        return vec![format!("{file}: the room {room} is not in the table")];
+        return vec![format!("{file}: the module {room} is not in the table")];
     };
     let mut faults: Vec<String> = imports(text)
         .filter(|other| *other != room && !allowed.contains(other))
@@ -97,7 +97,7 @@ fn faults_in(file: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// The rooms that a text names behind `crate::`, outside of comments and of the tests at its end.
+/// The modules that a text names behind `crate::`, outside of comments and of the tests at its end.
 fn imports(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().scan(None, |depth: &mut Option<usize>, line| {
@@ -107,7 +107,7 @@ fn imports(text: &str) -> impl Iterator<Item = &str> {
     lines.flatten()
 }
 
-/// The rooms that a line names. `depth` counts the braces of a `use crate::{…}` that goes over several lines.
+/// The modules that a line names. `depth` counts the braces of a `use crate::{…}` that goes over several lines.
 fn rooms_in<'t>(line: &'t str, depth: &mut Option<usize>) -> Vec<&'t str> {
     let mut found = Vec::new();
     let mut rest = line;
@@ -181,7 +181,7 @@ mod tests {
         let expected = "options/http.rs: options may not import controllers";
         assert_eq!(faults_in("options/http.rs", "use crate::controllers;\n"), [expected]);
         assert_eq!(faults_in("options/http/tests.rs", "use crate::controllers;\n"), Vec::<String>::new());
-        assert_eq!(faults_in("news.rs", ""), ["news.rs: the room news is not in the table"]);
+        assert_eq!(faults_in("news.rs", ""), ["news.rs: the module news is not in the table"]);
     }
 
     #[test]
