@@ -108,7 +108,7 @@ fn run_awaits_custom_resource_with_its_definition() {
     organization.stack("web", &spec(&namespace, "{health.kcl: 'assert res.status.ready'}"));
     let run = organization.ended(&organization.start("web", "Preview", ""), PATIENCE);
     let message = condition(&run, "Failed")["message"].as_str().unwrap_or_default().to_owned();
-    let told = ["spec.yaml", "extensions.healthPolicy[health.kcl]", "in KCL are not evaluated"];
+    let told = ["spec.yaml", "extensions.healthPolicy[health.kcl]", "health policies in KCL are not supported"];
     assert!(told.iter().all(|part| message.contains(part)) && run["status"]["plan"] == Value::Null, "{run:#}");
 }
 
