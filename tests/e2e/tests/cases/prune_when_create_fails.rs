@@ -12,6 +12,10 @@ use crate::harness::Case;
 const PROBE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe", "namespace": "moved-to"},
     "spec": {"ports": [{"port": 80}]}}"#;
 
+/// The same in a namespace that exists.
+const OLD_PROBE: &str = r#"{"apiVersion": "v1", "kind": "Service",
+    "metadata": {"name": "policy-probe", "namespace": "moved-from"}, "spec": {"ports": [{"port": 80}]}}"#;
+
 /// What is moved from one namespace to another.
 const FRONT: [&str; 2] = ["service/front", "deployment/front"];
 
@@ -20,6 +24,8 @@ fn rejected_move_leaves_application_in_old_namespace() {
     let case = Case::new("prune-when-create-fails");
     case.apply("old");
     case.prepare("cluster/policy.yaml");
+    let kubectl = case.kubectl();
+    eventually("the policy is in force", Duration::from_secs(60), || kubectl.would_create(OLD_PROBE).err());
     // No dry run can ask the policy: the new namespace does not exist.
     let planned = case.preview("moved");
     assert_eq!(Case::summary(&planned), "create 3, delete 2, unchanged 2, unverified 2");
@@ -32,7 +38,6 @@ fn rejected_move_leaves_application_in_old_namespace() {
         let left = resources.iter().find(|resource| resource["id"] == id).unwrap();
         assert_eq!(left["phase"], "Skipped", "{left}");
     }
-    let kubectl = case.kubectl();
     for object in FRONT {
         kubectl.run(&["get", object, "--namespace", "moved-from"]);
     }
