@@ -55,7 +55,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(most - CUT.len());
+    let end = text.floor_char_boundary(most.saturating_sub(CUT.len()));
     format!("{}{}", &text[..end], CUT)
 }
 
@@ -66,18 +66,26 @@ fn size(path: &str, file: &InvalidFile) -> usize {
 
 impl Progress {
     /// Adds a rejected file; false when there was no room, and the file is counted alone. A file that is in the record stays
-    /// there as it is where the new reason does not fit.
-    pub(super) fn refuse(&mut self, path: &str, file: InvalidFile) -> bool {
+    /// there, with a shorter reason where the new one does not fit.
+    pub(super) fn refuse(&mut self, path: &str, mut file: InvalidFile) -> bool {
         let taken = self.bytes.unwrap_or_else(|| self.invalid.iter().map(|(path, file)| size(path, file)).sum());
-        let before = self.invalid.get(path).map(|before| size(path, before));
-        let wanted = taken - before.unwrap_or_default() + size(path, &file);
-        if wanted <= ROOM {
-            self.invalid.insert(path.to_owned(), file);
-            self.bytes = Some(wanted);
-            return true;
+        let before = self.invalid.get(path);
+        let own = before.map_or(0, |before| size(path, before));
+        let room = ROOM.saturating_sub(taken) + own;
+        if size(path, &file) > room {
+            let Some(before) = before else {
+                self.bytes = Some(taken);
+                self.unkept += 1;
+                return false;
+            };
+            let most = encoded(&before.reason);
+            // As JSON, a text has at most six times the bytes.
+            let shorter = [before.reason.len(), before.reason.len() / 6].map(|most| cut(&file.reason, most));
+            file.reason = shorter.into_iter().find(|reason| encoded(reason) <= most).unwrap_or_default();
         }
-        self.unkept += u64::from(before.is_none());
-        before.is_some()
+        self.bytes = Some(taken - own + size(path, &file));
+        self.invalid.insert(path.to_owned(), file);
+        true
     }
 
     /// Notes that nothing is wrong with a file any more; whether that was in the record.
@@ -130,6 +138,20 @@ mod tests {
             );
             assert!(size(&progress) < ROOM + 1024);
             assert!(progress.invalid.contains_key(first) && progress.unkept == before);
+            // It is that of the last push, also where its reason has to be shorter.
+            let second = "organizations/shop/projects/web/stacks/1.yaml";
+            let long = "\u{1}".repeat(2 * REASON);
+            for (commit, reason) in [("d", long.as_str()), ("e", "ü"), ("f", "üüüüüüüüü"), ("", ""), ("g", &long)]
+            {
+                let pushed = InvalidFile { commit: commit.to_owned(), good: None, waits: false, ..invalid(reason) };
+                assert!(progress.refuse(second, pushed.clone()));
+                let InvalidFile { reason: cut, .. } = progress.invalid[second].clone();
+                assert_eq!(progress.invalid[second], InvalidFile { reason: cut.clone(), ..pushed });
+                assert!(cut == reason || cut.is_empty() || cut.ends_with(CUT), "{cut}");
+                assert!(size(&progress) < ROOM + 1024, "{}", size(&progress));
+                let bytes = progress.invalid.iter().map(|(path, file)| super::size(path, file)).sum();
+                assert_eq!(progress.bytes, Some(bytes));
+            }
             assert!(progress.may_be_told("without/room.yaml") && !progress.accept("without/room.yaml"));
             for path in progress.invalid.keys().cloned().collect::<Vec<_>>() {
                 assert!(progress.accept(&path));

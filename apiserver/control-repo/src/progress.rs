@@ -5,7 +5,7 @@
 //!
 //! Start at [`Progress`]. Elsewhere: `session` follows it, and `projection_state` shows it to every replica.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use stoa_machinery::log::{Change, Expect, Fence, Key, Log, Origin, Version, Write};
@@ -67,6 +67,9 @@ pub(super) struct Progress {
     /// The files that were refused, by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub invalid: BTreeMap<String, InvalidFile>,
+    /// The files without reasons in a record of an earlier build, until [`Progress::decode`] moves them to `invalid`.
+    #[serde(default, skip_serializing)]
+    alike: Vec<Alike>,
     /// The number of further rejected files without room in the record, since it was last empty. They are reported, and do
     /// not block writes of their objects.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -74,6 +77,14 @@ pub(super) struct Progress {
     /// The bytes of the files in the record, once counted.
     #[serde(skip)]
     pub(super) bytes: Option<usize>,
+}
+
+/// Files that have all but their paths in common.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Alike {
+    #[serde(flatten)]
+    file: InvalidFile,
+    paths: Vec<String>,
 }
 
 /// The version that is written.
@@ -106,7 +117,13 @@ impl Progress {
         if found > u64::from(SCHEMA) {
             return Err(GitError::Newer { found, known: SCHEMA });
         }
-        serde_json::from_slice(record).map_err(malformed)
+        let mut progress: Self = serde_json::from_slice(record).map_err(malformed)?;
+        for Alike { file, paths } in mem::take(&mut progress.alike) {
+            for path in paths {
+                progress.refuse(&path, file.clone());
+            }
+        }
+        Ok(progress)
     }
 }
 
@@ -182,6 +199,35 @@ mod tests {
         assert_eq!(progress.push.map(|push| push.done), Some(3));
         let file = &progress.invalid["things/web.yaml"];
         assert_eq!((file.reason.as_str(), file.waits, progress.unkept), ("it is wrong", false, 0));
+    }
+
+    #[test]
+    fn files_without_reasons_of_earlier_builds_are_read() {
+        let record = |paths: &str| {
+            format!(
+                r#"{{"schemaVersion":1,"commit":"a","version":7,"invalid":{{"web":{{"reason":"wrong","commit":"b"}}}},
+                "alike":[{{"reason":"refused: …","commit":"c","good":"g","waits":true,"paths":[{paths}]}},
+                {{"reason":"…","commit":"d","paths":["last"]}}],"unkept":4}}"#
+            )
+        };
+        let progress = Progress::decode(record(r#""api","shop""#).as_bytes()).unwrap();
+        let file = InvalidFile {
+            reason: "refused: …".to_owned(),
+            commit: "c".to_owned(),
+            good: Some("g".to_owned()),
+            waits: true,
+        };
+        assert_eq!([&progress.invalid["api"], &progress.invalid["shop"]], [&file; 2]);
+        assert_eq!(progress.invalid["last"].commit, "d");
+        assert_eq!((progress.invalid.len(), progress.unkept), (4, 4));
+        // It is written in the other form, and the files without room are counted.
+        let paths: Vec<String> = (0..14_000).map(|number| format!("\"organizations/shop/stacks/{number}\"")).collect();
+        let progress = Progress::decode(record(&paths.join(",")).as_bytes()).unwrap();
+        assert_eq!(progress.invalid.len() as u64 + progress.unkept, 14_002 + 4);
+        let written = serde_json::to_vec(&progress).unwrap();
+        assert!(written.len() < 1_400_000 && progress.invalid.len() > 3_000, "{}", written.len());
+        let read = Progress::decode(&written).unwrap();
+        assert_eq!((read.invalid, read.unkept), (progress.invalid, progress.unkept));
     }
 
     #[test]

@@ -8,13 +8,16 @@ use super::{GitError, GitOptions, RemoteError};
 
 /// The longest delay before an excess over a limit is retried: each attempt costs as much as the first.
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
+/// The same where an attempt receives as much from the remote as the limit permits.
+const LONGEST_RETRY_OF_REMOTE: Duration = Duration::from_secs(3_600);
 
 impl GitOptions {
     /// The delay after so many failures in a row before this one. A remote that is unavailable, or needs a person, gets ever
     /// longer and random delays.
     pub(super) fn delay(&self, failures: u32, error: &GitError) -> Duration {
         let longest = match (&self.remote, error) {
-            (_, GitError::TooMuch { .. } | GitError::Remote(RemoteError::TooMuch(_))) => LONGEST_RETRY,
+            (_, GitError::TooMuch { .. }) => LONGEST_RETRY,
+            (_, GitError::Remote(RemoteError::TooMuch(_))) => LONGEST_RETRY_OF_REMOTE,
             (Some(remote), GitError::Remote(_)) => remote.longest_retry,
             _ => return self.retry,
         };
@@ -44,6 +47,7 @@ mod tests {
         let away = GitError::Remote(RemoteError::Unavailable(String::new()));
         assert!((longest / 2..=longest).contains(&options.delay(1_000, &away)));
         let too_much = GitError::Remote(RemoteError::TooMuch(String::new()));
-        assert!((half..=LONGEST_RETRY).contains(&options.delay(1_000, &too_much)));
+        let hour = LONGEST_RETRY_OF_REMOTE;
+        assert!((hour / 2..=hour).contains(&options.delay(1_000, &too_much)));
     }
 }

@@ -1,15 +1,37 @@
 //! The retry policy of events: how often and how long each is tried.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use stoa_machinery::backoff::{Jitter, Policy};
 use stoa_types::{DurationString, platform::RetryPolicy};
+use tokio::time::Instant;
 
 use crate::inflight::Pending;
 
 /// The longest time for which an event is retried after answers of 400 alone: a receiver whose clock is wrong answers so, too.
 const DOUBT: Duration = Duration::from_mins(10);
+
+/// The event types that a sink gave up after answers of 400, and when it last did. An event of such a type has one try for
+/// [`DOUBT`] from then on, so that an endpoint that never accepts a type delays no others.
+#[derive(Debug, Default)]
+pub(super) struct RejectedTypes(BTreeMap<String, Instant>);
+
+impl RejectedTypes {
+    pub(super) fn give_up(&mut self, event_type: &str) {
+        self.0.insert(event_type.to_owned(), Instant::now());
+    }
+
+    /// Notes that an event of this type was delivered.
+    pub(super) fn deliver(&mut self, event_type: &str) {
+        self.0.remove(event_type);
+    }
+
+    /// Whether an event of this type was given up lately, and none was delivered since.
+    pub(super) fn contains(&self, event_type: &str) -> bool {
+        self.0.get(event_type).is_some_and(|at| at.elapsed() < DOUBT)
+    }
+}
 
 /// How often and how long an event is tried.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +70,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use stoa_machinery::Version;
-    use tokio::time::Instant;
 
     use super::*;
     use crate::{feed, inflight::InFlight};
@@ -68,5 +89,21 @@ mod tests {
         assert!(schedule.is_over(pending, now));
         pending.doubted = None;
         assert!(!schedule.is_over(pending, now), "another answer came since");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejected_type_has_one_try_until_delivery() {
+        let mut rejected = RejectedTypes::default();
+        rejected.give_up("run.started");
+        tokio::time::advance(DOUBT - Duration::from_secs(1)).await;
+        assert!(rejected.contains("run.started") && !rejected.contains("run.failed"));
+        rejected.give_up("run.started");
+        tokio::time::advance(DOUBT - Duration::from_secs(1)).await;
+        assert!(rejected.contains("run.started"), "another one was given up since");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!rejected.contains("run.started"));
+        rejected.give_up("run.started");
+        rejected.deliver("run.started");
+        assert!(!rejected.contains("run.started"));
     }
 }

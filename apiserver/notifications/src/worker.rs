@@ -34,7 +34,7 @@ use super::{
 use crate::Services;
 use crate::{
     inflight::{InFlight, Pending},
-    retry_policy::RetrySchedule,
+    retry_policy::{RejectedTypes, RetrySchedule},
     sink_status::{Problem, SinkStatus, earlier, tell},
     start_cursor::cursor,
 };
@@ -150,6 +150,7 @@ struct Delivery<'a> {
     name: String,
     selection: Selection,
     patience: RetrySchedule,
+    rejected: RejectedTypes,
     sender: Sender,
     records: Records,
     feed: Feed,
@@ -207,6 +208,7 @@ impl<'a> Delivery<'a> {
             name,
             selection: Selection::new(spec, services.lookup.clone()),
             patience: RetrySchedule::of(&spec.retry),
+            rejected: RejectedTypes::default(),
             sender,
             records,
             feed,
@@ -296,7 +298,9 @@ impl<'a> Delivery<'a> {
             Outcome::Doubted { .. } => pending.doubted.or(Some(begun)),
             Outcome::Delivered | Outcome::Failed { .. } | Outcome::Refused { .. } => None,
         };
-        let is_over = self.patience.is_over(pending, now);
+        let event_type = pending.happened.event.event_type.clone();
+        let is_doubted = pending.doubted.is_some();
+        let is_over = self.patience.is_over(pending, now) || is_doubted && self.rejected.contains(&event_type);
         let wait = self.patience.wait(pending.attempts);
         // Its number may be another's by now.
         let id = pending.happened.event.id.clone();
@@ -305,6 +309,7 @@ impl<'a> Delivery<'a> {
         let (why, retry_after, is_over) = match outcome {
             Outcome::Delivered => {
                 self.count_attempt(metrics::DELIVERED);
+                self.rejected.deliver(&event_type);
                 self.problem = None;
                 self.has_settled = true;
                 if let Some(Pending { dead: Some(key), .. }) = self.window.settle(number)
@@ -327,6 +332,9 @@ impl<'a> Delivery<'a> {
         self.complain(problem.unwrap_or_else(|| (reason::DELIVERY_FAILED, why.clone())));
         if is_over {
             self.count_attempt(metrics::DEAD);
+            if is_doubted {
+                self.rejected.give_up(&event_type);
+            }
             return self.give_up(number, why, now).await;
         }
         self.count_attempt(metrics::RETRIED);

@@ -17,9 +17,9 @@ use crate::bounded;
 /// The maximum number of visited parents, each as often as it is named. Each needs some 200 bytes.
 const LONGEST: usize = 1_000_000;
 
-/// How much older than its descendants a commit may claim to be, in seconds: clocks differ. Git has the same in
-/// `builtin/name-rev.c`.
-const SLOP: i64 = 86_400;
+/// The number of commits in a row that are older than all searched ones, after which a joint walk ends. Commits may claim
+/// any age, and one with an old date may have new ancestors. Git has such a number in `revision.c` (`SLOP`).
+const MOST_OLDER: usize = 1_000;
 
 /// The first of two commits leads to it.
 const ONE: u8 = 1;
@@ -38,6 +38,8 @@ pub(crate) struct History<'r> {
     longest: usize,
     /// The remaining number.
     left: Cell<usize>,
+    /// Usually [`MOST_OLDER`].
+    most_older: usize,
 }
 
 impl<'r> History<'r> {
@@ -46,7 +48,7 @@ impl<'r> History<'r> {
     }
 
     pub(crate) fn within(repository: &'r Repository, longest: usize) -> Self {
-        Self { repository, longest, left: Cell::new(longest) }
+        Self { repository, longest, left: Cell::new(longest), most_older: MOST_OLDER }
     }
 
     /// Counts a visited parent.
@@ -74,7 +76,8 @@ impl<'r> History<'r> {
     }
 
     /// Which of the wanted commits are another one, or its ancestors, in one walk from the newest to the oldest. The walk
-    /// ends once all remaining commits are [`SLOP`] older than the wanted ones.
+    /// ends after [`MOST_OLDER`] commits that are older than the wanted ones. A walk from each missing commit then finds out
+    /// whether it is an ancestor, since dates alone do not show that.
     ///
     /// # Errors
     ///
@@ -85,18 +88,36 @@ impl<'r> History<'r> {
             oldest = oldest.min(bounded::commit(self.repository, *id)?.time().seconds());
         }
         let mut found = BTreeSet::new();
-        for commit in self.newest(from)? {
-            match commit {
-                Ok(commit) if commit.time().seconds() < oldest.saturating_sub(SLOP) => break,
-                Ok(commit) => drop(wanted.contains(&commit.id()) && found.insert(commit.id())),
-                Err(err) if bounded::is_too_large(&err) => return Ok(Reached { found, cut: Some(err) }),
-                Err(err) => return Err(err),
-            }
-            if found.len() == wanted.len() {
-                break;
+        let cut = match self.collect_ancestors(from, wanted, oldest, &mut found) {
+            Ok(()) => None,
+            Err(err) if bounded::is_too_large(&err) => Some(err),
+            Err(err) => return Err(err),
+        };
+        Ok(Reached { found, cut })
+    }
+
+    /// Adds those of [`leads_to_which`](Self::leads_to_which) to `found`. All wanted commits are as new as `oldest`.
+    fn collect_ancestors(
+        &self,
+        from: Oid,
+        wanted: &BTreeSet<Oid>,
+        oldest: i64,
+        found: &mut BTreeSet<Oid>,
+    ) -> Result<(), git2::Error> {
+        let (mut newest, mut older) = (self.newest(from)?, 0);
+        while found.len() < wanted.len() && older < self.most_older {
+            let Some(commit) = newest.next().transpose()? else { return Ok(()) };
+            older = if commit.time().seconds() < oldest { older + 1 } else { 0 };
+            if wanted.contains(&commit.id()) {
+                found.insert(commit.id());
             }
         }
-        Ok(Reached { found, cut: None })
+        for missing in wanted {
+            if !found.contains(missing) && self.paint([from, *missing])?.is(*missing, ONE) {
+                found.insert(*missing);
+            }
+        }
+        Ok(())
     }
 
     /// A commit in the history of both, or the one of them that the other leads to.
@@ -362,16 +383,41 @@ pub(crate) mod tests {
             let commits = drawn(&test, &mut chance, 70, is_skewed);
             let all: BTreeSet<Oid> = commits.iter().map(|(id, _)| *id).collect();
             let some: BTreeSet<Oid> = (0..5).map(|_| commits[chance.below(70)].0).collect();
-            let history = History::of(&test.repository);
-            for wanted in [BTreeSet::new(), some, all] {
+            for (most_older, wanted) in [(1, &some), (MOST_OLDER, &some), (MOST_OLDER, &all)] {
                 for (from, of_from) in &commits {
-                    let reached = history.leads_to_which(*from, &wanted).unwrap();
-                    for id in &wanted {
+                    let history = History { most_older, ..History::of(&test.repository) };
+                    let reached = history.leads_to_which(*from, wanted).unwrap();
+                    for id in wanted {
                         assert_eq!(reached.has(*id), Some(of_from.contains(id)), "{seed}: {from} {id}");
                     }
                 }
             }
+            let of_none = History::of(&test.repository).leads_to_which(commits[0].0, &BTreeSet::new()).unwrap();
+            assert!(of_none.found.is_empty() && of_none.cut.is_none());
         }
+    }
+
+    #[test]
+    fn old_dates_hide_no_ancestors() {
+        const YEAR: i64 = 365 * 86_400;
+        let test = TestHistory::new();
+        let line = test.line(50 * YEAR, 2_000, &[]);
+        let wanted = BTreeSet::from([line[1_990], line[1_999]]);
+        let ancestors = |head: Oid, longest: usize| {
+            let reached = test.within(longest).leads_to_which(head, &wanted).unwrap();
+            wanted.iter().map(|id| reached.has(*id)).collect::<Vec<_>>()
+        };
+        // Some commits with an old date are read at once.
+        let few = test.line(YEAR, 3, &line[1_999..]);
+        assert_eq!(ancestors(few[2], 13), [Some(true); 2]);
+        // With more of them, the history of each commit is read.
+        let most_older = i64::try_from(MOST_OLDER).unwrap();
+        let many = test.line(YEAR, most_older + 1, &line[1_999..]);
+        assert_eq!(ancestors(many[MOST_OLDER], LONGEST), [Some(true); 2]);
+        assert_eq!(ancestors(many[MOST_OLDER], MOST_OLDER + 10), [None; 2]);
+        // A lost commit is known without the whole history.
+        let other = test.commit(51 * YEAR, &line[1_980..1_981]);
+        assert_eq!(ancestors(other, 1_500), [Some(false); 2]);
     }
 
     #[test]

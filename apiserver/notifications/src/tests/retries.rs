@@ -74,6 +74,28 @@ async fn clock_error_rejection_retries_event() {
 }
 
 #[tokio::test]
+async fn rejected_event_type_has_one_try() {
+    let bed = Bed::started().await;
+    let receiver = Receiver::start(|event| {
+        let is_bad = event["type"] == "dev.stoa.run.started";
+        Reply::Code(if is_bad { 400 } else { 200 })
+    })
+    .await;
+    bed.sink("chat", &receiver, json!({"retry": {"maxAttempts": 2}})).await;
+    bed.begin("web-1").await;
+    bed.end("web-1", RunPhase::Failed).await;
+    for expected in ["run.started runs/web-1", "run.started runs/web-1", "run.failed runs/web-1"] {
+        assert_eq!(told(&receiver.next().await), expected);
+    }
+    bed.begin("web-2").await;
+    bed.end("web-2", RunPhase::Failed).await;
+    for expected in ["run.started runs/web-2", "run.failed runs/web-2"] {
+        assert_eq!(told(&receiver.next().await), expected);
+    }
+    bed.until("chat", |sink| sink.status.as_ref().is_some_and(|status| status.dead_letters == 2)).await;
+}
+
+#[tokio::test]
 async fn stack_events_retain_order_and_block_no_others() {
     let bed = Bed::started().await;
     let receiver = Receiver::start(|event| {
