@@ -123,18 +123,26 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let exposed = exposed(&*runtime, &sketch);
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
-    let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded).await?;
+    let is_elsewhere = |wanted: &&Resource| {
+        let prior = recorded.get(&wanted.id).filter(|_| refresh && !destroy);
+        prior.is_some_and(|prior| planner::is_recorded_elsewhere(clusters, prior, wanted))
+    };
+    let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
+    let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
     // Each object is read at its target, or else at its recorded location.
     terminating::mark_contents(&mut live, |id| {
-        let wanted = desired.get(id).map(|wanted| clusters.of_wanted(wanted));
+        let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
         let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
         clusters.server(cluster.unwrap_or_default())
     });
     let is_there = |resource: &&Resource| matches!(live.get(&resource.id), Some(Live::Present(_)));
-    // Unwanted objects are compared with what was applied.
-    let left = state.resources.iter().filter(|record| refresh && !desired.contains_key(&record.id));
+    // Unwanted and moving objects are compared with what was applied.
+    let left = state.resources.iter().filter(|record| {
+        let is_in_place = desired.contains_key(&record.id) && !elsewhere.contains(&record.id);
+        refresh && !is_in_place
+    });
     let applied: Vec<Resource> = left.map(StateResource::as_applied).collect();
-    let wanted = desired.values().map(|wanted| &**wanted).chain(&applied);
+    let wanted = desired.iter().filter(|(id, _)| !elsewhere.contains(*id)).map(|(_, wanted)| &**wanted).chain(&applied);
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
     let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
     let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
@@ -155,8 +163,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        // An object without drift stays, and one of another owner is rejected.
-        _ if refresh && (!planned.drift || planned.refused.is_some()) => false,
+        // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
+        _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
         // An object in another cluster is recreated.
         Action::Create | Action::Update | Action::Adopt | Action::Replace => true,
         // A lost call may have set unrecorded fields, also under another id of the same object.
@@ -278,19 +286,23 @@ fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
 /// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.
 type Read = (BTreeMap<ResourceId, Live>, BTreeMap<ResourceId, Problem>);
 
-/// Looks at everything.
+/// Reads everything, and what is `elsewhere` by its record.
 async fn read(
     runtime: &dyn Runtime,
     sketch: &Sketch<'_>,
     desired: &Desired<'_>,
     prior: &BTreeMap<&ResourceId, &StateResource>,
+    elsewhere: &BTreeSet<&ResourceId>,
 ) -> Result<Read, PlanError> {
     let (mut live, mut lacking) = Read::default();
-    for id in desired.keys().filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
+    let is_here = |id: &&ResourceId| !elsewhere.contains(*id);
+    for id in desired.keys().filter(is_here).filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
         live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
     }
-    let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id));
-    let wanted = wanted.map(|(id, wanted)| ReadRequest { desired: Some(wanted), prior: prior.get(id).copied() });
+    let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id)).map(|(id, resource)| {
+        let desired: Option<&Resource> = Some(&**resource).filter(|_| !elsewhere.contains(id));
+        ReadRequest { desired, prior: prior.get(id).copied() }
+    });
     let recorded = prior.iter().filter(|(id, _)| !desired.contains_key(**id));
     let recorded = recorded.map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) });
     let requests: Vec<ReadRequest<'_>> = wanted.chain(recorded).collect();
@@ -460,7 +472,7 @@ async fn preview(
     let namespaces =
         if refused.iter().any(is_terminating) { wanted_namespaces(desired, looked.clusters) } else { HashSet::new() };
     for (id, error) in refused {
-        if let Some(why) = custom.outdated(&id, &error) {
+        if let Some(why) = custom.outdated(&id, &error, &previews) {
             previews.insert(id, Preview::Unverified(why));
             continue;
         }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use stoa_engine::{
     Action, Clusters, KubernetesObject, ObjectRef, OpenCall, PlannedAction, Problem, Resource, ResourceId,
-    ResourceType, Sensitive, Spec, State, StateResource, import::IMPORT_ID, object::uid_of, planner::unknown_state,
-    problem::reason, record::CallTarget,
+    ResourceType, Sensitive, Spec, State, StateResource, cluster::id_in, import::IMPORT_ID, object::uid_of,
+    planner::unknown_state, problem::reason, record::CallTarget,
 };
 use stoa_runtime::{Applied, Found, Runtime, RuntimeError};
 
@@ -208,14 +208,21 @@ fn decide_call(
             None => return Ok(unreadable_cluster(sought)),
         },
     };
-    // An object at its recorded location was not deleted, so that no other was created.
-    if let Ok(Found::Ours(applied)) = &own {
+    // The call created another object, and the recorded one stays, such as an imported one in its former cluster.
+    let is_beside = matches!(own, Ok(Found::Ours(_))) && is_recorded && sought.call.action == Action::Create;
+    // Otherwise, an object at its recorded location was not deleted, so that no other was created.
+    if let Ok(Found::Ours(applied)) = &own
+        && !is_beside
+    {
         known.record(runtime, own_place, applied);
         return Ok(None);
     }
     let mut failed = None;
     for (place, found) in others {
         match found {
+            Ok(Found::Ours(applied)) if is_beside => {
+                known.record_beside(runtime.clusters(), sought.call, place, &applied);
+            }
             Ok(Found::Ours(applied)) => {
                 known.record(runtime, place.clone(), &applied);
                 return Ok(None);
@@ -234,7 +241,8 @@ fn decide_call(
         return Ok(Some(problem));
     }
     match own {
-        Ok(Found::Ours(_) | Found::Absent) => {}
+        Ok(Found::Ours(applied)) => known.record(runtime, own_place, &applied),
+        Ok(Found::Absent) => {}
         // The call is repeatable, and the planner decides about the owner.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
@@ -253,6 +261,21 @@ impl Known {
     fn has_uid(&self, applied: &Applied) -> bool {
         let uid = uid_of(&applied.live);
         uid.is_some() && self.resources.values().any(|record| record.uid() == uid)
+    }
+
+    /// Records an object that a call created beside the recorded one: under an id with its cluster, unless another id
+    /// has it on record.
+    fn record_beside(&mut self, clusters: &Clusters, call: &OpenCall, place: &StateResource, applied: &Applied) {
+        let found = found_at(place, applied).as_found();
+        let is_it = |record: &StateResource| {
+            (record.uid().is_some() && record.uid() == found.uid()) || is_same(clusters, record, &found)
+        };
+        if !self.resources.values().any(is_it) {
+            let id = id_in(&call.id, &found.cluster);
+            let extensions = call.place.extensions();
+            let record = StateResource { id: id.clone(), extensions, adopted: false, ..found };
+            self.resources.entry(id).or_insert(record);
+        }
     }
 
     /// Records what was found, unless it is what is recorded.

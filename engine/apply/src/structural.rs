@@ -1,10 +1,10 @@
 //! Structural validation of custom resources, as a kube-apiserver does it by the schema of their definition.
 //!
 //! Start at [`Validator::check`]. A server would reject everything that is found here. The reverse does not hold:
-//! formats, CEL rules and expensive checks are left to the server.
+//! formats, transition rules and expensive checks are left to the server.
 //!
 //! Submodules: `prepare` applies defaults as a server does, `walk` goes through the object, `values` checks one value,
-//! and `patterns` has regular expressions.
+//! `patterns` has regular expressions, and `rules` has CEL rules.
 //!
 //! Source: `k8s.io/apiextensions-apiserver` (`pkg/apiserver/schema`, `pkg/registry/customresource`) and
 //! `k8s.io/kube-openapi` (`pkg/validation/validate`).
@@ -13,6 +13,7 @@
 pub mod fuzzing;
 mod patterns;
 mod prepare;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -22,9 +23,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
-pub use stoa_schemas::{Fault, Finding};
 
 use patterns::Patterns;
+use rules::Rules;
+pub(crate) use values::are_equal;
 use walk::Walk;
 
 /// The maximum number of steps for all objects of a plan. One step takes some hundred nanoseconds.
@@ -41,8 +43,46 @@ const LONGEST: usize = 256;
 pub struct Instance<'o> {
     /// The object as it is to be applied.
     pub attributes: &'o Map<String, Value>,
+    /// The live object: its values may stay, and so may fields of others.
+    pub live: Option<&'o Map<String, Value>>,
     /// The paths of unknown values.
     pub unknown: &'o BTreeSet<FieldPath>,
+}
+
+/// A reason for a cluster to reject an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The kind of problem.
+    pub fault: Fault,
+    /// The field.
+    pub field: FieldPath,
+    /// A message for people, without the value.
+    pub message: String,
+}
+
+/// In which way something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A value of another type. It is refused before admission could change it, as is an unknown field.
+    Mistyped,
+    /// A field that its kind does not have.
+    Unknown,
+    /// A field that its kind does not have, and that the cluster leaves out without a word.
+    Dropped,
+    /// A field that has to be there and is not.
+    Missing,
+    /// A value that the schema does not allow.
+    Refused,
+}
+
+impl Fault {
+    /// Whether the finding is about the result of admission, and not about the request.
+    pub fn follows_admission(self) -> bool {
+        match self {
+            Self::Missing | Self::Refused => true,
+            Self::Mistyped | Self::Unknown | Self::Dropped => false,
+        }
+    }
 }
 
 /// The remaining steps.
@@ -63,11 +103,12 @@ impl Steps {
 pub struct Validator<'s> {
     left: usize,
     patterns: Patterns<'s>,
+    rules: Rules<'s>,
 }
 
 impl Default for Validator<'_> {
     fn default() -> Self {
-        Self { left: STEPS, patterns: Patterns::default() }
+        Self { left: STEPS, patterns: Patterns::default(), rules: Rules::default() }
     }
 }
 
@@ -81,21 +122,47 @@ impl<'s> Validator<'s> {
         }
         let granted = self.left.min(STEPS_OF_ONE);
         let mut steps = Steps(granted);
-        let found = self.found(version, schema, instance, &mut steps);
+        let found = self.found(version, schema, instance, &mut steps).await;
         self.left -= granted - steps.0;
         // Others have their turn: this may be one of very many.
         tokio::task::yield_now().await;
         found
     }
 
-    fn found(&mut self, version: &Value, schema: &'s Value, instance: Instance<'_>, steps: &mut Steps) -> Vec<Finding> {
+    /// An object with the defaults of its definition; `None` when that takes too many steps.
+    pub(crate) fn filled_in(&mut self, version: &Value, instance: Instance<'_>) -> Option<Map<String, Value>> {
+        let granted = self.left.min(STEPS_OF_ONE);
+        let mut steps = Steps(granted);
+        let schema = version.pointer("/schema/openAPIV3Schema")?;
+        let filled = prepare::prepared(schema, instance.attributes.clone(), instance.unknown, &mut steps);
+        self.left -= granted - steps.0;
+        match filled? {
+            Value::Object(filled) => Some(filled),
+            _ => None,
+        }
+    }
+
+    async fn found(
+        &mut self,
+        version: &'s Value,
+        schema: &'s Value,
+        instance: Instance<'_>,
+        steps: &mut Steps,
+    ) -> Vec<Finding> {
         let mut attributes = instance.attributes.clone();
         if version.pointer("/subresources/status").is_some_and(|it| !it.is_null()) {
             // It is written by another way, and left out of what comes by this one.
             attributes.remove("status");
         }
         let Some(object) = prepare::prepared(schema, attributes, instance.unknown, steps) else { return Vec::new() };
-        Walk::new(&mut self.patterns, steps, instance.unknown).object(schema, &object)
+        let walk = Walk::new(&mut self.patterns, steps, instance.unknown);
+        let (mut found, pending) = walk.object(schema, &object, instance.live);
+        let is_lenient = |finding: &Finding| matches!(finding.fault, Fault::Dropped | Fault::Unknown);
+        if found.iter().all(is_lenient) {
+            found.extend(self.rules.broken(&object, &pending, steps).await);
+        }
+        found.truncate(MOST);
+        found
     }
 }
 

@@ -19,7 +19,7 @@ use stoa_runtime::{Level, Validation};
 use stoa_schemas::{Catalogue, Fault, Finding};
 
 use crate::custom::Checked;
-use crate::structural::{Instance, Validator};
+use crate::structural::{self, Instance, Validator};
 
 /// The schemas and definitions to validate by.
 #[derive(Debug)]
@@ -76,9 +76,9 @@ impl<'v> Unasked<'v> {
             return self.report(problem, checked);
         };
         let Manifest { attributes, unknown } = &manifest;
-        for finding in validator.check(version, Instance { attributes, unknown }).await {
-            let is_dropped = finding.fault == Fault::Dropped;
-            let problem = problem(finding).of(&resource.id);
+        for finding in validator.check(version, Instance { attributes, live: None, unknown }).await {
+            let is_dropped = finding.fault == structural::Fault::Dropped;
+            let problem = crate::custom::problem(finding).of(&resource.id);
             if is_dropped { checked.notes.push(problem.to_string()) } else { self.report(problem, checked) }
         }
     }
@@ -126,12 +126,12 @@ impl<'r> Manifest<'r> {
     }
 }
 
-pub(crate) fn problem(finding: Finding) -> Problem {
+fn problem(finding: Finding) -> Problem {
     let Finding { fault, field, message } = finding;
     let reason = match fault {
         Fault::Kind => reason::UNKNOWN_KIND,
         Fault::Missing => reason::MISSING_FIELD,
-        Fault::Invalid | Fault::Dropped => reason::INVALID_RESOURCE,
+        Fault::Invalid => reason::INVALID_RESOURCE,
     };
     let field = if field.0.is_empty() { "attributes".to_owned() } else { format!("attributes.{field}") };
     Problem::new(reason, message).at(field)

@@ -96,24 +96,20 @@ impl Graph {
         for (at, node) in order.iter().enumerate() {
             position[node.index()] = at;
         }
+        // For each node, the positions of its predecessors, last first, so that predecessors are visited before it.
+        let before: Vec<Vec<usize>> = order
+            .iter()
+            .map(|node| {
+                let mut before: Vec<_> = self.graph.neighbors(*node).map(|to| position[to.index()]).collect();
+                before.sort_unstable_by(|a, b| b.cmp(a));
+                before.dedup();
+                before
+            })
+            .collect();
         let mut graph = self.graph.clone();
         graph.clear_edges();
-        // Per node, a bit for each that comes before it.
-        let words = order.len().div_ceil(64);
-        let mut before = vec![Vec::new(); order.len()];
-        for node in order {
-            let mut nearest: Vec<_> = self.graph.neighbors(node).collect();
-            nearest.sort_unstable_by_key(|to| Reverse(position[to.index()]));
-            let mut reached = vec![0_u64; words];
-            for to in nearest {
-                let (word, bit) = (to.index() / 64, 1 << (to.index() % 64));
-                if reached[word] & bit == 0 {
-                    graph.add_edge(node, to, ());
-                    reached[word] |= bit;
-                    reached.iter_mut().zip(&before[to.index()]).for_each(|(own, theirs)| *own |= theirs);
-                }
-            }
-            before[node.index()] = reached;
+        for (from, to) in necessary_edges(&before) {
+            graph.add_edge(order[from], order[to], ());
         }
         Ok(Self { graph, index: self.index.clone() })
     }
@@ -219,6 +215,40 @@ impl Graph {
         }
         contradicting
     }
+}
+
+/// Columns of reachability that are worked on at once: bounds the memory to 1 KiB per node.
+const BLOCK: usize = 8192;
+
+/// The edges that no longer path implies. `before` holds smaller positions, largest first.
+fn necessary_edges(before: &[Vec<usize>]) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    for low in (0..before.len()).step_by(BLOCK) {
+        let high = (low + BLOCK).min(before.len());
+        let words = (high - low).div_ceil(64);
+        // Which positions of the block each node reaches; nodes below the block reach none.
+        let mut reach = vec![0_u64; (before.len() - low) * words];
+        for (from, nearer) in before.iter().enumerate().skip(low) {
+            let (done, rest) = reach.split_at_mut((from - low) * words);
+            let own = &mut rest[..words];
+            for &to in nearer {
+                if to < low {
+                    break;
+                }
+                if to < high {
+                    let (word, bit) = ((to - low) / 64, 1 << ((to - low) % 64));
+                    if own[word] & bit != 0 {
+                        continue;
+                    }
+                    own[word] |= bit;
+                    edges.push((from, to));
+                }
+                let theirs = &done[(to - low) * words..][..words];
+                own.iter_mut().zip(theirs).for_each(|(own, theirs)| *own |= theirs);
+            }
+        }
+    }
+    edges
 }
 
 #[cfg(test)]
@@ -392,5 +422,11 @@ mod tests {
                 },
             }
         }
+    }
+    #[test]
+    fn reduction_works_across_blocks() {
+        let count = BLOCK + 100;
+        let edges: Vec<_> = (1..count).flat_map(|n| [(n, n - 1), (n, 0), (n, n / 2)]).filter(|(a, b)| a != b).collect();
+        assert_eq!(numbered(&edges, count).reduced().unwrap().graph.edge_count(), count - 1);
     }
 }

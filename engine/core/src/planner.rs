@@ -35,6 +35,7 @@ use crate::secret_digest::DigestKeys;
 use crate::spec::{Resource, ResourceId, Spec};
 use crate::stage;
 use crate::state::{State, StateResource};
+pub use drift::is_recorded_elsewhere;
 pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};
 use order::{group, ordered};

@@ -162,16 +162,19 @@ impl Failure {
         self.code == 500 && self.status.message.ends_with("is not a list: no Items field in this object")
     }
 
-    /// All causes are about the definition of its kind. Webhooks name fields too, and so do rules for all kinds, which
-    /// are about `metadata` (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
-    pub(crate) fn is_by_definition(&self) -> bool {
-        let is_of_schema =
-            |cause: &StatusCause| cause.reason.starts_with("FieldValue") && !cause.field.starts_with("metadata");
-        let is_of_values = self.code == 422
+    /// All causes are values of fields, and not by authorization or admission. Webhooks name fields too
+    /// (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+    pub(crate) fn is_by_validation(&self) -> bool {
+        self.code == 422
             && !self.causes().is_empty()
-            && self.causes().iter().all(is_of_schema)
-            && !self.status.message.starts_with("admission webhook ");
-        self.is_schema_error() || is_of_values
+            && self.causes().iter().all(|cause| cause.reason.starts_with("FieldValue"))
+            && !self.status.message.starts_with("admission webhook ")
+    }
+
+    /// All causes are about the definition of its kind. Rules for all kinds are about `metadata`.
+    pub(crate) fn is_by_definition(&self) -> bool {
+        let is_of_kind = |cause: &StatusCause| !cause.field.starts_with("metadata");
+        self.is_schema_error() || (self.is_by_validation() && self.causes().iter().all(is_of_kind))
     }
 
     fn first_field(&self) -> Option<String> {

@@ -140,8 +140,9 @@ pub(crate) async fn preview(
         tokio::time::sleep(SETTLE).await;
         (answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
     }
-    // It may be refused for fields that an Apply releases before it applies.
-    if matches!(&answer, Err(CallError::Status(failure)) if failure.is_about_the_object()) && request.prior.is_some() {
+    // Validation may reject it for fields that an Apply releases before it applies. No release changes an immutable field.
+    let may_be_released = |failure: &Failure| failure.is_by_validation() && !failure.may_be_immutable();
+    if matches!(&answer, Err(CallError::Status(failure)) if may_be_released(failure)) && request.prior.is_some() {
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;
         if live.is_some_and(|live| of_others(&live, request, &ignored).is_some()) {
             let why = "an Apply first releases fields of other managers, which a dry run cannot do";
@@ -432,9 +433,18 @@ pub(crate) fn uid(object: &Map<String, Value>) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use serde_json::json;
+    use stoa_engine::{Resource, StateResource};
+    use stoa_runtime::Runtime as _;
 
     use super::*;
+    use crate::connections::Connection;
 
     #[test]
     fn secret_strings_are_sent_as_data() {
@@ -499,6 +509,73 @@ mod tests {
                 extensions: Map::new(),
             };
             assert_eq!(is_auto_created(&Target::of_desired(&resource).unwrap()), expected, "{kind} {name}");
+        }
+    }
+    /// A cluster with one Service of a port that kubectl wrote too. It rejects what is applied to it with this status, and
+    /// accepts what is created.
+    fn rejecting(code: u16, status: Value, live: Map<String, Value>) -> Cluster {
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let content = request.headers().get("content-type").map_or("", |it| it.to_str().unwrap());
+            let (code, answer) = match (request.uri().path(), content) {
+                ("/api/v1", _) => {
+                    let services = json!({"name": "services", "kind": "Service", "namespaced": true});
+                    (200, json!({"resources": [services]}))
+                }
+                ("/api/v1/namespaces/shop", _) => {
+                    (200, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
+                }
+                (_, "application/apply-patch+yaml") => (code, status.clone()),
+                _ => (200, Value::Object(live.clone())),
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
+        });
+        Cluster::new("main".to_owned(), Connection::new(String::new(), Client::new(server, "default")))
+    }
+
+    #[tokio::test]
+    async fn only_rejection_that_release_lifts_is_unverified() {
+        let service = |ports: Value| {
+            let object = json!({"apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "web", "namespace": "shop", "resourceVersion": "7"}, "spec": {"ports": ports}});
+            object.as_object().unwrap().clone()
+        };
+        let check = async |manager: &str, (code, message, reason): (u16, &str, &str)| {
+            let ports = json!({r#"k:{"port":80,"protocol":"TCP"}"#: {".": {}, "f:port": {}, "f:name": {}}});
+            let entry = json!({"manager": manager, "operation": if manager == "flux" { "Apply" } else { "Update" },
+                "fieldsV1": {"f:spec": {"f:ports": ports}}});
+            let mut live = service(json!([{"name": "http", "port": 80, "protocol": "TCP"}]));
+            live["metadata"]["managedFields"] = json!([entry]);
+            let cause = json!({"reason": reason, "message": message, "field": "spec.ports[1].name"});
+            let causes = if reason.is_empty() { json!([]) } else { json!([cause]) };
+            let status = json!({"kind": "Status", "message": message, "details": {"causes": causes}});
+            let (id, kind) = ("v1:Service:shop:web".into(), stoa_engine::ResourceType::Kubernetes);
+            let (depends_on, extensions) = (Vec::new(), Map::from_iter([(RECREATE.to_owned(), json!("true"))]));
+            let attributes = service(json!([{"name": "http", "port": 8081}]));
+            let desired = Resource { id, kind, attributes, depends_on, extensions };
+            let named = StateResource::named_by(&desired.id).unwrap();
+            let prior = StateResource { attributes: service(json!([{"name": "http", "port": 80}])), ..named };
+            let cluster = Arc::new(rejecting(code, status, live.clone()));
+            let [organization, stack, workspace, stack_uid] = ["shop", "web", "dev", "uid"].map(str::to_owned);
+            let runtime = KubernetesRuntime::of(vec![cluster], Owner { organization, stack, workspace, stack_uid });
+            runtime.preview(&ApplyRequest::new(&desired, Some(&prior)), Some(&live)).await
+        };
+        let duplicate = (422, "Duplicate value: \"http\"", "FieldValueDuplicate");
+        for manager in ["kubectl-client-side-apply", "kubectl-create"] {
+            assert!(matches!(check(manager, duplicate).await, Ok(Preview::Unverified(_))), "{manager}");
+        }
+        // An Apply releases no field of a manager that applies it.
+        assert!(matches!(check("flux", duplicate).await, Err(RuntimeError::Rejected { .. })));
+        let immutable = check("kubectl-create", (422, "field is immutable", "FieldValueInvalid")).await;
+        assert!(matches!(immutable, Ok(Preview::Replaced(None))), "{immutable:?}");
+        for denial in [
+            (403, "services \"web\" is forbidden: User \"stoa\" cannot patch it", ""),
+            (403, "admission webhook \"a.example.com\" denied the request: no", ""),
+            (422, "admission webhook \"a.example.com\" denied the request: no", "FieldValueDuplicate"),
+            (422, "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: no", ""),
+        ] {
+            let refused = check("kubectl-create", denial).await;
+            assert!(!matches!(refused, Ok(_) | Err(RuntimeError::Unavailable { .. })), "{denial:?}: {refused:?}");
         }
     }
 }

@@ -26,6 +26,7 @@ use walk::Walk;
 /// The most findings of one object.
 const MOST: usize = 20;
 
+/// The file of each version in [`KUBERNETES_VERSIONS`].
 const FILES: [&[u8]; KUBERNETES_VERSIONS.len()] = [
     include_bytes!("../data/kubernetes-1.33.json.gz"),
     include_bytes!("../data/kubernetes-1.34.json.gz"),
@@ -33,6 +34,7 @@ const FILES: [&[u8]; KUBERNETES_VERSIONS.len()] = [
     include_bytes!("../data/kubernetes-1.36.json.gz"),
 ];
 
+/// The catalogues that are in use.
 static IN_USE: Mutex<[Weak<Catalogue>; FILES.len()]> = Mutex::new([const { Weak::new() }; FILES.len()]);
 
 /// The kinds of one version of Kubernetes.
@@ -67,8 +69,6 @@ pub enum Fault {
     Missing,
     /// A field that its kind does not have, or a value that is not allowed.
     Invalid,
-    /// A field that its kind does not have, and that the cluster leaves out without a word.
-    Dropped,
 }
 
 impl Catalogue {

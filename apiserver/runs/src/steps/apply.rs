@@ -374,7 +374,7 @@ impl Conversation {
             ResourceOutcome::Done => {}
             ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => self.progress.failed += 1,
         }
-        if is_change || outcome != ResourceOutcome::Done {
+        if is_change || outcome != ResourceOutcome::Done || !event.message.is_empty() {
             self.shown.push((id.clone(), event.outcome.clone(), event.message.clone()));
             execution.journal.add(Line {
                 time: execution.services.now(),

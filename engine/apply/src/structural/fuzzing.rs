@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 use stoa_engine::FieldPath;
 use stoa_engine::path::Found;
-use stoa_schemas::{Fault, Finding};
 
-use super::{Instance, LONGEST, MOST, Validator};
+use super::{Fault, Finding, Instance, LONGEST, MOST, Validator};
 
 /// A target by its name.
 pub type Target = (&'static str, fn(&[u8]));
@@ -18,7 +17,7 @@ pub const TARGETS: &[Target] = &[("custom_resources", custom_resources)];
 /// Fuzz input: two lines with a schema and an object as JSON.
 ///
 /// Validation terminates, is deterministic, has a limited number of findings, and names existing fields or their
-/// parents. Unknown values have no findings.
+/// parents. Live values are accepted, and unknown ones have no findings.
 pub fn custom_resources(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (schema, object) = text.split_once('\n').unwrap_or((&text, "{}"));
@@ -26,14 +25,15 @@ pub fn custom_resources(data: &[u8]) {
     let Ok(object) = serde_json::from_str::<Map<String, Value>>(object) else { return };
     let version = json!({"name": "v1", "schema": {"openAPIV3Schema": schema}});
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
-    let found = |unknown: &BTreeSet<FieldPath>| -> Vec<Finding> {
+    let found = |live: Option<&Map<String, Value>>, unknown: &BTreeSet<FieldPath>| -> Vec<Finding> {
         let mut validator = Validator::default();
-        let instance = Instance { attributes: &object, unknown };
+        let instance = Instance { attributes: &object, live, unknown };
         let first = runtime.block_on(validator.check(&version, instance));
         assert_eq!(first, runtime.block_on(validator.check(&version, instance)));
         first
     };
-    let all = found(&BTreeSet::new());
+    let nothing = BTreeSet::new();
+    let all = found(None, &nothing);
     assert!(all.len() <= MOST);
     for Finding { fault, field, message } in &all {
         assert!(!message.is_empty() && message.len() < 4 * LONGEST, "{message}");
@@ -43,10 +43,15 @@ pub fn custom_resources(data: &[u8]) {
         let is_there = around.is_empty() || matches!(place.find(&object), Found::Value(_) | Found::Missing);
         assert!(is_there, "{fault:?} {field}");
     }
-    let is_of_value = |it: &&Finding| it.fault == Fault::Invalid && !it.message.contains("no field of this name");
+    let kept = found(Some(&object), &nothing);
+    let is_new = |it: &&Finding| !matches!(it.fault, Fault::Unknown | Fault::Dropped | Fault::Missing);
+    for finding in kept.iter().filter(is_new) {
+        // But for what is added to it.
+        assert_ne!(finding.field.find(&object), Found::Missing, "{finding:?}");
+    }
     // A name is known, also where its value is not.
-    for finding in all.iter().filter(is_of_value) {
+    for finding in all.iter().filter(is_new) {
         let unknown = BTreeSet::from([finding.field.clone()]);
-        assert!(found(&unknown).iter().all(|it| !it.field.0.starts_with(&finding.field.0)), "{finding:?}");
+        assert!(found(None, &unknown).iter().all(|it| !it.field.0.starts_with(&finding.field.0)), "{finding:?}");
     }
 }

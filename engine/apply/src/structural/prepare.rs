@@ -1,10 +1,11 @@
-//! Preparation of an object for validation, as a server does it: nulls are dropped, and defaults are set.
+//! Preparation of an object for validation, as a server does it: nulls are dropped, defaults are set, and numbers get
+//! the type of the schema.
 //!
 //! Source: `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting`.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use stoa_engine::FieldPath;
 use stoa_engine::path::Segment;
 
@@ -86,7 +87,13 @@ impl Preparation<'_> {
                 }
                 Some(())
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(()),
+            Value::Number(number) => {
+                if let Some(other) = as_typed(schema, number) {
+                    *number = other;
+                }
+                Some(())
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) => Some(()),
         }
     }
 
@@ -96,6 +103,18 @@ impl Preparation<'_> {
 
     fn take(&mut self, steps: usize) -> Option<()> {
         self.steps.take(steps).then_some(())
+    }
+}
+
+/// A whole number where a fraction may be, or the other way round, as the type that rules see.
+fn as_typed(schema: &Value, number: &Number) -> Option<Number> {
+    match schema.get("type")?.as_str()? {
+        "number" if !number.is_f64() => Number::from_f64(number.as_f64()?),
+        "integer" if number.is_f64() => {
+            let (float, whole) = (number.as_f64()?, number.as_f64()? as i64);
+            (whole as f64 == float).then(|| whole.into())
+        }
+        _ => None,
     }
 }
 

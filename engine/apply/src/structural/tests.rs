@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use stoa_engine::FieldPath;
-use stoa_schemas::Fault;
 
 use super::*;
 
 /// What is found in an object whose `spec` is this and has that schema: what is said of a value, or else the fault.
-async fn found(spec_schema: Value, spec: Value, unknown: &[&str]) -> Vec<String> {
+async fn found(spec_schema: Value, spec: Value, live: Option<Value>, unknown: &[&str]) -> Vec<String> {
     let version =
         json!({"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec_schema}}}});
     let object = |spec: Value| {
@@ -17,16 +16,17 @@ async fn found(spec_schema: Value, spec: Value, unknown: &[&str]) -> Vec<String>
         let object = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec});
         object.as_object().unwrap().clone()
     };
+    let live = live.map(object);
     let unknown = unknown.iter().map(|key| FieldPath::of_keys(["spec", key])).collect();
     let attributes = object(spec);
-    let instance = Instance { attributes: &attributes, unknown: &unknown };
+    let instance = Instance { attributes: &attributes, live: live.as_ref(), unknown: &unknown };
     let mut found: Vec<String> = Validator::default()
         .check(&version, instance)
         .await
         .iter()
         .map(|Finding { fault, field, message }| match fault {
-            Fault::Invalid | Fault::Kind => format!("{field}: {message}"),
-            Fault::Dropped | Fault::Missing => format!("{field} {fault:?}"),
+            Fault::Mistyped | Fault::Refused => format!("{field}: {message}"),
+            Fault::Unknown | Fault::Dropped | Fault::Missing => format!("{field} {fault:?}"),
         })
         .collect();
     found.sort();
@@ -38,7 +38,7 @@ async fn found(spec_schema: Value, spec: Value, unknown: &[&str]) -> Vec<String>
 fn check(schema: Value, spec: Value, expected: &[&str]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let told = format!("{spec} by {schema}");
-    assert_eq!(runtime.block_on(found(schema, spec, &[])), expected, "{told}");
+    assert_eq!(runtime.block_on(found(schema, spec, None, &[])), expected, "{told}");
 }
 
 fn fields(properties: Value) -> Value {
@@ -91,12 +91,7 @@ fn unknown_fields_are_found_unless_preserved() {
     check(
         schema,
         spec,
-        &[
-            "spec.empty.b Dropped",
-            "spec.keeping.within.b Dropped",
-            "spec.more: its kind has no field of this name",
-            "spec.plain.b: its kind has no field of this name",
-        ],
+        &["spec.empty.b Dropped", "spec.keeping.within.b Dropped", "spec.more Unknown", "spec.plain.b Unknown"],
     );
 }
 
@@ -208,16 +203,16 @@ async fn embedded_resource_identifies_itself() {
         "metadata": {"name": "widget", "labels": {"a": 1}, "annotations": {"b": null}, "finalizers": ["x"]},
         "template": {"kind": 1, "metadata": {"labels": []}, "dta": ""}});
     let unknown = BTreeSet::new();
-    let instance = Instance { attributes: object.as_object().unwrap(), unknown: &unknown };
+    let instance = Instance { attributes: object.as_object().unwrap(), live: None, unknown: &unknown };
     let found = Validator::default().check(&version, instance).await;
     let told: BTreeSet<String> = found.iter().map(|it| format!("{} {:?}", it.field, it.fault)).collect();
     let expected = [
-        "metadata.labels.a Invalid",
-        "metadata.name Invalid",
+        "metadata.labels.a Mistyped",
+        "metadata.name Refused",
         "template.apiVersion Missing",
-        "template.dta Invalid",
-        "template.kind Invalid",
-        "template.metadata.labels Invalid",
+        "template.dta Unknown",
+        "template.kind Mistyped",
+        "template.metadata.labels Mistyped",
     ];
     assert_eq!(told, expected.map(str::to_owned).into());
 }
@@ -226,11 +221,69 @@ async fn embedded_resource_identifies_itself() {
 async fn unknown_values_are_skipped() {
     let schema = json!({"type": "object", "required": ["size"], "maxProperties": 3, "enum": [{}], "properties": {
         "size": {"type": "integer"}, "other": {"type": "integer"},
-        "labels": {"type": "object", "required": ["a"], "additionalProperties": {"type": "string"}}}});
+        "labels": {"type": "object", "required": ["a"], "additionalProperties": {"type": "string"}}},
+        "x-kubernetes-validations": [{"rule": "self.size > 3"}]});
     let spec = json!({"size": null, "other": "x", "labels": {}});
     let wrong = "spec.other: must be a whole number, not a string";
-    assert_eq!(found(schema.clone(), spec.clone(), &["size", "labels"]).await, [wrong]);
-    assert_eq!(found(schema, spec, &["size"]).await, ["spec.labels.a Missing", wrong]);
+    assert_eq!(found(schema.clone(), spec.clone(), None, &["size", "labels"]).await, [wrong]);
+    assert_eq!(found(schema, spec, None, &["size"]).await, ["spec.labels.a Missing", wrong]);
+}
+
+#[tokio::test]
+async fn live_values_of_others_are_kept() {
+    let item = json!({"type": "object", "required": ["name", "port"], "properties": {
+        "name": {"type": "string"}, "port": {"type": "integer", "maximum": 9}, "x": {"type": "string"}}});
+    let schema = json!({"type": "object", "required": ["mode", "kept"], "minProperties": 3, "properties": {
+        "mode": {"type": "string", "enum": ["a"]}, "kept": {"type": "integer", "maximum": 5}, "more": {"type": "integer"},
+        "ports": {"type": "array", "minItems": 2, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": item}},
+        "x-kubernetes-validations": [{"rule": "self.kept < 3"}]});
+    let live = json!({"mode": "a", "kept": 70, "ports": [{"name": "p", "port": 80}, {"name": "q", "port": 1}]});
+    // What is kept is too large, `mode` and a port are set by others, and there are enough fields with theirs.
+    let spec = json!({"kept": 70, "ports": [{"name": "p", "x": ""}]});
+    assert_eq!(found(schema.clone(), spec.clone(), Some(live.clone()), &[]).await, [""; 0]);
+    assert_eq!(found(schema.clone(), spec, None, &[]).await.len(), 5);
+    let changed = json!({"kept": 71, "ports": [{"name": "p", "port": 81}, {"name": "r"}]});
+    assert_eq!(
+        found(schema, changed, Some(live), &[]).await,
+        ["spec.kept: must be at most 5", "spec.ports[0].port: must be at most 9", "spec.ports[1].port Missing",]
+    );
+}
+
+#[test]
+fn rules_see_defaults_and_schema_types() {
+    let rules = |rules: &[&str]| -> Value { rules.iter().map(|rule| json!({ "rule": rule })).collect() };
+    let mut schema = fields(json!({"min": {"type": "integer", "default": 1}, "max": {"type": "integer"},
+        "a": {"type": "number"}, "b": {"type": "number"}}));
+    schema["x-kubernetes-validations"] = json!([{"rule": "self.min <= self.max", "message": " min is more than max "}]);
+    check(schema.clone(), json!({"max": 2.0}), &[]);
+    check(schema.clone(), json!({"max": 0}), &["spec: min is more than max"]);
+    // One that is wrong, or of another type, is told alone.
+    check(schema.clone(), json!({"max": 0, "a": ""}), &["spec.a: must be a number, not a string"]);
+    schema["x-kubernetes-validations"] = rules(&["self.a / self.b > 0.2"]);
+    check(schema.clone(), json!({"a": 1, "b": 4}), &[]);
+    check(schema.clone(), json!({"a": 1, "b": 8}), &["spec: `self.a / self.b > 0.2` does not hold"]);
+    // What is about a change, does not compile or fails is left to the server.
+    schema["x-kubernetes-validations"] = rules(&["self.a == oldSelf.a", "self.c > 1", "nonsense(", "self.a"]);
+    check(schema, json!({"a": 1, "b": 4}), &[]);
+}
+
+#[test]
+fn ambiguous_rules_are_left_to_server() {
+    let ruled = |mut schema: Value, rule: &str| {
+        schema["x-kubernetes-validations"] = json!([{ "rule": rule }]);
+        schema
+    };
+    let time = fields(json!({"at": {"type": "string", "format": "duration"}}));
+    check(ruled(time, "self.at == duration('1h')"), json!({"at": "60m"}), &[]);
+    let set = fields(json!({"of": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}));
+    check(ruled(set.clone(), "self.of == ['a', 'b']"), json!({"of": ["b", "a"]}), &[]);
+    let rule = "self.of.all(it, it.startsWith('x'))";
+    check(ruled(set, rule), json!({"of": ["b"]}), &[&format!("spec: `{rule}` does not hold")]);
+    let escaped = fields(json!({"a-b": {"type": "string"}}));
+    check(ruled(escaped, "has(self.a__dash__b)"), json!({"a-b": ""}), &[]);
+    let nullable = fields(json!({"a": {"type": "string", "nullable": true}}));
+    check(ruled(nullable, "!has(self.a)"), json!({"a": null}), &[]);
 }
 
 #[test]
@@ -262,7 +315,7 @@ async fn step_budget_is_shared_by_all_objects() {
     let large = json!({"apiVersion": "v1", "kind": "X", "a": "b".repeat(1 << 18)});
     let unknown = BTreeSet::new();
     let mut validator = Validator::default();
-    let instance = Instance { attributes: large.as_object().unwrap(), unknown: &unknown };
+    let instance = Instance { attributes: large.as_object().unwrap(), live: None, unknown: &unknown };
     while validator.left > 0 {
         assert_eq!(validator.check(&version, instance).await, []);
     }

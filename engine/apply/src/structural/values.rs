@@ -1,10 +1,9 @@
 //! Checks of one value by its schema: enum, length, range, pattern, and combined schemas.
 
 use serde_json::{Number, Value};
-use stoa_schemas::Fault;
 
 use super::walk::Walk;
-use super::{listed, shortened};
+use super::{Fault, listed, shortened};
 
 /// The maximum length of listed values, in bytes.
 const TOLD: usize = 200;
@@ -12,22 +11,23 @@ const TOLD: usize = 200;
 const COUNTED: usize = 128;
 
 impl<'s> Walk<'_, 's> {
-    /// Checks a value as a whole, if all of it is known.
-    pub(super) fn whole(&mut self, schema: &'s Value, value: &Value) {
+    /// Checks a value as a whole, if all of it is known, and others may not set fields of it.
+    pub(super) fn whole(&mut self, schema: &'s Value, value: &Value, has_live: bool) {
         let alternatives = ["allOf", "anyOf", "oneOf"].map(|name| listed(schema, name));
         let (values, not) = (listed(schema, "enum"), schema.get("not"));
         if values.is_empty() && not.is_none() && alternatives.iter().all(|all| all.is_empty()) {
             return;
         }
-        if self.is_unknown_within() || !self.steps.take(values.len()) {
+        let is_shared = has_live && (value.is_object() || value.is_array());
+        if is_shared || self.is_unknown_within() || !self.steps.take(values.len()) {
             return self.pass_over();
         }
         if !values.is_empty() && !values.iter().any(|allowed| are_equal(allowed, value)) {
-            return self.report(Fault::Invalid, format!("must be one of {}", shown(values)));
+            return self.report(Fault::Refused, format!("must be one of {}", shown(values)));
         }
         let [all, any, one] = alternatives;
         for schema in all {
-            self.loosely(|walk| walk.value(schema, value));
+            self.loosely(|walk| walk.value(schema, value, None));
         }
         let mut fitting = |schemas: &'s [Value]| -> Vec<Option<bool>> {
             schemas.iter().map(|schema| self.fits(schema, value)).collect()
@@ -39,27 +39,27 @@ impl<'s> Walk<'_, 's> {
         }
         let may_fit = |of: &[Option<bool>]| of.is_empty() || of.iter().any(|fits| *fits != Some(false));
         if !may_fit(&any) {
-            self.report(Fault::Invalid, "must match one of the schemas that its kind allows (anyOf)".to_owned());
+            self.report(Fault::Refused, "must match one of the schemas that its kind allows (anyOf)".to_owned());
         }
         if !may_fit(&one) {
-            self.report(Fault::Invalid, "must match one of the schemas that its kind allows (oneOf)".to_owned());
+            self.report(Fault::Refused, "must match one of the schemas that its kind allows (oneOf)".to_owned());
         }
         if one.iter().filter(|fits| **fits == Some(true)).count() > 1 {
             let message = "must match only one of the schemas that its kind allows (oneOf)";
-            self.report(Fault::Invalid, message.to_owned());
+            self.report(Fault::Refused, message.to_owned());
         }
         if not.contains(&Some(true)) {
-            self.report(Fault::Invalid, "must not match the schema that its kind excludes (not)".to_owned());
+            self.report(Fault::Refused, "must not match the schema that its kind excludes (not)".to_owned());
         }
     }
 
-    /// Checks the number of items or entries.
-    pub(super) fn sizes(&mut self, schema: &Value, [min, max]: [&str; 2], what: &str, length: usize) {
-        if size(schema, min).is_some_and(|min| length < min) {
-            self.report(Fault::Invalid, format!("must have at least {} {what}", schema[min]));
+    /// Checks the number of items or entries. `has_others` if others may have added some.
+    pub(super) fn sizes(&mut self, schema: &Value, [min, max]: [&str; 2], what: &str, length: usize, has_others: bool) {
+        if size(schema, min).is_some_and(|min| length < min && !has_others) {
+            self.report(Fault::Refused, format!("must have at least {} {what}", schema[min]));
         }
         if size(schema, max).is_some_and(|max| length > max) {
-            self.report(Fault::Invalid, format!("must have at most {} {what}", schema[max]));
+            self.report(Fault::Refused, format!("must have at most {} {what}", schema[max]));
         }
     }
 
@@ -76,10 +76,10 @@ impl<'s> Walk<'_, 's> {
             }
             let length = text.chars().count();
             if max.is_some_and(|max| length > max) {
-                self.report(Fault::Invalid, format!("must have at most {} characters", schema["maxLength"]));
+                self.report(Fault::Refused, format!("must have at most {} characters", schema["maxLength"]));
             }
             if min.is_some_and(|min| length < min) {
-                self.report(Fault::Invalid, format!("must have at least {} characters", schema["minLength"]));
+                self.report(Fault::Refused, format!("must have at least {} characters", schema["minLength"]));
             }
         }
         let Some(pattern) = schema.get("pattern").and_then(Value::as_str).filter(|pattern| !pattern.is_empty()) else {
@@ -87,7 +87,7 @@ impl<'s> Walk<'_, 's> {
         };
         match self.patterns.matches(pattern, text, self.steps) {
             Some(true) => {}
-            Some(false) => self.report(Fault::Invalid, format!("must match `{}`", shortened(pattern))),
+            Some(false) => self.report(Fault::Refused, format!("must match `{}`", shortened(pattern))),
             None => self.pass_over(),
         }
     }
@@ -98,7 +98,7 @@ impl<'s> Walk<'_, 's> {
         if let Some((least, most)) = range(schema).filter(|_| is_integer)
             && !(least..=most).contains(&number.as_i128().unwrap_or(value as i128))
         {
-            return self.report(Fault::Invalid, format!("must be a number from {least} to {most}"));
+            return self.report(Fault::Refused, format!("must be a number from {least} to {most}"));
         }
         // Upstream compares whole numbers with whole limits.
         let limit = |name: &str| {
@@ -110,20 +110,20 @@ impl<'s> Walk<'_, 's> {
             let is_out = is_exclusive("exclusiveMinimum");
             if value < min || (is_out && value == min) {
                 let what = if is_out { "more than" } else { "at least" };
-                self.report(Fault::Invalid, format!("must be {what} {}", schema["minimum"]));
+                self.report(Fault::Refused, format!("must be {what} {}", schema["minimum"]));
             }
         }
         if let Some(max) = limit("maximum") {
             let is_out = is_exclusive("exclusiveMaximum");
             if value > max || (is_out && value == max) {
                 let what = if is_out { "less than" } else { "at most" };
-                self.report(Fault::Invalid, format!("must be {what} {}", schema["maximum"]));
+                self.report(Fault::Refused, format!("must be {what} {}", schema["maximum"]));
             }
         }
         match (schema.get("multipleOf").map(Value::as_i64), number.as_i64()) {
             (Some(Some(factor)), Some(value)) if factor > 0 => {
                 if value % factor != 0 {
-                    self.report(Fault::Invalid, format!("must be a multiple of {factor}"));
+                    self.report(Fault::Refused, format!("must be a multiple of {factor}"));
                 }
             }
             // Rounding decides about fractions.
@@ -148,7 +148,7 @@ fn range(schema: &Value) -> Option<(i128, i128)> {
 }
 
 /// Whether two values are equal, however their numbers are written.
-fn are_equal(one: &Value, other: &Value) -> bool {
+pub(crate) fn are_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {

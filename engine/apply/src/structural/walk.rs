@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use stoa_engine::FieldPath;
 use stoa_engine::path::{Segment, below};
 use stoa_engine::types::{misfit, wanted};
-use stoa_schemas::{Fault, Finding};
 
 use super::patterns::Patterns;
 use super::prepare::size;
-use super::{MOST, Steps, is_meta, is_set, listed, of_rest};
+use super::rules::Pending;
+use super::{Fault, Finding, MOST, Steps, is_meta, is_set, listed, of_rest};
 
 /// The schema of metadata that users write. Null is an empty text there.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
@@ -33,6 +33,8 @@ pub(super) struct Walk<'w, 's> {
     unknown: &'w BTreeSet<FieldPath>,
     at: FieldPath,
     found: Vec<Finding>,
+    /// Rules of schemas that were met.
+    pending: Vec<Pending<'s>>,
     /// Whether the schema defines fields. Alternatives only restrict values.
     is_structure: bool,
     /// Whether a parent preserves unknown fields.
@@ -49,46 +51,55 @@ impl<'w, 's> Walk<'w, 's> {
             unknown,
             at: FieldPath::default(),
             found: Vec::new(),
+            pending: Vec::new(),
             is_structure: true,
             is_kept: false,
             is_unsure: false,
         }
     }
 
-    /// Validates an object.
-    pub(super) fn object(mut self, schema: &'s Value, object: &Value) -> Vec<Finding> {
-        self.whole(schema, object);
+    /// Validates an object, and collects the rules to evaluate.
+    pub(super) fn object(
+        mut self,
+        schema: &'s Value,
+        object: &Value,
+        live: Option<&Map<String, Value>>,
+    ) -> (Vec<Finding>, Vec<Pending<'s>>) {
+        self.whole(schema, object, live.is_some());
         if let Value::Object(map) = object {
-            self.map(schema, map, true);
+            self.map(schema, map, live, true);
         }
-        self.found
+        self.note_rules(schema, live.is_some());
+        (self.found, self.pending)
     }
 
-    pub(super) fn value(&mut self, schema: &'s Value, value: &Value) {
+    pub(super) fn value(&mut self, schema: &'s Value, value: &Value, live: Option<&Value>) {
         if !self.steps.take(1) || self.unknown.contains(&self.at) {
             self.is_unsure = true;
             return;
         }
-        if value.is_null() && is_set(schema, "nullable") {
+        // A live value may stay, and so may a permitted null.
+        if live == Some(value) || (value.is_null() && is_set(schema, "nullable")) {
             return;
         }
         if let Some(message) = mistyped(schema, value) {
-            return self.report(Fault::Invalid, message);
+            return self.report(Fault::Mistyped, message);
         }
-        self.whole(schema, value);
+        self.whole(schema, value, live.is_some());
         match value {
             Value::Object(map) => {
                 let is_embedded = self.is_structure && is_set(schema, "x-kubernetes-embedded-resource");
-                self.map(schema, map, is_embedded);
+                self.map(schema, map, live.and_then(Value::as_object), is_embedded);
             }
-            Value::Array(items) => self.list(schema, items),
+            Value::Array(items) => self.list(schema, items, live.and_then(Value::as_array)),
             Value::String(text) => self.text(schema, text),
             Value::Number(number) => self.number(schema, number),
             Value::Null | Value::Bool(_) => {}
         }
+        self.note_rules(schema, live.is_some());
     }
 
-    fn map(&mut self, schema: &'s Value, map: &Map<String, Value>, has_meta: bool) {
+    fn map(&mut self, schema: &'s Value, map: &Map<String, Value>, live: Option<&Map<String, Value>>, has_meta: bool) {
         let fields = schema.get("properties").and_then(Value::as_object);
         let rest = of_rest(schema);
         let is_kept = is_set(schema, "x-kubernetes-preserve-unknown-fields");
@@ -97,16 +108,17 @@ impl<'w, 's> Walk<'w, 's> {
         self.is_kept |= is_kept;
         for (key, value) in map {
             self.at.0.push(Segment::Key(key.clone()));
+            let live = live.and_then(|live| live.get(key));
             match fields.and_then(|fields| fields.get(key)) {
-                own if has_meta && is_meta(key) => self.meta(key, own, value),
-                Some(schema) => self.value(schema, value),
+                own if has_meta && is_meta(key) => self.meta(key, own, value, live),
+                Some(schema) => self.value(schema, value, live),
                 None => match rest {
-                    Some(schema) => self.value(schema, value),
+                    Some(schema) => self.value(schema, value, live),
                     None if is_free || !self.is_structure => {}
                     None => {
                         // Maps without declared fields are merged by their content.
                         let is_dropped = self.is_kept || fields.is_none_or(Map::is_empty);
-                        let fault = if is_dropped { Fault::Dropped } else { Fault::Invalid };
+                        let fault = if is_dropped { Fault::Dropped } else { Fault::Unknown };
                         self.report(fault, "its kind has no field of this name".to_owned());
                     }
                 },
@@ -114,11 +126,11 @@ impl<'w, 's> Walk<'w, 's> {
             self.at.0.pop();
         }
         self.is_kept = kept_around;
-        self.sizes(schema, ["minProperties", "maxProperties"], "entries", map.len());
+        self.sizes(schema, ["minProperties", "maxProperties"], "entries", map.len(), live.is_some());
         let of_meta = if has_meta { &["apiVersion", "kind"][..] } else { &[] };
         let required = listed(schema, "required").iter().filter_map(Value::as_str);
         for name in required.chain(of_meta.iter().copied()) {
-            let is_there = map.contains_key(name);
+            let is_there = map.contains_key(name) || live.is_some_and(|live| live.contains_key(name));
             if !self.steps.take(1) {
                 self.is_unsure = true;
                 return;
@@ -132,25 +144,27 @@ impl<'w, 's> Walk<'w, 's> {
     }
 
     /// Validates apiVersion, kind and metadata. Their schema can only restrict names.
-    fn meta(&mut self, key: &str, own: Option<&'s Value>, value: &Value) {
+    fn meta(&mut self, key: &str, own: Option<&'s Value>, value: &Value, live: Option<&Value>) {
         if key == "metadata" {
-            self.value(&METADATA, value);
+            self.value(&METADATA, value, live);
         } else if let Some(message) = misfit("string", value).filter(|_| !self.is_unknown()) {
-            self.report(Fault::Invalid, message);
+            self.report(Fault::Mistyped, message);
         }
         if let Some(schema) = own {
-            self.loosely(|walk| walk.value(schema, value));
+            self.loosely(|walk| walk.value(schema, value, live));
         }
     }
 
-    fn list(&mut self, schema: &'s Value, items: &[Value]) {
+    fn list(&mut self, schema: &'s Value, items: &[Value], live: Option<&Vec<Value>>) {
         let keys: Vec<&str> = listed(schema, "x-kubernetes-list-map-keys").iter().filter_map(Value::as_str).collect();
         let (is_set_of, is_map) = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
             Some("set") => (true, false),
             Some("map") => (false, !keys.is_empty()),
             Some(_) | None => (false, false),
         };
-        self.sizes(schema, ["minItems", "maxItems"], "items", items.len());
+        // Others may have items of their own in a list that is shared.
+        let has_others = live.is_some() && (is_set_of || is_map);
+        self.sizes(schema, ["minItems", "maxItems"], "items", items.len(), has_others);
         let tells_apart = |item: &Value| match is_map {
             true => Value::from_iter(keys.iter().map(|key| item.get(key).cloned().unwrap_or_default())).to_string(),
             false => item.to_string(),
@@ -159,21 +173,27 @@ impl<'w, 's> Walk<'w, 's> {
             true => keys.iter().map(|key| 1 + item.get(key).map_or(0, size)).sum(),
             false => size(item),
         };
-        if (is_set_of || is_map) && !items.iter().map(cost).all(|cost| self.steps.take(cost)) {
+        let compared = items.iter().chain(live.filter(|_| is_map).into_iter().flatten());
+        if (is_set_of || is_map) && !compared.map(cost).all(|cost| self.steps.take(cost)) {
             return self.pass_over();
         }
+        let known: HashMap<String, &Value> = match live.filter(|_| is_map) {
+            Some(live) => live.iter().map(|item| (tells_apart(item), item)).collect(),
+            None => HashMap::new(),
+        };
         let mut seen = HashMap::new();
         for (index, item) in items.iter().enumerate() {
             self.at.0.push(Segment::Index(index));
             let named = (is_set_of || is_map).then(|| tells_apart(item));
+            let live = named.as_ref().and_then(|named| known.get(named).copied());
             if let Some(named) = named.filter(|_| !self.is_unknown_within())
                 && let Some(first) = seen.insert(named, index)
             {
                 let what = if is_map { format!("the same {}", keys.join(", ")) } else { "the same value".to_owned() };
-                self.report(Fault::Invalid, format!("item {first} has {what}; items must be unique"));
+                self.report(Fault::Refused, format!("item {first} has {what}; items must be unique"));
             }
             if let Some(schema) = schema.get("items") {
-                self.value(schema, item);
+                self.value(schema, item, live);
             }
             self.at.0.pop();
         }
@@ -191,7 +211,7 @@ impl<'w, 's> Walk<'w, 's> {
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value) -> Option<bool> {
         let found = std::mem::take(&mut self.found);
         let is_unsure = std::mem::take(&mut self.is_unsure);
-        self.loosely(|walk| walk.value(schema, value));
+        self.loosely(|walk| walk.value(schema, value, None));
         let failed = !std::mem::replace(&mut self.found, found).is_empty();
         let is_sure = failed || !self.is_unsure;
         self.is_unsure |= is_unsure;
@@ -216,6 +236,17 @@ impl<'w, 's> Walk<'w, 's> {
     /// Whether anything here or below is unknown.
     pub(super) fn is_unknown_within(&self) -> bool {
         below(self.unknown, &self.at.0).next().is_some()
+    }
+
+    /// Collects rules of values that are all known and all ours, since rules see the whole object.
+    fn note_rules(&mut self, schema: &'s Value, has_live: bool) {
+        if self.is_structure
+            && !has_live
+            && schema.get("x-kubernetes-validations").is_some()
+            && !self.is_unknown_within()
+        {
+            self.pending.push(Pending { at: self.at.clone(), schema });
+        }
     }
 }
 

@@ -81,16 +81,18 @@ async fn unknown_field_fails_strict_plans_only() {
 #[tokio::test]
 async fn changed_definition_decides_by_its_new_schema() {
     let stack = Stack::default();
-    let of = |max: u32, size: u32| spec(vec![definition(sized(max)), widget(json!({ "size": size }))]);
-    stack.bring(&spec(vec![definition(sized(9))])).await;
-    let told = refused(&stack, &of(4, 6)).await;
+    let of = |max: u32, size: u32, more: Value| {
+        let schema = json!({"type": "object", "properties": {"more": {"type": "string"}, "size": sized(max)["properties"]["size"]}});
+        spec(vec![definition(schema), widget(json!({"size": size, "more": more}))])
+    };
+    stack.bring(&of(9, 5, json!("a"))).await;
+    let told = refused(&stack, &of(4, 6, json!("a"))).await;
     assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
-    stack.bring(&of(4, 3)).await;
-    assert_eq!(refused(&stack, &of(2, 4)).await.len(), 1);
-    // Others may have set what is required.
-    stack.bring(&spec(vec![definition(sized(9)), widget(json!({}))])).await;
+    assert_eq!(refused(&stack, &of(4, 5, json!(7))).await.len(), 1);
+    // What is too large and stays as it is may stay, as a server has it.
+    stack.bring(&of(4, 5, json!("b"))).await;
     // The infrastructure has the definition, and took it.
-    stack.bring(&spec(vec![definition(sized(9)), widget(json!({"size": 50}))])).await;
+    stack.bring(&of(4, 50, json!("b"))).await;
 }
 
 #[tokio::test]
@@ -111,7 +113,25 @@ async fn unknown_values_are_not_rejected_but_resolved_ones_are() {
 }
 
 #[tokio::test]
-async fn rejection_by_changing_definition_is_unverified() {
+async fn mutating_admission_of_same_spec_prevents_rejection() {
+    let stack = Stack::default();
+    let webhook = |group: &str| {
+        let rules =
+            json!([{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["widgets"]}]);
+        json!({"id": "admissionregistration.k8s.io/v1:MutatingWebhookConfiguration:w", "type": "Kubernetes", "attributes": {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": "w"},
+            "webhooks": [{"name": "w.example.com", "rules": rules}]}})
+    };
+    let of = |group: &str, size: Value| spec(vec![webhook(group), definition(sized(9)), widget(size)]);
+    for group in ["example.com", "*"] {
+        stack.plan(&of(group, json!({}))).await.unwrap();
+        assert_eq!(refused(&stack, &of(group, json!({"size": "1"}))).await.len(), 1);
+    }
+    assert_eq!(refused(&stack, &of("example.org", json!({}))).await.len(), 1);
+}
+
+#[tokio::test]
+async fn new_schema_decides_about_server_rejection() {
     let stack = Stack::default();
     let of = |max: u32, size: u32| spec(vec![definition(sized(max)), widget(json!({"size": size}))]);
     stack.bring(&of(9, 5)).await;
@@ -124,19 +144,69 @@ async fn rejection_by_changing_definition_is_unverified() {
     let planned = stack.plan(&of(20, 15)).await.unwrap();
     let unverified: Vec<_> = planned.plan.actions.iter().filter_map(|action| action.unverified.as_deref()).collect();
     assert_eq!(unverified, [format!("its kind changes when {DEFINITION} is applied")]);
+    refuse(true);
+    let told = refused(&stack, &of(20, 21)).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 20"), "{told:?}");
     // What others refuse is refused, and one that stays has decided.
     for (by_definition, max) in [(false, 20), (true, 9)] {
         refuse(by_definition);
         let told = refused(&stack, &of(max, 8)).await;
         assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
     }
-    // So has one that comes later.
+    // So has one of which only words change, or that comes later.
+    let mut described = definition(sized(9));
+    described["attributes"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = json!("told anew");
     let mut later = definition(sized(20));
     later["dependsOn"] = json!([WIDGET]);
-    refuse(true);
-    let told = refused(&stack, &spec(vec![later, widget(json!({"size": 8}))])).await;
-    assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
+    for definition in [described, later] {
+        refuse(true);
+        let told = refused(&stack, &spec(vec![definition, widget(json!({"size": 8}))])).await;
+        assert!(told.len() == 1 && told[0].starts_with(reason::REJECTED), "{told:?}");
+    }
     stack.bring(&of(20, 15)).await;
+}
+
+#[tokio::test]
+async fn old_defaults_and_pruning_do_not_fail_new_schema() {
+    let stack = Stack::default();
+    let of = |mode: &str| {
+        let mode = json!({"type": "string", "default": mode, "enum": [mode]});
+        definition(json!({"type": "object", "properties": {"mode": mode}}))
+    };
+    stack.bring(&spec(vec![of("a")])).await;
+    stack.cloud.admit(WIDGET, ["spec", "mode"], json!("a"));
+    stack.plan(&spec(vec![of("b"), widget(json!({}))])).await.unwrap();
+}
+
+#[tokio::test]
+async fn recreated_resource_is_validated_as_a_whole() {
+    let stack = Stack::default();
+    let of = |max: u32, kind: &str| {
+        let mut widget = widget(json!({"size": 5}));
+        widget["attributes"]["type"] = json!(kind);
+        widget["extensions"] = json!({"stoa.dev/recreate": "true"});
+        let mut definition = definition(sized(max));
+        let schema = &mut definition["attributes"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["properties"]["type"] = json!({"type": "string"});
+        spec(vec![definition, widget])
+    };
+    stack.bring(&of(9, "a")).await;
+    stack.cloud.fix("type");
+    let told = refused(&stack, &of(4, "b")).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
+    // What is there may stay.
+    stack.plan(&of(4, "a")).await.unwrap();
+}
+
+#[tokio::test]
+async fn existing_admission_fills_in_required_fields() {
+    let stack = Stack::default();
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(7));
+    let of = |max: u32| spec(vec![definition(sized(max)), widget(json!({}))]);
+    stack.bring(&spec(vec![definition(sized(9))])).await;
+    let told = refused(&stack, &of(4)).await;
+    assert!(told.len() == 1 && told[0].contains("attributes.spec.size: must be at most 4"), "{told:?}");
+    stack.bring(&of(8)).await;
 }
 
 #[tokio::test]
@@ -160,6 +230,57 @@ async fn field_pruned_by_old_schema_is_applied() {
     stack.cloud.prune(WIDGET, None);
     stack.bring(&wanted).await;
     assert_eq!(stack.cloud.live(WIDGET).unwrap()["spec"]["size"], json!({"rooms": 3}));
+}
+
+#[tokio::test]
+async fn removed_default_does_not_satisfy_required_field() {
+    let stack = Stack::default();
+    let of = |size: Value| {
+        let required: Vec<&str> = if size.get("default").is_some() { Vec::new() } else { vec!["size"] };
+        definition(json!({"type": "object", "required": required, "properties": {"size": size}}))
+    };
+    let with_default = of(json!({"type": "integer", "default": 3}));
+    let without = || spec(vec![of(json!({"type": "integer"})), widget(json!({}))]);
+    stack.bring(&spec(vec![with_default])).await;
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(3));
+    assert_eq!(
+        refused(&stack, &without()).await,
+        [format!("{} {WIDGET}: attributes.spec.size: its kind requires this field", reason::MISSING_FIELD)]
+    );
+    // What others make of it than the default they may go on to make.
+    stack.cloud.admit(WIDGET, ["spec", "size"], json!(7));
+    stack.plan(&without()).await.unwrap();
+}
+
+#[tokio::test]
+async fn definition_versions_change_independently() {
+    let stack = Stack::default();
+    let of = |max: u32| {
+        let mut definition = definition(sized(9));
+        let versions = definition["attributes"]["spec"]["versions"].as_array_mut().unwrap();
+        let mut later = versions[0].clone();
+        (later["name"], later["storage"]) = (json!("v2"), json!(false));
+        later["schema"]["openAPIV3Schema"]["properties"]["spec"] = sized(max);
+        versions.push(later);
+        definition
+    };
+    let in_both = |size: u32| {
+        let mut later = widget(json!({"size": size}));
+        (later["id"], later["attributes"]["apiVersion"]) = (json!(LATER), json!("example.com/v2"));
+        later["attributes"]["metadata"]["name"] = json!("later");
+        [widget(json!({"size": 5})), later]
+    };
+    const LATER: &str = "example.com/v2:Widget:shop:later";
+    stack.bring(&spec([vec![of(9)], in_both(5).to_vec()].concat())).await;
+    for (id, is_taken) in [(WIDGET, false), (LATER, true)] {
+        let field = Some("spec.size".to_owned());
+        let refusal = RuntimeError::Rejected { message: "no".to_owned(), field, by_definition: true };
+        stack.cloud.fail(Operation::Preview, id, refusal);
+        let mut resources = in_both(15);
+        resources[0]["attributes"]["spec"]["size"] = json!(8);
+        let planned = stack.plan(&spec([vec![of(20)], resources.to_vec()].concat())).await;
+        assert_eq!(planned.is_ok(), is_taken, "{id}: {planned:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Tests of references whose values change during a walk.
 
 use serde_json::{Value, json};
-use stoa_apply::Planned;
+use stoa_apply::{Outcome, Planned};
+use stoa_engine::problem::reason;
 use stoa_engine::{Action, DigestKeys, PlannedAction, Spec};
+use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 
 use crate::fixtures::{Keys, Stack, config_map, id, names, secret, spec};
@@ -94,6 +96,7 @@ async fn unapplied_value_is_not_recorded() {
     let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(copies(&stack), [first.clone(), first]);
+    assert_eq!(stack.observer.result(&id("b")).message, "a value that it refers to has changed; start another Run");
     stack.bring(&changed).await;
     assert_eq!(copies(&stack), ["moved", "moved"].map(Value::from));
 }
@@ -136,6 +139,7 @@ fn copied(fields: &[&str], other: &str) -> Spec {
     Spec { resources: wanted, ..Spec::default() }
 }
 
+const NODE_PORT: &str = "spec.nodePort";
 const VERSION: &str = "metadata.resourceVersion";
 
 /// With a copy of these fields, and a plan to change the other ConfigMap.
@@ -160,6 +164,50 @@ async fn volatile_value_does_not_change_record() {
     assert!(outcome.succeeded, "{outcome:?}");
     assert_eq!(stack.observer.record(&id("b")), before);
     assert!(stack.cloud.called(Operation::Preview).is_empty(), "nobody has to look");
+}
+
+fn only_problem(outcome: &Outcome) -> (&str, &str) {
+    let [problem] = &outcome.problems[..] else { panic!("{outcome:?}") };
+    assert_eq!(problem.resource_id.as_ref().unwrap().0, id("b"));
+    (problem.reason.as_str(), problem.message.as_str())
+}
+
+#[tokio::test]
+async fn object_deleted_since_plan_is_reported() {
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    stack.cloud.remove(&id("b"));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    let why = "it was planned as Unchanged, but it no longer exists; plan again";
+    assert_eq!(only_problem(&outcome), (reason::STALE_PLAN, why));
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_of_unchanged_resource_blocks_nothing() {
+    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    set(&stack, &id("b"), ["data", "spec-nodePort"], json!("moved"));
+    (0..4).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    assert!(outcome.succeeded, "{outcome:?}");
+    assert_eq!(stack.observer.record(&id("b")).attributes["data"]["spec-nodePort"], "moved");
+    let calls = stack.cloud.calls();
+    let last_look = calls.iter().rposition(|call| *call == (Operation::Read, id("b").as_str().into()));
+    let change = calls.iter().position(|call| *call == (Operation::Apply, id("c").as_str().into()));
+    assert!(change < last_look, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_of_unchanged_resource_has_timeout() {
+    let away = || RuntimeError::Unavailable { message: "connection refused".to_owned() };
+    let (stack, changed, planned) = about_to_change_another(&[NODE_PORT]).await;
+    set(&stack, WEB, ["spec", "nodePort"], json!("moved"));
+    (0..1_000).for_each(|_| stack.cloud.fail(Operation::Read, &id("b"), away()));
+    let outcome = stack.execute(&changed, &planned, &[]).await.unwrap();
+    let why = "it took longer than 60s; last report: connection refused";
+    assert_eq!(only_problem(&outcome), (reason::TIMED_OUT, why));
+    assert_eq!(stack.cloud.live(&id("c")).unwrap()["data"]["v"], "2");
 }
 
 #[tokio::test]

@@ -2,10 +2,12 @@
 //!
 //! The record has what was applied last. The Spec of the last release may differ from it: a failed Run applied a part
 //! of another Spec, and a released import was never applied. Therefore live objects are compared with their records.
-//! The ordinary decision is used where the Spec equals the record and the object does not move.
+//! The ordinary decision is used where the Spec equals the record and the object does not move. An object that moves is
+//! read in its recorded location.
 
 use super::PlanInput;
 use super::decision::{Decision, is_as_wanted, may_hold_untracked, moved_from};
+use crate::cluster::Clusters;
 use crate::diff::{Deployed, moved};
 use crate::ignore::Ignored;
 use crate::object::{is_terminating, uid_of};
@@ -14,6 +16,23 @@ use crate::plan::{Action, Live, PlannedAction, Preview};
 use crate::resolve::Resolved;
 use crate::spec::{Resource, ResourceType};
 use crate::state::StateResource;
+
+/// Whether an object is recorded in another cluster or namespace than it is wanted in, and can be read there. A refresh
+/// reads it there.
+pub fn is_recorded_elsewhere(clusters: &Clusters, prior: &StateResource, resource: &Resource) -> bool {
+    let is_object = [resource.kind, prior.kind] == [ResourceType::Kubernetes; 2];
+    is_object && !clusters.is_at_target(prior, resource) && clusters.has(clusters.of_recorded(prior))
+}
+
+/// Decides about a wanted resource that is recorded elsewhere, in a refresh; `None` for any other one.
+pub(super) fn of_elsewhere(
+    input: &PlanInput<'_>,
+    (resource, [own, _]): (&Resource, [Option<&StateResource>; 2]),
+    resolved: &Resolved<'_>,
+) -> Option<Decision> {
+    let prior = own.filter(|own| input.refresh && is_recorded_elsewhere(input.clusters, own, resource))?;
+    Some(of_record(input, prior, input.live.get(&resource.id), Some((resource, resolved))))
+}
 
 /// Adjusts the decision about a wanted resource in a refresh. `records` has the record under its id, then the one under
 /// another.

@@ -220,13 +220,15 @@ impl<'s> Decider<'s> {
         is_taken_over: bool,
     ) -> Result<Decision, Stop> {
         let Subject { resource, records, .. } = *subject;
-        let decided = decide_placed(&self.input, resource, records, resolved, ignored);
+        let elsewhere = drift::of_elsewhere(&self.input, (resource, records), resolved);
+        let is_elsewhere = elsewhere.is_some();
+        let decided = elsewhere.map_or_else(|| decide_placed(&self.input, resource, records, resolved, ignored), Ok);
         let mut decision = decided.map_err(|problem| self.stop(problem))?;
         if is_taken_over && decision.action != Action::Replace {
             // The owner annotation changes even if nothing else does.
             decision.action = Action::Adopt;
         }
-        if self.input.refresh {
+        if self.input.refresh && !is_elsewhere {
             decision = drift::of_wanted(&self.input, (resource, records), (resolved, ignored), decision);
         }
         Ok(decision)

@@ -570,19 +570,24 @@ fn refresh_reports_previous_owner() {
 }
 
 #[test]
-fn refresh_does_not_read_moved_object() {
+fn refresh_reads_recorded_location() {
     let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
     let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
     let record = recorded("x", "b", &[]).in_cluster("east".to_owned());
     let state = State { resources: vec![record], ..State::default() };
     let (owner, keys) = (Owner::default(), keys());
-    for live in [Live::Present(object("x", "b")), Live::Absent] {
+    for (live, action, drift) in [
+        (Live::Present(object("x", "b")), Action::Unchanged, false),
+        (Live::Present(object("x", "c")), Action::Update, true),
+        (Live::Absent, Action::Create, true),
+        (Live::Unverified("it does not answer".to_owned()), Action::Update, false),
+    ] {
+        let is_seen = !matches!(live, Live::Unverified(_));
         let live = BTreeMap::from([(id("x"), live)]);
         let blind = PlanInput::blind(&spec, &state, &owner, &keys);
         let input = PlanInput { live: &live, refresh: true, clusters: &clusters, ..blind };
         let found = plan(&input).unwrap().actions[0].clone();
-        let why = "it is recorded in cluster east, which was not read";
-        assert_eq!((found.drift, found.unverified.as_deref()), (false, Some(why)), "{found:?}");
+        assert_eq!((found.action, found.drift, found.unverified.is_none()), (action, drift, is_seen), "{found:?}");
     }
 }
 

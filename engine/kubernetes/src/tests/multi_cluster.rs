@@ -285,16 +285,23 @@ async fn object_moves_to_another_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_does_not_read_moved_object() {
+async fn refresh_reads_recorded_cluster() {
     let deployment = Deployment::new();
     let released = spec(vec![in_cluster("", "web", "a", false)]);
     deployment.brings(&released).await;
     // As a run does that fails after that.
     deployment.brings(&spec(vec![in_cluster("east", "web", "b", false)])).await;
-    let planned = deployment.planned_to(&released, true).await.unwrap();
-    let action = &planned.plan.actions[0];
-    let why = "it is recorded in cluster east, which was not read";
-    assert_eq!((action.action, action.drift, action.unverified.as_deref()), (Action::Update, false, Some(why)));
+    let looked = async || {
+        let planned = deployment.planned_to(&released, true).await.unwrap();
+        let action = &planned.plan.actions[0];
+        (action.action, action.drift, action.unverified.is_some())
+    };
+    assert_eq!(looked().await, (Action::Unchanged, false, false));
+    deployment.east.be_away(true);
+    assert_eq!(looked().await, (Action::Update, false, true));
+    deployment.east.be_away(false);
+    deployment.east.remove("shop", "web");
+    assert_eq!(looked().await, (Action::Create, true, false));
 }
 
 #[tokio::test(start_paused = true)]

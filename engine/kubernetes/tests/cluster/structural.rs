@@ -8,7 +8,7 @@ use super::*;
 
 /// The schema of the `spec`, with something of all that is looked at.
 fn schema() -> Value {
-    let text = || json!({"type": "string"});
+    let (text, ruled) = (|| json!({"type": "string"}), ruled());
     let port = json!({"type": "object", "required": ["port", "protocol"], "properties": {
         "port": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535},
         "protocol": {"type": "string", "default": "TCP"}, "name": text()}});
@@ -32,19 +32,26 @@ fn schema() -> Value {
         "from": {"type": "object", "oneOf": [{"required": ["file"]}, {"required": ["secret"]}],
             "not": {"properties": {"file": {"enum": ["/"]}}, "required": ["file"]},
             "properties": {"file": text(), "secret": text()}},
-        "limits": {"type": "object", "default": {"most": 7}, "properties": {"most": {"type": "integer", "default": 7}}},
+        "limits": {"type": "object", "default": {"most": 7}, "properties": {"most": {"type": "integer", "default": 7}},
+            "x-kubernetes-validations": [{"rule": "self.most < 10"}]},
         "address": {"type": "string", "format": "ipv4"},
         "ttl": {"type": "string", "format": "duration"},
-        "ruled": {"type": "object", "properties": {"whole": {"type": "number"}},
-            "x-kubernetes-validations": [{"rule": "self.whole < 4"}]}}})
+        "ruled": ruled}})
 }
 
-/// What is left to a server: formats, CEL rules, and a null that is no default, which one takes that is created and not
-/// applied.
-fn left_to_the_server() -> [Value; 4] {
-    let fields = [("address", json!("nowhere")), ("name", json!(null)), ("either", json!(null))];
-    let [address, name, either] = fields.map(|(field, value)| json!({"size": 2, field: value}));
-    [address, name, either, json!({"size": 2, "ruled": {"whole": 4}})]
+/// What rules are asked of. They are not where texts stand for times, or lists are sets.
+fn ruled() -> Value {
+    json!({"type": "object",
+        "properties": {"half": {"type": "number"}, "whole": {"type": "number"},
+            "tags": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 9}}},
+        "x-kubernetes-validations": [
+            {"rule": "!has(self.tags) || self.tags.all(t, t.startsWith('t'))", "message": "tags begin with a t"},
+            {"rule": "!has(self.half) || !has(self.whole) || self.half / self.whole >= 0.5"}]})
+}
+
+/// What is left to a server: formats, and a null that is no default, which one takes that is created and not applied.
+fn left_to_the_server() -> [Value; 3] {
+    [json!({"size": 2, "address": "nowhere"}), json!({"size": 2, "name": null}), json!({"size": 2, "either": null})]
 }
 
 /// What is refused, and what is right. `size` is there where nothing is said of it.
@@ -52,7 +59,7 @@ fn specs() -> Vec<Value> {
     let written = r#"[
         {}, {"size": null}, {"size": "2"}, {"size": 2.0}, {"size": 2.5}, {"size": 3}, {"size": 0}, {"size": 100}, {"size": true},
         {"sze": 1}, {"ratio": 1}, {"ratio": 0.25}, {"ratio": "1"}, {"on": "true"}, {"on": false},
-        {"ruled": {"whole": 3}},
+        {"ruled": {"whole": 4, "half": 2}}, {"ruled": {"whole": 4, "half": 1}}, {"ruled": {"whole": 3, "half": 2}},
         {"name": "ab"}, {"name": "a"}, {"name": "abcdef"}, {"name": "aöö"}, {"name": "öab"}, {"name": 7},
         {"mode": "fast"}, {"mode": "quick"}, {"level": 2}, {"level": 2.0}, {"level": 3}, {"level": null},
         {"either": 5}, {"either": "5%"}, {"either": "x"}, {"either": 1.5}, {"either": true}, {"either": {}},
@@ -66,8 +73,9 @@ fn specs() -> Vec<Value> {
         {"template": {"kind": "Pod"}}, {"template": {"apiVersion": "v1", "kind": 7}},
         {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}},
         {"from": {"file": "a"}}, {"from": {"file": "a", "secret": "b"}}, {"from": {}}, {"from": {"file": "/"}}, {"from": {"secret": "/"}},
-        {"limits": {"most": 9}}, {"limits": {}}, {"limits": null},
-        {"address": "10.0.0.1"}, {"ttl": "1h"}
+        {"limits": {"most": 9}}, {"limits": {"most": 10}}, {"limits": {}}, {"limits": null},
+        {"address": "10.0.0.1"}, {"ttl": "1h"},
+        {"ruled": {"tags": ["t1", "t2"]}}, {"ruled": {"tags": ["t1", "x"]}}, {"ruled": {"tags": []}}
     ]"#;
     let mut specs: Vec<Value> = serde_json::from_str(written).unwrap();
     for spec in specs.iter_mut().skip(1) {
@@ -94,7 +102,7 @@ async fn validation_matches_server_validation() {
     for spec in specs().into_iter().chain(left_to_the_server()) {
         let widget = resource(json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
             "metadata": {"name": "w", "namespace": test.namespace}, "spec": spec}));
-        let instance = Instance { attributes: &widget.attributes, unknown: &unknown };
+        let instance = Instance { attributes: &widget.attributes, live: None, unknown: &unknown };
         let mut found = validator.check(version, instance).await;
         found.retain(|finding| finding.fault != Fault::Dropped);
         let asked = test.runtime.preview(&ApplyRequest::new(&widget, None), None).await;

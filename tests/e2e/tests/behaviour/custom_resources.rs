@@ -48,7 +48,7 @@ fn is_refused(organization: &Organization, widget: &str, wanted: &[&str]) -> Val
 }
 
 #[test]
-fn plan_rejects_resource_violating_its_new_definition() {
+fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anything_is_made() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -56,6 +56,7 @@ fn plan_rejects_resource_violating_its_new_definition() {
     let wrong = [
         ("{size: many}", "attributes.spec.size: must be a whole number, not a string"),
         ("{size: 3, sze: 3}", "attributes.spec.sze: its kind has no field of this name"),
+        ("{size: 30, mode: fast}", "attributes.spec: fast ones are small"),
     ];
     for (widget, wanted) in wrong {
         let run = is_refused(&organization, widget, &[wanted]);
@@ -71,7 +72,7 @@ fn plan_rejects_resource_violating_its_new_definition() {
 }
 
 #[test]
-fn one_run_changes_definition_and_dependent_resource() {
+fn definition_and_what_needs_its_new_field_change_in_one_run() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let (namespace, group) = names(&organization);
@@ -98,7 +99,7 @@ fn one_run_changes_definition_and_dependent_resource() {
 }
 
 #[test]
-fn git_run_validates_resources_against_included_definition() {
+fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let (namespace, group) = names(&organization);

@@ -90,6 +90,38 @@ async fn lost_answer_keeps_unmoved_object() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lost_creation_beside_imported_object_is_recorded() {
+    let imported = |cluster: &str| {
+        let mut resource = in_cluster(cluster, "web", "a", false);
+        resource.extensions.insert("kusionstack.io/import-id".to_owned(), json!("shop/web"));
+        spec(vec![resource])
+    };
+    let moved = || spec(vec![in_cluster("east", "web", "b", false)]);
+    let crashed = async || {
+        let deployment = Deployment::new();
+        deployment.brings(&imported("")).await;
+        assert_eq!(deployment.planned(&moved()).await[0].1, Action::Create);
+        deployment.crash(&moved()).await;
+        assert_eq!(deployment.values("web"), [Some(json!("a")), Some(json!("b"))]);
+        deployment
+    };
+    // Its resource left the Spec.
+    let deployment = crashed().await;
+    deployment.brings(&spec(Vec::new())).await;
+    assert_eq!(deployment.values("web"), [Some(json!("a")), None]);
+    assert_eq!(deployment.state().resources, []);
+
+    // It is still wanted, or wanted where the imported object is.
+    for (wanted, left) in [(moved(), [Some(json!("a")), Some(json!("b"))]), (imported(""), [Some(json!("a")), None])] {
+        let deployment = crashed().await;
+        deployment.brings(&wanted).await;
+        assert_eq!(deployment.values("web"), left);
+        assert!(deployment.plan(&wanted).await.unwrap().plan.is_unchanged());
+        assert_eq!(deployment.state().resources.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn unreadable_cluster_leaves_call_undecided() {
     let (made, nothing) = (spec(vec![in_cluster("east", "web", "a", false)]), spec(Vec::new()));
     let deployment = Deployment::new();
