@@ -135,11 +135,6 @@ impl Failure {
         self.code == 422 && !self.causes().is_empty() && self.causes().iter().all(is_immutable)
     }
 
-    /// The server or its admission rejects this object; another object may be accepted.
-    pub(crate) fn is_about_the_object(&self) -> bool {
-        matches!(self.code, 400 | 403 | 422)
-    }
-
     /// An object of that name exists already.
     pub(crate) fn is_there_already(&self) -> bool {
         self.code == 409 && self.status.reason == "AlreadyExists"

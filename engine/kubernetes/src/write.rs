@@ -140,7 +140,8 @@ pub(crate) async fn preview(
         tokio::time::sleep(SETTLE).await;
         (answer, conflicts) = apply_taking(cluster, &path, &wanted, request, true).await;
     }
-    // Validation may reject it for fields that an Apply releases before it applies. No release changes an immutable field.
+    // Validation may reject it for fields that an Apply releases before it applies. No release lifts a rejection of an
+    // immutable field.
     let may_be_released = |failure: &Failure| failure.is_by_validation() && !failure.may_be_immutable();
     if matches!(&answer, Err(CallError::Status(failure)) if may_be_released(failure)) && request.prior.is_some() {
         let live = cluster.get(&path).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))?;

@@ -62,7 +62,7 @@ fn tags_and_aliases_are_written_out() {
     let file = "a: {z: !!int 1, v: 2} # of a\nb: 1\n";
     becomes(file, json!({"a": {"z": "one", "v": 2}, "b": 1}), "a:\n  z: one\n  v: 2\nb: 1\n");
     let file = "a: {z: &x 1, # z\n  y: *x}\nb: 1\n";
-    becomes(file, json!({"a": {"z": 2, "y": 1}, "b": 1}), "a:\n  z: 2\n  y: 1\nb: 1\n");
+    becomes(file, json!({"a": {"z": 2, "y": 1}, "b": 1}), "a:\n  z: 2\n  \"y\": 1\nb: 1\n");
 }
 
 /// How a random document is spread over lines, which follows from a seed and the path of each part.

@@ -230,7 +230,7 @@ async fn unknown_values_are_skipped() {
 }
 
 #[tokio::test]
-async fn live_values_of_others_are_kept() {
+async fn live_values_of_others_remain() {
     let item = json!({"type": "object", "required": ["name", "port"], "properties": {
         "name": {"type": "string"}, "port": {"type": "integer", "maximum": 9}, "x": {"type": "string"}}});
     let schema = json!({"type": "object", "required": ["mode", "kept"], "minProperties": 3, "properties": {

@@ -48,7 +48,7 @@ fn is_refused(organization: &Organization, widget: &str, wanted: &[&str]) -> Val
 }
 
 #[test]
-fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anything_is_made() {
+fn plan_rejects_resource_violating_its_new_definition() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
     let organization = Organization::create(&cluster);
@@ -72,7 +72,7 @@ fn what_a_definition_that_comes_with_it_does_not_allow_is_refused_before_anythin
 }
 
 #[test]
-fn definition_and_what_needs_its_new_field_change_in_one_run() {
+fn one_run_changes_definition_and_dependent_resource() {
     let cluster = Cluster::shared();
     let organization = Organization::create(&cluster);
     let (namespace, group) = names(&organization);
@@ -99,7 +99,7 @@ fn definition_and_what_needs_its_new_field_change_in_one_run() {
 }
 
 #[test]
-fn what_goes_to_git_is_held_against_the_definition_that_goes_with_it() {
+fn git_run_validates_resources_against_included_definition() {
     let server = Standalone::shared();
     let organization = Organization::create(&*server);
     let (namespace, group) = names(&organization);

@@ -136,9 +136,9 @@ async fn unreadable_state_fails_run_without_overwrite() {
         Place::File(file) => file.file_name().unwrap().to_str().unwrap().to_owned(),
     };
     let cases = [
-        ("Apply", head(), [newer, later], unreadable, ["schemaVersion 9, and 1 is the newest", upgrade]),
+        ("Apply", head(), [newer, later], unreadable, ["schemaVersion 9 is newer than 1", upgrade]),
         ("Destroy", head(), ["{", "["], unreadable, ["does not decode", restore]),
-        ("Preview", record(0), [newer, later], unreadable, ["schemaVersion 9, and 1 is the newest", upgrade]),
+        ("Preview", record(0), [newer, later], unreadable, ["schemaVersion 9 is newer than 1", upgrade]),
         ("Apply", record(1), [r#""id":"#, r#""is":"#], unreadable, ["does not decode", restore]),
         ("Destroy", body, ["xxxx", "xxyx"], damaged, ["Restore the document", "leaves the backend as it is"]),
     ];
