@@ -81,7 +81,8 @@ impl TestServer {
         runner: Runner,
         more: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
     ) -> Self {
-        let base = TestServices::over(log, runner, more, |services| {
+        // Futures of tests contain this one.
+        let base = Box::pin(TestServices::over(log, runner, more, |services| {
             let notifications = stoa_notifications::Services {
                 lookup: services.lookup.clone(),
                 log: services.log.clone(),
@@ -91,7 +92,7 @@ impl TestServer {
             };
             let subresources = Subresources::new(services.clone(), notifications);
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
-        })
+        }))
         .await;
         Self { base, _controller: None }
     }

@@ -1,11 +1,11 @@
 //! Events of objects: each follows from one write of an object and from the version before it.
 //!
-//! Each kind is one module with a [`ObjectEvents`]. The state of an object has *marks*: what happened to it according
+//! Each kind is one module with an `ObjectEvents`. The state of an object has *marks*: what happened to it according
 //! to its own fields, such as that a Run began and that it failed. A write causes the events of the marks that
 //! the object has after it and had not before. The events of a record therefore follow from the log alone. The
 //! id of an event follows from the object and the mark, and is the same on every repeat.
 //!
-//! Another kind is a module with a [`ObjectEvents`], a line in [`ALL`], and its types in the value of the kind
+//! Another kind is a module with an `ObjectEvents`, a line in `ALL`, and its types in the value of the kind
 //! (`stoa_kinds::kind::Kind::events`).
 
 mod releases;
