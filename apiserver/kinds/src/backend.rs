@@ -1,6 +1,6 @@
 //! Backend: exactly one kind of document store, which never changes.
 //!
-//! Write-only fields may have the keys of a bucket. [`take_keys`] takes them out before validation. They are in
+//! Write-only fields may have the keys of a bucket. `take_keys` takes them out before validation. They are in
 //! a Secret before the Backend that names it is written.
 
 use std::{net::IpAddr, sync::Arc};

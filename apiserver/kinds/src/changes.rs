@@ -1,7 +1,7 @@
 //! `changedBy` of Stacks, Projects and Sources: the users whose changes decide about Runs that a trigger
 //! starts.
 //!
-//! A Run counts as requested by all users who changed something since the Run before it. [`OTHERS`] stands for
+//! A Run counts as requested by all users who changed something since the Run before it. `OTHERS` stands for
 //! the users beyond the longest list. Anybody may be one of them, so approving such a Run takes the permission
 //! to approve one's own.
 
@@ -43,7 +43,7 @@ pub fn after(changed_by: &[ChangedBy], seen: Option<&MicroTime>) -> impl Iterato
     changed_by.iter().rev().filter(is_new).map(|change| change.name.clone())
 }
 
-/// The first of these people, each once. Where there are more than are kept, the last of them is [`OTHERS`].
+/// The first of these people, each once. Where there are more than are kept, the last of them is `OTHERS`.
 pub fn kept(people: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for name in people {

@@ -1,6 +1,6 @@
 //! Workflow: the permission to start one, the validation of its steps, and the Runs of a step.
 //!
-//! Elsewhere: [`validate`] checks a spec by itself, [`approval`] the decisions about steps, [`hook`] the
+//! Elsewhere: `validate` checks a spec by itself, [`approval`] the decisions about steps, [`hook`] the
 //! endpoints that steps call. The controller of Workflows executes them.
 
 pub mod approval;

@@ -1,6 +1,6 @@
 //! Objects of Kubernetes' own kinds in protobuf, which is how typed Go clients such as kubectl send them.
 //!
-//! Start at [`to_json`]. A body is the magic bytes and a `runtime.Unknown`, which has the message of the kind
+//! Start at `to_json`. A body is the magic bytes and a `runtime.Unknown`, which has the message of the kind
 //! (`k8s.io/apimachinery/pkg/runtime/serializer/protobuf`). `kinds` has the fields of the messages, by which they become
 //! JSON, which is read as if the client had sent it. The answer is JSON, which such clients take.
 //!

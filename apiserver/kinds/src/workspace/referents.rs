@@ -38,7 +38,7 @@ pub enum Referents {
     Missing(String),
     /// The first that cannot be read, and why, in a sentence.
     Unread(String),
-    /// The repository or its branch does not exist, or the repository refuses Stoa: a reason of [`UNUSABLE`], and a sentence.
+    /// The repository or its branch does not exist, or the repository refuses Stoa: a reason of `UNUSABLE`, and a sentence.
     Unusable(&'static str, String),
     /// Why the repository cannot be reached, in a sentence.
     Unreachable(String),

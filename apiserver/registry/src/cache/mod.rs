@@ -1,8 +1,8 @@
 //! The watch cache: every object of one resource, already encoded, and its recent history.
 //!
-//! Start at [`WatchCache`]. The log is applied to it record by record; lists take an O(1)
+//! Start at `WatchCache`. The log is applied to it record by record; lists take an O(1)
 //! snapshot of it, and watches read its ring of events. [`Stored`] is one object as it is kept, `Selectable` what is known of it
-//! without a parse, and [`CacheEntry`] an object or what does not decode.
+//! without a parse, and `CacheEntry` an object or what does not decode.
 //!
 //! No lock is held while anything waits, and no reader holds up the writer: a list copies
 //! pointers out of a snapshot, and a watch that falls behind the ring is cut off.

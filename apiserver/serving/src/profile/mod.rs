@@ -1,6 +1,6 @@
 //! CPU profiles of this process, which `/debug/pprof/profile` serves.
 //!
-//! Start at [`Profiling`]. The crate `rpprof` samples: while a profile is taken, a signal (`SIGPROF`) interrupts the
+//! Start at `Profiling`. The crate `rpprof` samples: while a profile is taken, a signal (`SIGPROF`) interrupts the
 //! process after every 10 ms of its CPU time, in a thread that runs. The signal handler unwinds the stack by the tables
 //! that compilers write for exceptions; it allocates nothing and waits for no lock. The names of functions are resolved
 //! after sampling. The result is what `go tool pprof` reads (`encode`). For Linux on x86-64 and ARM64.
