@@ -265,10 +265,10 @@ async fn foreign_contents_prevent_deletion() {
     let Err(stoa_apply::PlanError::Problems(problems)) = planned_without(&ours).await else { panic!("both hold") };
     let told: Vec<_> = problems.iter().map(|it| (&*it.reason, it.resource_id.clone().unwrap())).collect();
     assert_eq!(told, [("HoldsOthers", holders[0].id.clone()), ("HoldsOthers", holders[1].id.clone())]);
-    let in_kind = format!("Disk d in namespace {} of shop/api/dev;", test.namespace);
+    let in_kind = format!("(Disk d in namespace {} of shop/api/dev)", test.namespace);
     assert!(problems[0].message.contains(&in_kind), "{problems:?}");
     assert!(
-        problems[1].message.contains("own Deployment web of shop/api/dev, Secret key of shop/api/dev;"),
+        problems[1].message.contains("(Deployment web of shop/api/dev, Secret key of shop/api/dev)"),
         "{problems:?}"
     );
     for (prior, problem) in ours.iter().zip(&problems) {

@@ -46,7 +46,7 @@ impl Bed {
 
 #[tokio::test]
 async fn slow_comments_delay_no_merge_detection() {
-    let bed = Bed::untold().await;
+    let bed = Box::pin(Bed::untold()).await;
     bed.forge.hold("/comments");
     let turns = ProbeSlots::default().of("shop");
     let telling = tokio::spawn(crate::controllers::pull_requests::reporter::look(
@@ -69,7 +69,7 @@ async fn slow_comments_delay_no_merge_detection() {
 
 #[tokio::test]
 async fn failed_comments_retry_without_delaying_merges() {
-    let bed = Bed::untold().await;
+    let bed = Box::pin(Bed::untold()).await;
     bed.forge.refuse_next(500, "0");
     assert!(bed.tell().await.is_some_and(|wait| wait > Duration::from_secs(60)));
     let expected = ("False".to_owned(), reason::PULL_REQUESTS_NOT_REPORTED.to_owned());
@@ -115,7 +115,7 @@ async fn look_waits_for_the_turn_of_its_namespace() {
 
 #[tokio::test]
 async fn merges_beyond_deadline_wait_for_next_pass() {
-    let bed = Bed::untold().await;
+    let bed = Box::pin(Bed::untold()).await;
     let at = bed.merge_the_first().await;
     let source = bed.source().await;
     let plans = source.spec.pull_requests.clone().unwrap();

@@ -278,15 +278,15 @@ async fn run_ends_runners(operation: &str, runners: usize) {
 
 #[tokio::test]
 async fn run_that_breaks_runners_backs_off_and_fails() {
-    run_ends_runners("Preview", 1).await;
+    Box::pin(run_ends_runners("Preview", 1)).await;
 }
 
 #[tokio::test]
 async fn run_ends_six_function_runners_however_many_there_are() {
-    run_ends_runners("Preview", 4).await;
+    Box::pin(run_ends_runners("Preview", 4)).await;
 }
 
 #[tokio::test]
 async fn apply_that_breaks_runners_backs_off_and_fails() {
-    run_ends_runners("Destroy", 4).await;
+    Box::pin(run_ends_runners("Destroy", 4)).await;
 }
