@@ -33,7 +33,7 @@ pub(super) struct Pending {
     /// Since when it counts as waiting.
     pub(super) since: Timestamp,
     pub(super) attempts: u32,
-    /// The first of its last attempts, all of which were answered with 400.
+    /// The time of the first attempt in the current series of answers 400.
     pub(super) doubted: Option<Instant>,
     due: Instant,
     is_tried: bool,

@@ -1,13 +1,13 @@
-//! Documents that nothing refers to any more are removed from the Backends.
+//! Removal of documents in Backends without a reference.
 //!
-//! Runs, Releases and the records of deployments refer to documents by digest. A document goes once nothing has referred to
-//! it for `GRACE`, and was put by nobody for as long: a run puts a document first and refers to it after that.
-//! While documents are removed nobody can put the same ones (`Holds`), and it is after that is so that references
-//! are looked at for the last time. A crash leaves documents that the next round finds.
+//! Runs, Releases and the records of deployments refer to documents by digest. A document is removed once it had no
+//! reference and no writer for `GRACE`, because a Run writes a document before it refers to it. `Holds` blocks writes of
+//! the same documents during the removal. The last check of references comes after `Holds` is in force. A crash leaves
+//! documents that the next round finds.
 //!
-//! Where documents may be is a record for each stack and Backend, since a stack that is gone has nothing else that tells.
+//! A record for each stack and Backend names the stores of documents, because a deleted stack has no other trace.
 //!
-//! Elsewhere: `removal` has each store lose its own at its own pace.
+//! Elsewhere: `removal` empties each store at a pace of its own.
 
 mod removal;
 

@@ -261,7 +261,7 @@ pub(super) fn ignores_read_error(options: &DeleteOptions) -> bool {
     options.ignore_store_read_error_with_cluster_breaking_potential == Some(true)
 }
 
-/// Refuses options that nobody can go by where what is stored does not decode.
+/// Rejects options that need the object, for an undecodable one.
 /// Fails with 422 for what upstream's `ValidateIgnoreStoreReadError` refuses.
 pub(super) fn check_undecodable_delete(options: &DeleteOptions) -> Result<(), ApiError> {
     let others = [

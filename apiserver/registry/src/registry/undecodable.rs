@@ -87,9 +87,8 @@ impl Store {
         view.objects.values().filter_map(CacheEntry::undecodable).map(|found| found.value.clone()).collect()
     }
 
-    /// Deletes what does not decode, for those who say that they want it and may. Neither admission nor finalizers have
-    /// a say, since there is nothing that they could go by.
-    /// Fails with 500 when the options do not ask for it; 422 for options that nobody can go by; 403.
+    /// Deletes an undecodable object on explicit request. Admission and finalizers do not apply, because both read the
+    /// object. Fails with 500 if the options do not request it, with 422 for options that need the object, and with 403.
     pub(super) async fn delete_undecodable(
         &self,
         context: &RequestContext,

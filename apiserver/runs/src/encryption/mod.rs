@@ -92,7 +92,7 @@ impl Encryption {
         Ok(Self::with(file, keys))
     }
 
-    /// Keys of these bytes, the first of which encrypts.
+    /// Keys of these bytes. The first one encrypts.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with_keys(bytes: &[u8]) -> Self {
         let keys = bytes.iter().map(|byte| EncryptionKey::new([*byte; 32])).collect();
