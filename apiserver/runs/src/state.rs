@@ -421,6 +421,7 @@ impl State {
                     place: Some(stoa_proto::Place {
                         clusters: i.place.clusters.clone(),
                         import_id: i.place.import_id.clone(),
+                        r#type: i.place.kind.to_string(),
                     }),
                     retry: may_be_retried(&e.id, i),
                 }),

@@ -114,7 +114,7 @@ impl Caller {
             result.message = problem.message.clone();
             result.problem = Some(problem);
         }
-        if result.outcome == ResourceOutcome::Failed {
+        if result.outcome == ResourceOutcome::Failed && result.resource.is_none() {
             result.resource = self.still_there(planned, records.first());
         }
         result
@@ -168,7 +168,7 @@ impl Caller {
     /// Waits until a definition that was applied is established, since its instances can be created only then. What
     /// is wrong if it is not: it was applied all the same.
     async fn establish(&self, planned: &PlannedAction, limit: Limit, permit: &Permit) -> Option<Problem> {
-        if !planned.action.keeps() || !planned.action.is_call() || self.runtime.is_deferred() {
+        if !planned.action.keeps() || !planned.action.is_call() || self.runtime.is_deferred(planned.kind) {
             return None;
         }
         let ready = self.values.ready(&planned.id).ok()?;
@@ -191,7 +191,8 @@ impl Caller {
 
     /// The result of a call without an answer: unknown, unless the runtime is deferred.
     fn unanswered(&self, planned: &PlannedAction, problem: Problem) -> ResourceResult {
-        let outcome = if self.runtime.is_deferred() { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
+        let outcome =
+            if self.runtime.is_deferred(planned.kind) { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
         if outcome == ResourceOutcome::Unknown {
             *self.on_the_way.lock() = Some(Instant::now() + MARGIN);
         }
@@ -282,7 +283,7 @@ impl Caller {
     /// The cluster that a resource is in which is left as it is: it was found where it is wanted, perhaps under another name
     /// than is recorded.
     pub(crate) fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
-        match self.runtime.clusters() {
+        match self.runtime.kubernetes().clusters() {
             clusters if clusters.is_empty() => prior.cluster.clone(),
             clusters => clusters.of_wanted(desired).to_owned(),
         }
@@ -402,7 +403,7 @@ impl Caller {
     /// Whether another change of the plan may resolve a rejection once the server knows of it.
     fn may_be_accepted_later(&self, request: &ApplyRequest<'_>, error: &RuntimeError) -> bool {
         let RuntimeError::Rejected { message, .. } = error else { return false };
-        !self.admission_dependencies.by(request.desired, message, self.runtime.clusters()).is_empty()
+        !self.admission_dependencies.by(request.desired, message, self.runtime.kubernetes().clusters()).is_empty()
     }
 
     async fn bring(
@@ -420,15 +421,38 @@ impl Caller {
             },
             _ => (records.first(), None),
         };
-        let applied = match self.apply(&self.request(planned, ready, prior), sensitive, course).await {
-            Ok(applied) => applied,
-            Err(error) => return self.refused(planned, &error, sensitive, course),
-        };
-        self.values.settle(&planned.id, applied.live.clone());
+        match self.apply(&self.request(planned, ready, prior), sensitive, course).await {
+            Ok(applied) => {
+                self.values.settle(&planned.id, applied.live.clone());
+                let message = left.map(|why| format!("in its former location: {why}")).unwrap_or_default();
+                let kubernetes = applied.kubernetes.clone();
+                let record = self.record(planned, (records, prior), ready, applied);
+                ResourceResult { message, ..done(planned, Some(record), kubernetes) }
+            }
+            Err(RuntimeError::Partial { message, field, applied }) => {
+                let problem = Problem::new(reason::REJECTED, sensitive.redact(&message)).of(&planned.id);
+                let record = self.record(planned, (records, prior), ready, *applied);
+                let problem = problem.at(field.unwrap_or_default());
+                ResourceResult { resource: Some(record), ..failed(planned, problem) }
+            }
+            Err(error) => self.refused(planned, &error, sensitive, course),
+        }
+    }
+
+    /// The record of a resource after an apply. `records` has what is recorded, and the record that counts.
+    fn record(
+        &self,
+        planned: &PlannedAction,
+        (records, prior): (&[StateResource], Option<&StateResource>),
+        ready: &Ready,
+        applied: Applied,
+    ) -> StateResource {
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
-        let (desired, resolved) = (&ready.desired, &ready.resolved);
-        let record = StateResource::applied_over(records, desired, resolved, applied.live, &self.keys);
+        let (desired, mut resolved) = (&ready.desired, ready.resolved.clone());
+        resolved.sensitive.extend(self.runtime.sensitive_paths(desired, &applied.live));
+        let record = StateResource::applied_over(records, desired, &resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
+        let record = StateResource { provider_state: applied.provider_state, ..record };
         let record = record.adopted(is_adopted(planned, prior));
         // A recreated object has nothing of the former one.
         let is_new = match planned.action {
@@ -436,9 +460,7 @@ impl Caller {
             action => action == Action::Create,
         };
         let is_unsure = !is_new && self.may_hold_untracked(planned, records);
-        let record = if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record };
-        let message = left.map(|why| format!("in its former location: {why}")).unwrap_or_default();
-        ResourceResult { message, ..done(planned, Some(record), applied.kubernetes) }
+        if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record }
     }
 
     /// Asks for what is wanted, as it was planned.

@@ -106,7 +106,7 @@ impl<'p> Custom<'p> {
 
     /// Validates the resources to apply, after all dry runs.
     pub(crate) async fn check(&self, runtime: &dyn Runtime, previews: &BTreeMap<ResourceId, Preview>) -> Checked {
-        let (admission, is_asked) = (Admission::of(self.desired, self.clusters), runtime.validates());
+        let (admission, is_asked) = (Admission::of(self.desired, self.clusters), runtime.kubernetes().validates());
         let (mut validator, mut checked) = (Validator::default(), Checked::default());
         if !is_asked && self.validation.level == Level::Off {
             return checked;
@@ -214,7 +214,13 @@ impl<'p> Custom<'p> {
         previews: &BTreeMap<ResourceId, Preview>,
     ) -> bool {
         let is_answered = match answer {
-            Some(Preview::Changed(_) | Preview::Contested(..) | Preview::Replaced(_) | Preview::Refused(_)) => true,
+            Some(
+                Preview::Changed(_)
+                | Preview::Contested(..)
+                | Preview::Replaced(_)
+                | Preview::Refused(_)
+                | Preview::Planned(_),
+            ) => true,
             Some(Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::RejectedUntil(..)) | None => false,
         };
         self.is_applied(id) && (!is_answered || self.is_new(defined, previews))
@@ -270,9 +276,11 @@ fn admitted(preview: &Preview) -> Option<&Map<String, Value>> {
     match preview {
         Preview::Changed(object) | Preview::Contested(object, _) => Some(object),
         Preview::Replaced(object) => object.as_ref(),
-        Preview::Unverified(_) | Preview::MissingNamespace(_) | Preview::RejectedUntil(..) | Preview::Refused(_) => {
-            None
-        }
+        Preview::Unverified(_)
+        | Preview::MissingNamespace(_)
+        | Preview::RejectedUntil(..)
+        | Preview::Refused(_)
+        | Preview::Planned(_) => None,
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn of<'r>(
     wanted: impl IntoIterator<Item = &'r Resource>,
     recorded: impl IntoIterator<Item = &'r StateResource>,
 ) -> BTreeMap<String, String> {
-    let clusters = runtime.clusters();
+    let clusters = runtime.kubernetes().clusters();
     let wanted = wanted.into_iter().map(|resource| clusters.of_wanted(resource));
     let named: BTreeSet<&str> = wanted.chain(recorded.into_iter().map(|record| clusters.of_recorded(record))).collect();
     let mut digests = digests(runtime);

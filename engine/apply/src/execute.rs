@@ -11,8 +11,8 @@ use std::{
 };
 
 use stoa_engine::{
-    Action, AdmissionDependencies, DigestKeys, Plan, PlannedAction, Problem, ResourceId, Sensitive, Spec, State,
-    StateResource, owner::LeftAlone, problem::reason,
+    Action, AdmissionDependencies, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec,
+    State, StateResource, owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,8 @@ use crate::{
     health,
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
-    planning::runtime_problem,
+    planning::{PlanError, runtime_problem},
+    providers,
     recovery::{self, Undecided},
     results::{not_deleted, report},
     retry::{Unfinished, finish},
@@ -170,9 +171,26 @@ impl<'e> Steps<'e> {
             let message = "the plan was made from another Spec; plan again";
             return Err(Stop::with_problems(vec![Problem::new(reason::STALE_PLAN, message)]));
         }
-        let deferred = runtime.is_deferred();
+        let deferred = runtime.is_deferred(ResourceType::Kubernetes);
+        let actions = &execution.plan.actions;
+        let kept: HashSet<&ResourceId> =
+            actions.iter().filter(|planned| planned.action.keeps()).map(|planned| &planned.id).collect();
+        let resources = execution.spec.resources.iter().filter(|resource| kept.contains(&resource.id));
+        match providers::prepare(&**runtime, resources).await {
+            Ok(()) => {}
+            Err(PlanError::Problems(problems)) => return Err(Stop::with_problems(problems)),
+            Err(PlanError::Runtime(error)) => return Err(Stop::unreadable(&error)),
+        }
         let state = self.recover().await?;
-        let finished: HashSet<&ResourceId> = if deferred { HashSet::new() } else { execution.done.iter().collect() };
+        // A deferred runtime collects its changes again.
+        let deferred_ids: HashSet<&ResourceId> = execution
+            .plan
+            .actions
+            .iter()
+            .filter(|planned| runtime.is_deferred(planned.kind))
+            .map(|planned| &planned.id)
+            .collect();
+        let finished: HashSet<&ResourceId> = execution.done.iter().filter(|id| !deferred_ids.contains(id)).collect();
         let open: HashSet<ResourceId> =
             state.open.iter().map(|call| &call.id).chain(changed(&state, execution.state)).cloned().collect();
         let recorded: HashMap<&ResourceId, &StateResource> =
@@ -193,9 +211,9 @@ impl<'e> Steps<'e> {
                 &execution.plan.actions,
                 |id| values.wanted(id),
                 |id| recorded.get(id).copied(),
-                runtime.clusters(),
+                runtime.kubernetes().clusters(),
             )),
-            made_anew: recovery::made_anew(runtime.clusters(), execution.spec, &state, execution.state),
+            made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };
         let mut walk = Walk {
@@ -208,7 +226,6 @@ impl<'e> Steps<'e> {
             // The intents and results of some resources are recorded while others are called. A deferred runtime only collects its
             // changes, so that one intent may be for all.
             window: if deferred { DEFERRED_WINDOW } else { parallelism * 2 },
-            deferred,
             deferred_results: Vec::new(),
             problems: Vec::new(),
             undeleted: BTreeSet::new(),
@@ -277,14 +294,14 @@ impl<'e> Steps<'e> {
             .map(|planned| &planned.id)
             .collect();
         let is_unchanged = |planned: &&PlannedAction| planned.action == Action::Unchanged;
-        let values = Arc::new(Values::new(execution.spec));
+        let values = Arc::new(Values::new(execution.spec, Arc::clone(&self.runtime)));
         let is_left = |id: &ResourceId| !called.contains(id);
         // The health check and a record under a new id need the resolved resource.
         let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
         values.read_uncalled(runtime, is_left, is_wanted, recorded).await.map_err(|error| Stop::unreadable(&error))?;
         let may_be_unsure = has_open_calls || state.resources.iter().any(StateResource::is_only_found);
-        if may_be_unsure && !runtime.is_deferred() && self.imported().is_none() {
+        if may_be_unsure && !runtime.is_deferred(ResourceType::Kubernetes) && self.imported().is_none() {
             values.read_secrets(runtime, &state.resources).await;
         }
         Ok(values)
@@ -292,7 +309,7 @@ impl<'e> Steps<'e> {
 
     /// Ends the walk of the runtime: a deferred one writes its changes now. Reports the results that waited for that.
     async fn finish(&self, deferred_results: Vec<ResourceResult>, outcome: &mut Outcome) -> Result<(), Abandoned> {
-        let (deferred, grant) = (self.runtime.is_deferred(), &self.options.grant);
+        let (deferred, grant) = (self.runtime.is_deferred(ResourceType::Kubernetes), &self.options.grant);
         // A deferred runtime writes nothing of a walk that failed or was stopped: a Git commit has all changes or none.
         let is_whole = outcome.problems.is_empty() && !outcome.canceled;
         let mut others = BTreeMap::new();

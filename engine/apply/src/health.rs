@@ -71,11 +71,12 @@ pub(crate) async fn report_finished(
     observer: &dyn Observer,
     recorded: impl Iterator<Item = &StateResource>,
 ) {
-    let running = recorded.filter(|job| !job.finished && runtime.is_deleted_when_finished(&job.as_applied()));
+    let running =
+        recorded.filter(|job| !job.finished && runtime.kubernetes().is_deleted_when_finished(&job.as_applied()));
     let checks: Vec<BoxFuture<'_, ()>> = running
         .map(|job| -> BoxFuture<'_, _> {
             Box::pin(async move {
-                if first_health(runtime, job).await.is_ok() && runtime.has_finished(&job.id) {
+                if first_health(runtime, job).await.is_ok() && runtime.kubernetes().has_finished(&job.id) {
                     observer.finished(&job.id).await;
                 }
             })

@@ -13,6 +13,7 @@ mod missing_namespaces;
 mod observer;
 mod permits;
 mod planning;
+mod providers;
 mod recovery;
 mod results;
 mod retry;

@@ -28,7 +28,7 @@ pub(crate) fn mark(
     desired: &Desired<'_>,
     previews: &BTreeMap<ResourceId, Preview>,
 ) -> Vec<String> {
-    let (clusters, missing) = (runtime.clusters(), runtime.missing_namespaces());
+    let (clusters, missing) = (runtime.kubernetes().clusters(), runtime.kubernetes().missing_namespaces());
     if missing.is_empty() {
         return Vec::new();
     }

@@ -29,6 +29,7 @@ use crate::{
     custom::{Checked, Custom},
     destination,
     missing_namespaces::{self, wanted_namespaces},
+    providers,
     recovery::{self, Undecided},
 };
 
@@ -106,7 +107,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     } else {
         state.to_mut().forget_clusters(forget_clusters)
     };
-    forgotten_clusters::check(forget_clusters, forgotten_clusters, runtime.clusters()).map_err(PlanError::Problems)?;
+    forgotten_clusters::check(forget_clusters, forgotten_clusters, runtime.kubernetes().clusters())
+        .map_err(PlanError::Problems)?;
     let mut ours = recovery::Ours::new();
     if !state.open.is_empty() {
         let (decided, found) = recovery::find(&*runtime, spec, &state).await?;
@@ -119,8 +121,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let blind = PlanInput::blind(spec, state, owner, keys);
     let blind = PlanInput { spec_digest, forgotten_clusters, destroy, refresh, clusters, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
-    let sketch = outline.sketch(&blind).map_err(PlanError::Problems)?;
-    let exposed = exposed(&*runtime, &sketch);
+    let in_spec = || spec.resources.iter().filter(|_| !destroy);
+    providers::prepare(&*runtime, in_spec()).await?;
+    let sensitive = providers::sensitive_paths(&*runtime, in_spec());
+    let sketch = outline.sketch(&PlanInput { sensitive: &sensitive, ..blind }).map_err(PlanError::Problems)?;
     let mut desired = desired(spec, &sketch, destroy);
     let recorded: BTreeMap<&ResourceId, &StateResource> = state.resources.iter().map(|r| (&r.id, r)).collect();
     let is_elsewhere = |wanted: &&Resource| {
@@ -144,11 +148,15 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let applied: Vec<Resource> = left.map(StateResource::as_applied).collect();
     let wanted = desired.iter().filter(|(id, _)| !elsewhere.contains(*id)).map(|(_, wanted)| &**wanted).chain(&applied);
     let custom: Vec<&Resource> = wanted.filter(|it| it.needs_schema()).filter(is_there).collect();
-    let schemas = runtime.schemas(&custom).await.map_err(PlanError::Runtime)?;
-    let looked = PlanInput { live: &live, schemas: &schemas, ..blind };
+    let schemas = runtime.kubernetes().schemas(&custom).await.map_err(PlanError::Runtime)?;
+    let all_sensitive = providers::with_live(&*runtime, in_spec(), &live, &sensitive);
+    let looked = PlanInput { live: &live, schemas: &schemas, sensitive: &all_sensitive, ..blind };
     // Resolved attributes may be large, and are computed again.
     drop(sketch);
+    let provided = providers::plans(&*runtime, &outline, &looked, &recorded).await?;
+    let looked = PlanInput { previews: &provided.previews, ..looked };
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
+    let exposed = exposed(&*runtime, spec, &sketch);
     for (id, resolved) in &sketch.desired {
         // Only what refers to something live is another now, or what leaves fields as they are live.
         if let Cow::Owned(attributes) = &resolved.attributes
@@ -163,6 +171,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
+        _ if runtime.decides(planned.kind) => false,
         // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
         _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
         // An object in another cluster is recreated.
@@ -184,10 +193,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
     custom.ignore_pruned_previews(&mut previews);
+    problems.extend(provided.problems);
+    previews.extend(provided.previews.clone());
     // A rejection has no further findings.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
-    let is_refused =
-        |problem: &Problem| runtime.validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id));
+    let is_refused = |problem: &Problem| {
+        runtime.kubernetes().validates() && problem.resource_id.as_ref().is_some_and(|id| refused.contains(id))
+    };
     problems.extend(checked.problems.into_iter().filter(|problem| !is_refused(problem)));
     problems.extend(exposed);
     problems.sort();
@@ -207,6 +219,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
+    notes.extend(provided.warnings);
     notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);
@@ -220,10 +233,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
 
 /// The validation of resources that no cluster checks.
 async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
-    if runtime.validates() {
+    if runtime.kubernetes().validates() {
         return Ok(Validation::default());
     }
-    runtime.validation().await.map_err(PlanError::Runtime)
+    runtime.kubernetes().validation().await.map_err(PlanError::Runtime)
 }
 
 /// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the
@@ -231,12 +244,12 @@ async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
 async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
     let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
     let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
-    let clusters = runtime.clusters().clone().with_scopes(scopes.clone());
+    let clusters = runtime.kubernetes().clusters().clone().with_scopes(scopes.clone());
     let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
     if unknown.is_empty() {
         return Ok(clusters);
     }
-    scopes.extend(runtime.cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
+    scopes.extend(runtime.kubernetes().cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
     Ok(clusters.with_scopes(scopes))
 }
 
@@ -267,10 +280,9 @@ fn desired<'p>(spec: &'p Spec, sketch: &Sketch<'_>, destroy: bool) -> Desired<'p
 
 /// Problems of sensitive values in plain text, for a runtime that accepts none. Values of a live Secret are unknown
 /// here, and are rejected once they are known.
-fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
-    if runtime.accepts_sensitive() {
-        return Vec::new();
-    }
+fn exposed(runtime: &dyn Runtime, spec: &Spec, sketch: &Sketch<'_>) -> Vec<Problem> {
+    let is_exposed = |resource: &&Resource| !runtime.accepts_sensitive(resource.kind);
+    let resources = spec.resources.iter().filter(is_exposed);
     let problem = |(id, resolved): (&ResourceId, &Resolved<'_>)| {
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         let field = sensitive.paths().first()?;
@@ -280,7 +292,7 @@ fn exposed(runtime: &dyn Runtime, sketch: &Sketch<'_>) -> Vec<Problem> {
         };
         Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
     };
-    sketch.desired.iter().filter_map(problem).collect()
+    resources.filter_map(|resource| problem(sketch.desired.get_key_value(&resource.id)?)).collect()
 }
 
 /// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.
@@ -296,7 +308,11 @@ async fn read(
 ) -> Result<Read, PlanError> {
     let (mut live, mut lacking) = Read::default();
     let is_here = |id: &&ResourceId| !elsewhere.contains(*id);
-    for id in desired.keys().filter(is_here).filter(|id| sketch.desired.get(*id).is_some_and(planner::is_unnamed)) {
+    let is_unnamed = |id: &&ResourceId| {
+        let is_object = desired.get(*id).is_some_and(|resource| resource.kind == ResourceType::Kubernetes);
+        is_object && sketch.desired.get(*id).is_some_and(planner::is_unnamed)
+    };
+    for id in desired.keys().filter(is_here).filter(is_unnamed) {
         live.insert(id.clone(), Live::Unverified("its name is known after apply".to_owned()));
     }
     let wanted = desired.iter().filter(|(id, _)| !live.contains_key(*id)).map(|(id, resource)| {
@@ -375,7 +391,7 @@ async fn reject_foreign_contents(
             None => Cow::Borrowed(*record),
         };
         let Some(contents) = Cascade::of(&record, live) else { continue };
-        match runtime.foreign_contents(&record, &contents).await {
+        match runtime.kubernetes().foreign_contents(&record, &contents).await {
             Ok(mut foreign) => {
                 foreign.exclude(&uids);
                 match foreign.refusal(&record) {

@@ -65,7 +65,7 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     let sought: Vec<Search<'_>> = open
         .filter_map(|call| {
             let wanted = spec.resources.iter().find(|resource| resource.id == call.id);
-            search(runtime.clusters(), call, wanted, known.resources.get(&call.id))
+            search(runtime.kubernetes().clusters(), call, wanted, known.resources.get(&call.id))
         })
         .collect();
     if sought.is_empty() {
@@ -77,7 +77,7 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     for sought in &sought {
         let own = sought.own.as_ref().and_then(|_| found.next());
         let looked = Findings { own, others: found.by_ref().take(sought.others.len()).collect() };
-        empty.insert(&sought.call.id, looked.absent_clusters(runtime.clusters(), sought));
+        empty.insert(&sought.call.id, looked.absent_clusters(runtime.kubernetes().clusters(), sought));
         problems.extend(decide_call(runtime, &mut known, sought, looked)?);
     }
     if !problems.is_empty() {
@@ -86,7 +86,7 @@ pub(crate) async fn find(runtime: &dyn Runtime, spec: &Spec, state: &State) -> R
     let left = |mut call: OpenCall| {
         if call.retry {
             // A user confirmed that nothing is there, so that the next call is not searched there.
-            call.place.clusters.retain(|cluster| runtime.clusters().has(cluster));
+            call.place.clusters.retain(|cluster| runtime.kubernetes().clusters().has(cluster));
         }
         // Clusters without the object are dropped, if the resource or its record has a target. Otherwise only the call
         // does.
@@ -130,7 +130,7 @@ fn search<'a>(
     }
     let named = recorded.map_or_else(|| unrecorded_objects(call, wanted), |recorded| vec![recorded.clone()]);
     let (first, is_unclear) = (named.first()?, named.len() > 1);
-    if clusters.is_empty() {
+    if clusters.is_empty() || first.kind != ResourceType::Kubernetes {
         let (own, others) = if recorded.is_some() { (Some(first.clone()), Vec::new()) } else { (None, named) };
         return Some(Search { call, own, others, beyond: None, is_unclear });
     }
@@ -168,6 +168,11 @@ fn search<'a>(
 /// The objects that an unrecorded call may have created: several if its id is ambiguous and its resource has left the
 /// Spec.
 fn unrecorded_objects(call: &OpenCall, wanted: Option<&Resource>) -> Vec<StateResource> {
+    let kind = wanted.map_or(call.place.kind, |wanted| wanted.kind);
+    if kind != ResourceType::Kubernetes {
+        let extensions = wanted.map_or_else(|| call.place.extensions(), Resource::recorded_extensions);
+        return vec![StateResource { id: call.id.clone(), kind, extensions, ..StateResource::default() }];
+    }
     let Some(named) = StateResource::named_by(&call.id) else { return Vec::new() };
     let object = wanted.and_then(|wanted| ObjectRef::of(&wanted.attributes));
     let named = match (named.without_namespace(), object) {
@@ -221,7 +226,7 @@ fn decide_call(
     for (place, found) in others {
         match found {
             Ok(Found::Ours(applied)) if is_beside => {
-                known.record_beside(runtime.clusters(), sought.call, place, &applied);
+                known.record_beside(runtime.kubernetes().clusters(), sought.call, place, &applied);
             }
             Ok(Found::Ours(applied)) => {
                 known.record(runtime, place.clone(), &applied);
@@ -249,7 +254,7 @@ fn decide_call(
         Ok(Found::Foreign) => drop(known.resources.remove(id)),
         Ok(Found::Unknowable) => drop(known.resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
         // An unavailable cluster blocks no other: its records and open calls stay. An unrecorded object would get lost.
-        Err(error) if error.is_retryable() && runtime.clusters().names().len() > 1 && is_recorded => {}
+        Err(error) if error.is_retryable() && runtime.kubernetes().clusters().names().len() > 1 && is_recorded => {}
         Err(error) if error.is_retryable() => return Err(Undecided::Runtime(error)),
         Err(error) => return Ok(Some(problem(id, &error, &Sensitive::default()))),
     }
@@ -287,8 +292,9 @@ impl Known {
             return;
         }
         // The same object may be recorded under its former id.
-        let others =
-            resources.values_mut().filter(|other| other.id != place.id && is_same(runtime.clusters(), other, &found));
+        let others = resources
+            .values_mut()
+            .filter(|other| other.id != place.id && is_same(runtime.kubernetes().clusters(), other, &found));
         others.for_each(|other| *other = other.clone().found(&applied.live, other.cluster.clone()));
         resources.insert(place.id, found);
     }
@@ -337,8 +343,12 @@ pub(crate) fn call_target(
     open: Option<&CallTarget>,
 ) -> CallTarget {
     let wanted = wanted.filter(|_| planned.action.keeps());
-    let mut place =
-        CallTarget { clusters: open.map(|open| open.clusters.clone()).unwrap_or_default(), ..CallTarget::default() };
+    let kind = wanted.map_or(planned.kind, |wanted| wanted.kind);
+    let mut place = CallTarget {
+        kind,
+        clusters: open.map(|open| open.clusters.clone()).unwrap_or_default(),
+        ..CallTarget::default()
+    };
     let objects =
         [prior.map(|it| (it.kind, clusters.of_recorded(it))), wanted.map(|it| (it.kind, clusters.of_wanted(it)))];
     for (kind, cluster) in objects.into_iter().flatten() {

@@ -1,6 +1,7 @@
 //! Values of references during a walk: the results of this walk, and live objects from before it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -52,6 +53,7 @@ impl Ready {
 
 #[derive(Debug)]
 pub(crate) struct Values {
+    runtime: Arc<dyn Runtime>,
     wanted: HashMap<ResourceId, Resource>,
     /// The texts in all Secrets that are wanted, and in those that were seen live.
     secrets: Mutex<Sensitive>,
@@ -67,13 +69,14 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    pub(crate) fn new(spec: &Spec) -> Self {
+    pub(crate) fn new(spec: &Spec, runtime: Arc<dyn Runtime>) -> Self {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
         let mut secrets = Sensitive::default();
         for resource in &spec.resources {
             secrets.extend_texts(&Sensitive::of(&resource.attributes, &BTreeSet::new()));
         }
         Self {
+            runtime,
             wanted,
             secrets: Mutex::new(secrets),
             settled: Mutex::default(),
@@ -167,12 +170,16 @@ impl Values {
             None => Ok(Lookup::Unknown),
         };
         let mut budget = self.budget.lock();
-        resolve(resource, &known, &mut lookup, &mut budget).map_err(|errors| {
+        let resolved = resolve(resource, &known, &mut lookup, &mut budget).map_err(|errors| {
             // Its values are dropped, so that others may use the budget.
             budget.give_back(&resource.id);
             let (field, error) = &errors[0];
             Problem::new(error.reason(), error.to_string()).of(&resource.id).at(format!("attributes.{field}"))
-        })
+        });
+        let mut resolved = resolved?;
+        let by_schema = self.runtime.sensitive_paths(resource, &resolved.attributes);
+        resolved.sensitive.extend(by_schema);
+        Ok(resolved)
     }
 
     /// Settles a resource with its live object, so that others can refer to it. The apply reports unresolved
@@ -184,7 +191,8 @@ impl Values {
             self.uids.lock().insert(uid.to_owned(), id.clone());
         }
         if let (Ok(resolved), Ok(ignored)) = (self.resolve(resource), Ignored::of(resource)) {
-            let resolved = ignored.resolved(resolved, &live);
+            let mut resolved = ignored.resolved(resolved, &live);
+            resolved.sensitive.extend(self.runtime.sensitive_paths(resource, &live));
             let settled = Settled::applied(resource, resolved.into_owned(), live);
             self.settled.lock().insert(id.clone(), settled);
         }

@@ -88,7 +88,7 @@ async fn check(
                         if heard != Some(health) {
                             observer.health(id, health, &message).await;
                         }
-                        if runtime.has_finished(&ready.desired.id) {
+                        if runtime.kubernetes().has_finished(&ready.desired.id) {
                             observer.finished(id).await;
                         }
                         return None;

@@ -59,12 +59,13 @@ impl Caller {
     /// Whether a resource was applied with the values that its references have now.
     fn is_as_applied(&self, planned: &PlannedAction, prior: &StateResource, ready: &Ready) -> bool {
         let ways = || ready.sensitive.recorded_ways(prior.digest_id(), &ready.desired.attributes, &self.keys);
-        !self.values.refers(&planned.id) || ways().contains(&prior.attributes)
+        // A provider has decided that the values are those that it applied.
+        self.runtime.decides(planned.kind) || !self.values.refers(&planned.id) || ways().contains(&prior.attributes)
     }
 
     /// Whether a lost call may have set untracked fields.
     fn is_unsure(&self, planned: &PlannedAction, prior: &StateResource) -> bool {
-        !self.runtime.is_deferred() && self.may_hold_untracked(planned, std::slice::from_ref(prior))
+        !self.runtime.is_deferred(planned.kind) && self.may_hold_untracked(planned, std::slice::from_ref(prior))
     }
 
     /// The record of what is live as it is wanted.

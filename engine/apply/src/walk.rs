@@ -57,7 +57,6 @@ pub(crate) struct Walk<'a> {
     pub(crate) observer: Arc<dyn Observer>,
     /// The maximum number of started and unfinished resources, without waiting ones.
     pub(crate) window: usize,
-    pub(crate) deferred: bool,
     /// Results of a deferred runtime, reported when it has finished.
     pub(crate) deferred_results: Vec<ResourceResult>,
     pub(crate) problems: Vec<Problem>,
@@ -71,6 +70,8 @@ impl Walk<'_> {
     pub(crate) async fn run(&mut self, finished: &HashSet<&ResourceId>) {
         let plan = self.plan;
         let mut schedule = Schedule::of(plan);
+        let deferred: HashSet<&ResourceId> =
+            plan.actions.iter().filter(|planned| self.is_deferred(planned)).map(|planned| &planned.id).collect();
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
         // Unchanged resources whose records are updated or read.
@@ -124,7 +125,7 @@ impl Walk<'_> {
                 (ResourceOutcome::Unknown, _) => Some("may not have been done"),
             });
             if let Some(result) = result {
-                self.note_result(result);
+                self.note_result(result, deferred.contains(&id));
             }
             ended.insert(id.clone());
             match why {
@@ -156,11 +157,11 @@ impl Walk<'_> {
         let prior = prior.filter(|_| !is_finished)?;
         match self.caller.check_unchanged(planned, prior) {
             Unchanged::AsRecorded => None,
-            Unchanged::Report(result) => Some(self.aside(planned.id.clone(), std::future::ready(Some(*result)))),
+            Unchanged::Report(result) => Some(self.aside(planned, std::future::ready(Some(*result)))),
             Unchanged::Read(unseen) => {
                 let (caller, planned, prior) = (self.caller.clone(), planned.clone(), prior.clone());
-                let id = planned.id.clone();
-                Some(self.aside(id, async move { caller.read_unchanged(&planned, &prior, &unseen).await }))
+                let action = planned.clone();
+                Some(self.aside(&action, async move { caller.read_unchanged(&planned, &prior, &unseen).await }))
             }
         }
     }
@@ -168,11 +169,11 @@ impl Walk<'_> {
     /// Runs work without a call, and reports its result.
     fn aside(
         &self,
-        id: ResourceId,
+        planned: &PlannedAction,
         work: impl Future<Output = Option<ResourceResult>> + Send + 'static,
     ) -> BoxFuture<'static, Ended> {
-        let (observer, deferred) = (self.observer.clone(), self.deferred);
-        spawned(id, async move { report_result(&*observer, deferred, work.await).await })
+        let (observer, deferred) = (self.observer.clone(), self.is_deferred(planned));
+        spawned(planned.id.clone(), async move { report_result(&*observer, deferred, work.await).await })
     }
 
     /// Begins a batch: one intent for all resources of the same action.
@@ -180,8 +181,13 @@ impl Walk<'_> {
         let mut by_action: BTreeMap<Action, Vec<Intended>> = BTreeMap::new();
         for planned in &batch {
             let (wanted, open) = (self.caller.values.wanted(&planned.id), self.open.get(&planned.id).copied());
-            let place =
-                recovery::call_target(self.caller.runtime.clusters(), planned, wanted, self.prior(planned), open);
+            let place = recovery::call_target(
+                self.caller.runtime.kubernetes().clusters(),
+                planned,
+                wanted,
+                self.prior(planned),
+                open,
+            );
             by_action.entry(planned.action).or_default().push(Intended { id: planned.id.clone(), place });
         }
         let gates: BTreeMap<Action, Gate> = by_action
@@ -196,7 +202,7 @@ impl Walk<'_> {
             let (caller, observer) = (self.caller.clone(), self.observer.clone());
             let planned = planned.clone();
             let records: Vec<StateResource> = self.records(&planned).cloned().collect();
-            let deferred = self.deferred;
+            let deferred = self.is_deferred(&planned);
             let id = planned.id.clone();
             running.push(spawned(id, async move {
                 if gate.await.is_err() {
@@ -237,7 +243,7 @@ impl Walk<'_> {
         }
         let is_stopped = self.caller.is_stopped();
         let plan = self.plan;
-        let mut results = Vec::new();
+        let (mut results, mut deferred) = (Vec::new(), Vec::new());
         for action in plan.actions.iter().filter(|it| it.action.is_call() && !ended.contains(&it.id)) {
             let why = match action.stage() {
                 _ if is_stopped && (action.action == Action::Delete || schedule.is_blocked(action)) => {
@@ -251,11 +257,11 @@ impl Walk<'_> {
                     "deletions wait for all changes, and controllers for custom resources; some of these failed"
                 }
             };
-            results.push(self.skipped(action, why));
+            let result = self.skipped(action, why);
+            if self.is_deferred(action) { deferred.push(result) } else { results.push(result) }
         }
-        if self.deferred {
-            self.deferred_results.extend(results);
-        } else if !self.abandoned {
+        self.deferred_results.extend(deferred);
+        if !self.abandoned {
             self.abandoned = report(&*self.observer, results).await.is_err();
         }
     }
@@ -269,7 +275,7 @@ impl Walk<'_> {
 
     async fn skip(&mut self, action: &PlannedAction, why: &str) {
         let result = self.skipped(action, why);
-        if self.deferred {
+        if self.is_deferred(action) {
             self.deferred_results.push(result);
         } else if !self.abandoned && self.observer.result(result).await.is_err() {
             self.abandoned = true;
@@ -288,9 +294,13 @@ impl Walk<'_> {
         })
     }
 
-    fn note_result(&mut self, result: ResourceResult) {
+    fn is_deferred(&self, planned: &PlannedAction) -> bool {
+        self.caller.runtime.is_deferred(planned.kind)
+    }
+
+    fn note_result(&mut self, result: ResourceResult, is_deferred: bool) {
         self.problems.extend(result.problem.clone());
-        if self.deferred {
+        if is_deferred {
             self.deferred_results.push(result);
         }
     }

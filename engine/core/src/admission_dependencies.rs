@@ -262,7 +262,7 @@ mod tests {
             attributes: wanted.attributes.clone(),
             ..serde_json::from_value(json!({"id": "changed", "type": "Kubernetes", "attributes": {}})).unwrap()
         });
-        let label = FieldChange { path: path.to_owned(), before: None, after: None, drift: false };
+        let label = FieldChange { path: path.to_owned(), before: None, after: None, ..FieldChange::default() };
         let planned = PlannedAction {
             changes: vec![label],
             ..PlannedAction::new("changed".into(), ResourceType::Kubernetes, action)

@@ -180,7 +180,7 @@ fn settings(before: &StateResource, after: &StateResource) -> Vec<FieldChange> {
             path: path.clone(),
             before: get(&before, path),
             after: get(&after, path),
-            drift: false,
+            ..FieldChange::default()
         })
         .filter(|change| change.before != change.after)
         .collect()

@@ -502,6 +502,7 @@ impl Walker<'_> {
             before: before.map(|had| if self.may_be_sensitive(had) { Value::from(MASK) } else { show(had) }),
             after: after.map(|after| if after == UNKNOWN { after.clone() } else { self.with_unknown(show(after)) }),
             drift,
+            forces_replacement: false,
         };
         self.changes.push(change);
     }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::ignore::{IGNORE_FIELDS, Ignored};
 use crate::object::{has_data, has_no_default, is_fixed, is_volatile, may_exist, secret_as_stored};
-use crate::path::{FieldPath, Found};
-use crate::plan::Action;
+use crate::path::{FieldPath, Found, below};
+use crate::plan::{Action, ProviderPlan};
 use crate::reference::{Reference, ReferenceError};
 use crate::resolve::{Lookup, Resolved};
 use crate::sensitive::Sensitive;
@@ -40,6 +40,8 @@ pub struct Settled<'l> {
     /// The resource itself, if its live object was read.
     seen: Option<&'l Resource>,
     dry_run: DryRun<'l>,
+    /// The plan of its provider.
+    plan: Option<&'l ProviderPlan>,
     sensitive: Sensitive,
 }
 
@@ -68,8 +70,8 @@ impl<'l> Settled<'l> {
         for object in [stored.as_ref(), live.as_deref()].into_iter().flatten() {
             sensitive.extend(&Sensitive::of(object, &resolved.sensitive));
         }
-        let (before, seen, dry_run) = (None, None, DryRun::Unavailable);
-        Self { kind: resource.kind, resolved, stored, action, live, before, seen, dry_run, sensitive }
+        let (before, seen, dry_run, plan) = (None, None, DryRun::Unavailable, None);
+        Self { kind: resource.kind, resolved, stored, action, live, before, seen, dry_run, plan, sensitive }
     }
 
     /// The same with its record: an applied field that the Spec drops will be removed.
@@ -88,6 +90,12 @@ impl<'l> Settled<'l> {
     #[must_use]
     pub fn dry_run(self, dry_run: DryRun<'l>) -> Self {
         Self { dry_run, ..self }
+    }
+
+    /// The same with the plan of its provider, whose values count alone.
+    #[must_use]
+    pub fn planned(self, plan: &'l ProviderPlan) -> Self {
+        Self { plan: Some(plan), ..self }
     }
 
     /// The resolved attributes.
@@ -118,6 +126,9 @@ impl<'l> Settled<'l> {
     /// [`ReferenceError::Dangling`] when there is no such value and applying will not make one.
     pub fn lookup(&self, reference: &Reference) -> Result<Lookup<'_>, ReferenceError> {
         let path = &reference.path;
+        if let Some(lookup) = self.of_provider(path) {
+            return Ok(lookup);
+        }
         if self.resolved.is_unknown(path) {
             return Ok(Lookup::Unknown);
         }
@@ -167,6 +178,18 @@ impl<'l> Settled<'l> {
             }
             _ => Ok(Lookup::Unknown),
         }
+    }
+
+    /// The value that a provider planned or made. It may have converted the wanted value, or set another one.
+    fn of_provider(&self, path: &FieldPath) -> Option<Lookup<'_>> {
+        if let Some(plan) = self.plan {
+            let is_unknown = (0..=path.0.len()).any(|depth| plan.unknown.contains(&path.0[..depth]))
+                || below(&plan.unknown, &path.0).next().is_some();
+            return if is_unknown { Some(Lookup::Unknown) } else { Some(self.known(path, path.get(&plan.after)?)) };
+        }
+        let live =
+            self.live.as_ref().filter(|_| self.kind == ResourceType::Terraform && self.action == Action::Unchanged);
+        Some(self.known(path, path.get(live?)?))
     }
 
     /// Whether a change keeps the live value of a field that the Spec does not set.

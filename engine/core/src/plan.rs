@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conflict::FieldConflict;
 use crate::document::Document;
+use crate::path::FieldPath;
 use crate::spec::{ResourceId, ResourceType};
 use crate::stage::Stage;
 
@@ -39,6 +40,25 @@ pub enum Preview {
     RejectedUntil(String, Vec<ResourceId>),
     /// It is refused, for this reason, which is no problem where nothing is to be changed.
     Refused(String),
+    /// The provider decides.
+    Planned(Box<ProviderPlan>),
+}
+
+/// The plan of a provider for one object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProviderPlan {
+    /// Create, Update, Replace or Unchanged.
+    pub action: Action,
+    /// The object afterwards; null at unknown paths.
+    pub after: Map<String, Value>,
+    /// The paths of values that are unknown until the change is made.
+    pub unknown: BTreeSet<FieldPath>,
+    /// The paths that need another object.
+    pub replaced_by: Vec<FieldPath>,
+    /// The unknown paths of the configuration that it was made with.
+    pub config_unknown: BTreeSet<FieldPath>,
+    /// The warnings of the provider, without secrets.
+    pub warnings: Vec<String>,
 }
 
 impl Preview {
@@ -50,7 +70,8 @@ impl Preview {
             | Self::Unverified(_)
             | Self::MissingNamespace(_)
             | Self::RejectedUntil(..)
-            | Self::Refused(_) => None,
+            | Self::Refused(_)
+            | Self::Planned(_) => None,
         }
     }
 }
@@ -124,7 +145,8 @@ impl fmt::Display for Action {
 
 /// One field that changes. Sensitive values are masked as `"(sensitive)"`, values not known until
 /// apply are `"(known after apply)"`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct FieldChange {
     /// Its path, such as `spec.template.spec.containers[name=web].image`.
     pub path: String,
@@ -137,6 +159,9 @@ pub struct FieldChange {
     /// Whether the live value drifted from the record, rather than the wanted one changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drift: bool,
+    /// Whether this change alone needs another object.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forces_replacement: bool,
 }
 
 /// The action of one resource, with its reasons.

@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: `pass` decides about all resources, `decision` about one, `drift` about a refresh. `object_names` checks
 //! names, `identities` finds the ids of one object, `order` orders the actions, `released_claims` finds ports and
-//! addresses that have to be free first. `diff` compares fields, and `cascade_check` rejects deletions that would
+//! addresses that have to be free first, `provider` decides by the plan of a provider. `diff` compares fields, and `cascade_check` rejects deletions that would
 //! delete kept objects.
 
 mod decision;
@@ -14,9 +14,10 @@ mod identities;
 mod object_names;
 mod order;
 mod pass;
+mod provider;
 mod released_claims;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -27,6 +28,7 @@ use crate::graph::Graph;
 use crate::lookup::Settled;
 use crate::object::uid_of;
 use crate::owner::Owner;
+use crate::path::FieldPath;
 use crate::plan::{Live, Plan, PlannedAction, Preview};
 use crate::problem::{Problem, reason};
 use crate::resolve::{Resolved, refers};
@@ -40,6 +42,7 @@ pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};
 use order::{group, ordered};
 use pass::{Decided, Pass, decide};
+pub use provider::{Planned, changes, disagreements};
 
 /// The input of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,8 @@ pub struct PlanInput<'a> {
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// The results of dry runs.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
+    /// The paths of wanted resources that are sensitive by the schemas of their providers.
+    pub sensitive: &'a BTreeMap<ResourceId, BTreeSet<FieldPath>>,
     /// The merge schemas of wanted resources whose kinds are not built in.
     pub schemas: &'a Schemas,
     /// Whether everything recorded is deleted, whatever the Spec has.
@@ -77,6 +82,7 @@ impl<'a> PlanInput<'a> {
         static FORGOTTEN: ForgottenClusters = ForgottenClusters::new();
         static LIVE: BTreeMap<ResourceId, Live> = BTreeMap::new();
         static PREVIEWS: BTreeMap<ResourceId, Preview> = BTreeMap::new();
+        static SENSITIVE: BTreeMap<ResourceId, BTreeSet<FieldPath>> = BTreeMap::new();
         static SCHEMAS: Schemas = Schemas::new();
         static CLUSTERS: Clusters = Clusters::NONE;
         Self {
@@ -85,6 +91,7 @@ impl<'a> PlanInput<'a> {
             forgotten_clusters: &FORGOTTEN,
             live: &LIVE,
             previews: &PREVIEWS,
+            sensitive: &SENSITIVE,
             schemas: &SCHEMAS,
             destroy: false,
             refresh: false,
@@ -179,6 +186,11 @@ impl<'a> Outline<'a> {
             before,
             order,
         })
+    }
+
+    /// The ids of the Spec, dependencies first.
+    pub fn order(&self) -> &[ResourceId] {
+        &self.order
     }
 
     /// Decides without dry runs, and resolves the attributes to apply. `input` is that of the outline, with all that is

@@ -12,7 +12,7 @@ use crate::document::Document;
 use crate::import::IMPORT_ID;
 use crate::object::KubernetesObject;
 use crate::plan::Action;
-use crate::spec::ResourceId;
+use crate::spec::{ResourceId, ResourceType};
 use crate::state::StateResource;
 
 /// The result of one resource.
@@ -105,6 +105,9 @@ pub struct CallTarget {
     /// The external name of the resource ([`IMPORT_ID`]), which is never deleted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub import_id: String,
+    /// The type of the resource.
+    #[serde(default, rename = "type", skip_serializing_if = "ResourceType::is_kubernetes")]
+    pub kind: ResourceType,
 }
 
 impl CallTarget {
@@ -174,7 +177,8 @@ mod tests {
 
     #[test]
     fn intent_records_call_target() {
-        let place = CallTarget { clusters: vec!["east".to_owned()], import_id: "shop/a".to_owned() };
+        let (clusters, import_id) = (vec!["east".to_owned()], "shop/a".to_owned());
+        let place = CallTarget { clusters, import_id, ..CallTarget::default() };
         let intent = Intent { action: Action::Create, run: "r".to_owned(), place };
         let kept =
             serde_json::json!({"action": "Create", "run": "r", "place": {"clusters": ["east"], "importId": "shop/a"}});

@@ -305,7 +305,11 @@ fn write_changes<C: Borrow<FieldChange>>(out: &mut Table, changes: impl IntoIter
 }
 
 fn write_change(out: &mut Table, change: &FieldChange) {
-    let drift = if change.drift { "  (drift)" } else { "" };
+    let drift = match (change.drift, change.forces_replacement) {
+        (_, true) => "  # forces replacement",
+        (true, false) => "  (drift)",
+        (false, false) => "",
+    };
     let path = &change.path;
     match (&change.before, &change.after) {
         (Some(Value::String(before)), Some(Value::String(after))) if before.contains('\n') || after.contains('\n') => {

@@ -44,6 +44,15 @@ pub enum ResourceType {
     Terraform,
 }
 
+impl ResourceType {
+    /// Every type.
+    pub const ALL: [Self; 2] = [Self::Kubernetes, Self::Terraform];
+
+    pub(crate) fn is_kubernetes(&self) -> bool {
+        *self == Self::Kubernetes
+    }
+}
+
 impl fmt::Display for ResourceType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

@@ -74,7 +74,7 @@ mod tests {
             path: (*path).to_owned(),
             before: Some(before.clone()).filter(|before| !before.is_null()),
             after: Some(json!("wanted")),
-            drift: false,
+            ..FieldChange::default()
         };
         of.iter().map(change).collect()
     }

@@ -15,6 +15,7 @@ use crate::document::Document;
 use crate::object::without_bookkeeping;
 use crate::path::Segment;
 use crate::plan::Action;
+use crate::provider_state::ProviderState;
 use crate::record::CallTarget;
 use crate::resolve::Resolved;
 use crate::secret_digest::{DigestKeys, STATE_KEY, contains_mask};
@@ -45,6 +46,9 @@ pub struct StateResource {
     /// The Kubernetes cluster it lives in, by its name in the workspace; empty for others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
+    /// The state that its provider needs back, for resources of providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_state: Option<ProviderState>,
     /// A lost call may have created it, Stoa cannot find out, and a repeated call might create a second one. A user has to
     /// decide.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -38,12 +38,14 @@ use serde_json::{Map, Value};
 use stoa_engine::object::named;
 use stoa_engine::owner::take_over_from;
 use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
-use stoa_engine::{Cascade, ForeignContents, Ignored, Live, ObjectRef, Owner, Preview, Resource, StateResource};
+use stoa_engine::{
+    Cascade, ForeignContents, Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceType, StateResource,
+};
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesObject, Lapsed, Level, ReadRequest, Runtime, RuntimeError, Turns, Validation,
+    KubernetesChecks, KubernetesObject, Lapsed, Level, ReadRequest, Runtime, RuntimeError, Turns, Validation,
 };
 
 use crate::branch::Branch;
@@ -378,26 +380,16 @@ impl Runtime for GitOpsRuntime {
         [(String::new(), place)].into()
     }
 
-    fn is_deferred(&self) -> bool {
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        self
+    }
+
+    fn is_deferred(&self, _: ResourceType) -> bool {
         true
     }
 
-    fn accepts_sensitive(&self) -> bool {
+    fn accepts_sensitive(&self, _: ResourceType) -> bool {
         false
-    }
-
-    fn validates(&self) -> bool {
-        false
-    }
-
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
-        let Validated { level, kubernetes } = self.validation.clone();
-        let folder = Arc::clone(&self.folder);
-        let index = self.blocking(move |place| {
-            place.at_head(|repository, tree| tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree)))
-        });
-        let definitions = if level == Level::Off { Vec::new() } else { index.await?.definitions.clone() };
-        Ok(Validation { level, kubernetes, definitions })
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -438,23 +430,11 @@ impl Runtime for GitOpsRuntime {
         let found = self.read(&requests).await?.into_iter().map(|live| {
             Ok(match live? {
                 Live::Absent | Live::Unverified(_) => Found::Absent,
-                Live::Present(live) if self.run.owner.has(&live) => Found::Ours(Applied { live, kubernetes: None }),
+                Live::Present(live) if self.run.owner.has(&live) => Found::Ours(Applied { live, ..Applied::default() }),
                 Live::Present(_) => Found::Foreign,
             })
         });
         Ok(found.collect())
-    }
-
-    /// By the files of the workspace's folder, without a request to clusters.
-    async fn foreign_contents(&self, _: &StateResource, contents: &Cascade) -> Result<ForeignContents, RuntimeError> {
-        let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
-        self.blocking(move |place| {
-            place.at_head(|repository, tree| {
-                let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
-                Ok(index.foreign_contents(&run.owner, &contents))
-            })
-        })
-        .await
     }
 
     async fn preview(
@@ -477,7 +457,7 @@ impl Runtime for GitOpsRuntime {
         self.gather(self.path(&reference), Change::Write(Box::new(write)));
         let ObjectRef { group, version, kind, namespace, name } = reference;
         let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
-        Ok(Applied { live: object, kubernetes: Some(kubernetes) })
+        Ok(Applied { live: object, kubernetes: Some(kubernetes), provider_state: None })
     }
 
     /// [`finish`](Runtime::finish) checks the owner of the file.
@@ -509,6 +489,35 @@ impl Runtime for GitOpsRuntime {
         let grant = grant.clone();
         let Written { commit, left } = self.blocking(move |place| commit::write(place, &run, &changes, &grant)).await?;
         Ok(Finished { commit: commit.map(|commit| commit.to_string()), left, proposal: None })
+    }
+}
+
+#[async_trait]
+impl KubernetesChecks for GitOpsRuntime {
+    fn validates(&self) -> bool {
+        false
+    }
+
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        let Validated { level, kubernetes } = self.validation.clone();
+        let folder = Arc::clone(&self.folder);
+        let index = self.blocking(move |place| {
+            place.at_head(|repository, tree| tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree)))
+        });
+        let definitions = if level == Level::Off { Vec::new() } else { index.await?.definitions.clone() };
+        Ok(Validation { level, kubernetes, definitions })
+    }
+
+    /// By the files of the workspace's folder, without a request to clusters.
+    async fn foreign_contents(&self, _: &StateResource, contents: &Cascade) -> Result<ForeignContents, RuntimeError> {
+        let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
+        self.blocking(move |place| {
+            place.at_head(|repository, tree| {
+                let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
+                Ok(index.foreign_contents(&run.owner, &contents))
+            })
+        })
+        .await
     }
 }
 

@@ -241,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use stoa_runtime::Runtime as _;
+    use stoa_runtime::{KubernetesChecks as _, Runtime as _};
 
     use crate::connections::Connection;
     use crate::testing::widget;

@@ -53,7 +53,7 @@ use stoa_engine::{
 };
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
+    KubernetesChecks, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
 };
 
 use crate::cluster::Cluster;
@@ -226,8 +226,8 @@ impl Runtime for KubernetesRuntime {
         &self.owner
     }
 
-    fn clusters(&self) -> &Clusters {
-        &self.names
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        self
     }
 
     fn destinations(&self) -> BTreeMap<String, String> {
@@ -238,33 +238,12 @@ impl Runtime for KubernetesRuntime {
         self.clusters.iter().filter_map(|cluster| cluster.awaited()).collect()
     }
 
-    fn missing_namespaces(&self) -> Vec<(String, String)> {
-        let missing = self.namespaces.missing().into_iter();
-        missing.map(|(index, name)| (self.cluster(index).name.clone(), name)).collect()
-    }
-
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         read::read(self, requests).await
     }
 
-    async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
-        read::schemas(self, desired).await
-    }
-
-    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
-        read::cluster_scoped(self, desired).await
-    }
-
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         read::inspect(self, resources).await
-    }
-
-    async fn foreign_contents(
-        &self,
-        holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        foreign_contents::find(self, holder, contents).await
     }
 
     async fn preview(
@@ -298,6 +277,39 @@ impl Runtime for KubernetesRuntime {
         health::wait_healthy(self, desired, health::Jobs::AsTheyAre, report).await
     }
 
+    /// Changes are made at once, so that nothing is left to write.
+    async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
+        Ok(Finished::default())
+    }
+}
+
+#[async_trait]
+impl KubernetesChecks for KubernetesRuntime {
+    fn clusters(&self) -> &Clusters {
+        &self.names
+    }
+
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        let missing = self.namespaces.missing().into_iter();
+        missing.map(|(index, name)| (self.cluster(index).name.clone(), name)).collect()
+    }
+
+    async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
+        read::schemas(self, desired).await
+    }
+
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        read::cluster_scoped(self, desired).await
+    }
+
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        foreign_contents::find(self, holder, contents).await
+    }
+
     fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
         Target::of_desired(desired)
             .is_ok_and(|target| kstatus::is_deleted_when_finished(&target.gvk, &desired.attributes))
@@ -305,10 +317,5 @@ impl Runtime for KubernetesRuntime {
 
     fn has_finished(&self, id: &ResourceId) -> bool {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
-    }
-
-    /// Changes are made at once, so that nothing is left to write.
-    async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
-        Ok(Finished::default())
     }
 }

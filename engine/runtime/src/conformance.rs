@@ -280,7 +280,8 @@ pub async fn foreign_contents_prevent_namespace_deletion(subject: &dyn Subject) 
     let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is nobody's");
 
     let refusal = async |owner: Owner| {
-        let held = subject.runtime_of(owner).foreign_contents(&ours, &Cascade::Namespace(name.clone())).await;
+        let held =
+            subject.runtime_of(owner).kubernetes().foreign_contents(&ours, &Cascade::Namespace(name.clone())).await;
         held.expect("the infrastructure is there").refusal(&ours)
     };
     let told = refusal(deployment("one")).await.expect("another deployment has something in it");
@@ -521,9 +522,13 @@ pub async fn deferred_changes_need_call_lease(subject: &dyn Subject) {
     let runtime = subject.runtime();
     let applied = apply(&*runtime, &desired, None).await;
     let finished = runtime.finish(&Grant::until(tokio::time::Instant::now())).await;
-    assert_eq!(finished.is_err(), runtime.is_deferred(), "{finished:?}");
+    assert_eq!(finished.is_err(), runtime.is_deferred(ResourceType::Kubernetes), "{finished:?}");
     let request = ReadRequest { desired: Some(&desired), prior: None };
     let live = subject.runtime().read(std::slice::from_ref(&request)).await.expect("the infrastructure is there");
-    assert_eq!(matches!(live.as_slice(), [Ok(Live::Absent)]), runtime.is_deferred(), "{live:?}");
+    assert_eq!(
+        matches!(live.as_slice(), [Ok(Live::Absent)]),
+        runtime.is_deferred(ResourceType::Kubernetes),
+        "{live:?}"
+    );
     remove(subject, &recorded(&desired, &applied)).await;
 }

@@ -9,10 +9,12 @@ pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod grant;
+mod kubernetes_checks;
 mod limit;
 mod retry;
+mod runtime_set;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -21,13 +23,15 @@ use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Ownership, is_marked};
 use stoa_engine::{
-    Cascade, Clusters, DigestKeys, FieldChange, FieldConflict, ForeignContents, Owner, Problem, Resource, ResourceId,
-    Schemas, Sensitive, StateResource, conflict, problem::reason,
+    DigestKeys, FieldChange, FieldConflict, FieldPath, Owner, Problem, ProviderState, Resource, ResourceId,
+    ResourceType, Sensitive, StateResource, conflict, problem::reason,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
 pub use grant::{Grant, Lapsed};
+pub use kubernetes_checks::{KubernetesChecks, NoKubernetes};
 pub use limit::{CallLimits, Caller, Turn, Turns};
+pub use runtime_set::RuntimeSet;
 
 /// The message about a resource that cannot be written or dry-run while the existing object is terminating.
 pub const TERMINATING: &str = "the existing object is still being deleted";
@@ -79,8 +83,10 @@ pub struct ApplyRequest<'a> {
     /// The fields that the plan takes from other managers. `None` without a plan or dry run: then
     /// [`may_take`](stoa_engine::conflict::may_take) decides.
     pub taken: Option<&'a [FieldConflict]>,
-    /// Masked texts in `taken`.
+    /// The sensitive values of `desired`, whose texts are masked in `taken` and `changes`.
     pub sensitive: Option<&'a Sensitive>,
+    /// The paths of `desired` whose values are unknown, for a runtime that [decides](Runtime::decides).
+    pub unknown: Option<&'a BTreeSet<FieldPath>>,
     /// The keys of the digests in `prior`. Without them, sensitive values cannot be compared with the record.
     pub keys: Option<&'a DigestKeys>,
 }
@@ -88,8 +94,8 @@ pub struct ApplyRequest<'a> {
 impl<'a> ApplyRequest<'a> {
     /// An apply of `desired` with the record `prior`, without a plan.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
-        let (adopt, create, changes, taken, sensitive, keys) = Default::default();
-        Self { desired, prior, adopt, create, changes, taken, sensitive, keys }
+        let (adopt, create, changes, taken, sensitive, unknown, keys) = Default::default();
+        Self { desired, prior, adopt, create, changes, taken, sensitive, unknown, keys }
     }
 
     /// An adoption of an existing object without a record.
@@ -157,12 +163,14 @@ pub enum Found {
 }
 
 /// The result of an apply.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
     /// The resource as the infrastructure reports it afterwards.
     pub live: Map<String, Value>,
     /// The Kubernetes object, if it is one.
     pub kubernetes: Option<KubernetesObject>,
+    /// The state that its provider needs back, if it has one.
+    pub provider_state: Option<ProviderState>,
 }
 
 /// The result of a deletion.
@@ -235,45 +243,53 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The deployment that it works for.
     fn owner(&self) -> &Owner;
 
-    /// The clusters of the workspace. Resources without a cluster name go to the first one. A runtime with a single
-    /// destination has none.
-    fn clusters(&self) -> &Clusters {
-        static NONE: Clusters = Clusters::NONE;
-        &NONE
-    }
-
     /// The destinations of its changes: by cluster name, or under an empty name for a single one. The text is the same
     /// for the same server, or repository and branch. It holds no credentials.
     fn destinations(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Whether [`apply`](Self::apply) and [`delete`](Self::delete) only collect changes, and [`finish`](Self::finish)
-    /// makes them all at once. Nothing counts as done before, and a resumed walk collects everything again.
-    fn is_deferred(&self) -> bool {
+    /// The questions about Kubernetes objects, which only their planner asks.
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        &NoKubernetes
+    }
+
+    /// Whether [`apply`](Self::apply) and [`delete`](Self::delete) only collect changes of resources of a type, and
+    /// [`finish`](Self::finish) makes them all at once. Nothing counts as done before, and a resumed walk collects
+    /// everything again.
+    fn is_deferred(&self, kind: ResourceType) -> bool {
+        let _ = kind;
         false
     }
 
-    /// Whether sensitive values may be applied. A Git repository stores plain text, so that a resource with a sensitive
-    /// value is rejected before any change.
-    fn accepts_sensitive(&self) -> bool {
+    /// Whether sensitive values of resources of a type may be applied. A Git repository stores plain text, so that a
+    /// resource with a sensitive value is rejected before any change.
+    fn accepts_sensitive(&self, kind: ResourceType) -> bool {
+        let _ = kind;
         true
     }
 
-    /// Whether [`preview`](Self::preview) asks a server that validates, and that rejects unknown fields. Otherwise the
-    /// planner validates, and unknown fields are warnings: later versions may have them.
-    fn validates(&self) -> bool {
-        true
+    /// Whether [`preview`](Self::preview) decides what a change of a resource of this type is
+    /// ([`Preview::Planned`]). It then takes unknown values, and is asked for unchanged resources too.
+    fn decides(&self, kind: ResourceType) -> bool {
+        let _ = kind;
+        false
     }
 
-    /// The planner's validation for a runtime that [does not validate](Self::validates).
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
-        Ok(Validation::default())
+    /// Gets ready for these resources, in the order of their answers: it finds the schemas for
+    /// [`sensitive_paths`](Self::sensitive_paths).
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be prepared at all. Problems of one resource are in its answer, such as an unknown type.
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        Ok(resources.iter().map(|_| Ok(())).collect())
     }
 
-    /// The namespaces that [`preview`](Self::preview) found not to be there, with the names of their clusters.
-    fn missing_namespaces(&self) -> Vec<(String, String)> {
-        Vec::new()
+    /// The paths in attributes or a live object of a [prepared](Self::prepare) resource that are sensitive by a schema.
+    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let _ = (resource, object);
+        BTreeSet::new()
     }
 
     /// Reads live objects, in the order of the requests, with as few calls as possible. A resource without a wanted
@@ -290,28 +306,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The merge schemas of these resources, whose kinds are not built in, as far as the infrastructure has them. Makes
-    /// as few calls as possible.
-    ///
-    /// # Errors
-    ///
-    /// The infrastructure cannot be reached. A kind without a readable schema is left out.
-    async fn schemas(&self, desired: &[&Resource]) -> Result<Schemas, RuntimeError> {
-        let _ = desired;
-        Ok(Schemas::new())
-    }
-
-    /// The cluster-scoped kinds of these resources, as group and kind. The engine asks where the scope decides whether
-    /// two resources are one object.
-    ///
-    /// # Errors
-    ///
-    /// The infrastructure cannot be reached. Kinds that do not exist are left out.
-    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
-        let _ = desired;
-        Ok(Vec::new())
-    }
-
     /// Searches the objects of lost calls, in the order of their resources: what is recorded of each, or only what its id
     /// and extensions say. Changes nothing, and may be called again.
     ///
@@ -319,18 +313,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// The infrastructure cannot be reached at all; problems of one resource are in its answer.
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
-
-    /// The objects of other owners in a recorded namespace, or of a recorded definition. Changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// They cannot be listed for now. Kinds that the credentials may not list are in the answer, and reject the
-    /// deletion by default.
-    async fn foreign_contents(
-        &self,
-        holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError>;
 
     /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read).
     ///
@@ -369,7 +351,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// Waits until a terminating object is deleted, and at most until the caller drops the future. Another object of
     /// its name does not count. Reports what the deletion waits for, without secrets. Changes nothing, and may be
     /// called again.
-    async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError>;
+    async fn wait_deleted(&self, object: &KubernetesObject, report: &DeletionReport<'_>) -> Result<(), RuntimeError> {
+        let _ = (object, report);
+        Ok(())
+    }
 
     /// Waits until the resource is Current or Failed, and at most until the caller drops the
     /// future. `report` hears of every change on the way.
@@ -378,18 +363,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The same for a check of an earlier apply: a running Job counts as Current.
     async fn check_health(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         self.wait_healthy(desired, report).await
-    }
-
-    /// Whether the infrastructure deletes a finished resource, such as a Job with `spec.ttlSecondsAfterFinished`.
-    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
-        let _ = desired;
-        false
-    }
-
-    /// Whether a resource finished during the wait for its health: a Job that the infrastructure then deletes.
-    fn has_finished(&self, id: &ResourceId) -> bool {
-        let _ = id;
-        false
     }
 
     /// Ends the walk: a deferred runtime writes its changes now, once for the same run. It is also called after
@@ -431,6 +404,22 @@ pub enum RuntimeError {
     Unavailable {
         /// The message.
         message: String,
+    },
+    /// The call has no answer. It may have been made, and must not be repeated, because that could create a second object.
+    #[error("{message}")]
+    Lost {
+        /// The message.
+        message: String,
+    },
+    /// The call failed after a part of the change: the object as it is now.
+    #[error("{message}")]
+    Partial {
+        /// The message.
+        message: String,
+        /// The field that it named, if any.
+        field: Option<String>,
+        /// The object.
+        applied: Box<Applied>,
     },
     /// A read failed, the time for a change was over, or the infrastructure turned the change away. Nothing was done; a
     /// retry may help.
@@ -491,14 +480,16 @@ impl RuntimeError {
     /// The problem, without the resource. Its message is that of the error, which the caller redacts.
     pub fn problem(&self) -> Problem {
         let (why, field) = match self {
-            Self::Rejected { field, .. } => (reason::REJECTED, field.as_deref()),
+            Self::Rejected { field, .. } | Self::Partial { field, .. } => (reason::REJECTED, field.as_deref()),
             Self::Conflict(_) | Self::Terminating(_) => (reason::CONFLICT, None),
             Self::Owned(_) => (reason::OWNED_BY_ANOTHER, None),
             Self::ForeignContents(_) => (reason::HOLDS_OTHERS, None),
             Self::Stale(_) => (reason::STALE_PLAN, None),
-            Self::Unavailable { .. } | Self::Unread { .. } | Self::Suspended { .. } | Self::Limited { .. } => {
-                (reason::UNAVAILABLE, None)
-            }
+            Self::Unavailable { .. }
+            | Self::Lost { .. }
+            | Self::Unread { .. }
+            | Self::Suspended { .. }
+            | Self::Limited { .. } => (reason::UNAVAILABLE, None),
             Self::UnknownKind(_) => (reason::UNKNOWN_KIND, Some("attributes.kind")),
             Self::Invalid { field, .. } => (reason::INVALID_RESOURCE, field.as_deref()),
         };
@@ -507,7 +498,7 @@ impl RuntimeError {
 
     /// Whether the call may have taken effect.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Limited { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Lost { .. } | Self::Limited { .. })
     }
 
     /// Whether a later retry may succeed.

@@ -19,6 +19,8 @@ impl Classify for RuntimeError {
             | Self::ForeignContents(_)
             | Self::Stale(_)
             | Self::Terminating(_)
+            | Self::Lost { .. }
+            | Self::Partial { .. }
             | Self::UnknownKind(_)
             | Self::Invalid { .. } => Verdict::Refuse,
         }

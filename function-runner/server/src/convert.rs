@@ -9,7 +9,7 @@ use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
 use stoa_engine::record::CallTarget;
 use stoa_engine::spec::{FILE, LINE};
-use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, Spec, State, StateResource};
+use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, ResourceType, Spec, State, StateResource};
 use stoa_proto::{
     FoundResource, Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary,
     Target,
@@ -80,12 +80,13 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
                 .into_iter()
                 .find(|known| known.to_string() == *action)
                 .ok_or_else(|| Failure::request(format!("state of {} has the unknown intent {action:?}", entry.id)))?;
-            let stoa_proto::Place { clusters, import_id } = place.clone().unwrap_or_default();
+            let stoa_proto::Place { clusters, import_id, r#type } = place.clone().unwrap_or_default();
+            let kind = ResourceType::ALL.into_iter().find(|kind| kind.to_string() == r#type).unwrap_or_default();
             state.open.push(OpenCall {
                 id: ResourceId(entry.id.clone()),
                 action,
                 run: run.clone(),
-                place: CallTarget { clusters, import_id },
+                place: CallTarget { clusters, import_id, kind },
                 retry: *retry,
             });
         }
@@ -208,7 +209,11 @@ mod tests {
         let mut entries = [entry("v1:Namespace:a", &recorded, ""), entry("v1:Namespace:b", "", "Create")];
         let before = state(&entries).unwrap();
         assert_eq!(before.open[0].place, CallTarget::default(), "an earlier version did not say");
-        let place = stoa_proto::Place { clusters: vec!["east".to_owned()], import_id: "b".to_owned() };
+        let place = stoa_proto::Place {
+            clusters: vec!["east".to_owned()],
+            import_id: "b".to_owned(),
+            r#type: "Terraform".to_owned(),
+        };
         entries[1].intent.as_mut().unwrap().place = Some(place);
         let state = state(&entries).unwrap();
         assert_eq!(state.resources.iter().map(|resource| &*resource.id.0).collect::<Vec<_>>(), ["v1:Namespace:a"]);
@@ -216,7 +221,11 @@ mod tests {
             id: "v1:Namespace:b".into(),
             action: Action::Create,
             run: "r".to_owned(),
-            place: CallTarget { clusters: vec!["east".to_owned()], import_id: "b".to_owned() },
+            place: CallTarget {
+                clusters: vec!["east".to_owned()],
+                import_id: "b".to_owned(),
+                kind: ResourceType::Terraform,
+            },
             retry: true,
         };
         assert_eq!(state.open, [open]);

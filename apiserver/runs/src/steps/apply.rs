@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_controller::lease::HeldLease;
 use stoa_engine::{
-    Action, Health, KubernetesObject, ResourceId, ResourceOutcome, StateResource,
+    Action, Health, KubernetesObject, ResourceId, ResourceOutcome, ResourceType, StateResource,
     record::{CallTarget, Intent, Outcome, Record},
 };
 use stoa_failpoint::reached;
@@ -283,14 +283,16 @@ impl Conversation {
                     let action: Action = word(&intent.action)?;
                     let mut places = intent.places.into_iter();
                     for id in intent.ids.into_iter().map(ResourceId) {
-                        let stoa_proto::Place { clusters, import_id } = places.next().unwrap_or_default();
+                        let place = places.next().unwrap_or_default();
                         let mut entry = state.entry(&id);
                         if entry.intent.is_none() {
                             self.intended.insert(id.clone());
                         }
                         // An import calls for nothing: what an earlier call made, only its result tells.
                         if action != Action::Import || entry.intent.is_none() {
-                            let place = CallTarget { clusters, import_id };
+                            let stoa_proto::Place { clusters, import_id, r#type } = place;
+                            let kind = if r#type.is_empty() { ResourceType::default() } else { word(&r#type)? };
+                            let place = CallTarget { clusters, import_id, kind };
                             entry.intent = Some(Intent { action, run: self.run_uid.clone(), place });
                         }
                         entries.push(entry);

@@ -18,8 +18,8 @@ use stoa_engine::{
 };
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesObject, Live,
-    ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesChecks,
+    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -443,6 +443,10 @@ impl Runtime for CheckedRuntime {
         self.0.runtime.owner()
     }
 
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        self.0.runtime.kubernetes()
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         self.0.step("read".to_owned()).await;
         self.0.runtime.read(requests).await
@@ -451,14 +455,6 @@ impl Runtime for CheckedRuntime {
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.0.step("look for".to_owned()).await;
         self.0.runtime.inspect(resources).await
-    }
-
-    async fn foreign_contents(
-        &self,
-        holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        self.0.runtime.foreign_contents(holder, contents).await
     }
 
     async fn preview(

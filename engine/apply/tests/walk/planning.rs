@@ -10,8 +10,8 @@ use stoa_engine::{Action, Cascade, Clusters, ForeignContents, Owner, Preview, Re
 use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
-    Live, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
+    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
@@ -181,8 +181,8 @@ impl Runtime for TwoClusters {
         self.main.owner()
     }
 
-    fn clusters(&self) -> &Clusters {
-        &self.clusters
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        self
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -199,21 +199,8 @@ impl Runtime for TwoClusters {
         Ok(answers)
     }
 
-    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
-        let kinds = desired.iter().filter(|desired| desired.attributes["kind"] == "Cell");
-        Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
-    }
-
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
         self.main.inspect(resources).await
-    }
-
-    async fn foreign_contents(
-        &self,
-        holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        self.main.foreign_contents(holder, contents).await
     }
 
     async fn preview(&self, _: &ApplyRequest<'_>, _: Option<&Map<String, Value>>) -> Result<Preview, RuntimeError> {
@@ -238,6 +225,26 @@ impl Runtime for TwoClusters {
 
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         self.main.finish(grant).await
+    }
+}
+
+#[async_trait]
+impl KubernetesChecks for TwoClusters {
+    fn clusters(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let kinds = desired.iter().filter(|desired| desired.attributes["kind"] == "Cell");
+        Ok(kinds.map(|_| ("example.com".to_owned(), "Cell".to_owned())).collect())
+    }
+
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        self.main.foreign_contents(holder, contents).await
     }
 }
 

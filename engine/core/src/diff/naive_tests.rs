@@ -102,7 +102,7 @@ impl Naive<'_> {
             _ => false,
         });
         let (path, before, after) = (path.to_string(), before.cloned(), after.cloned());
-        self.changes.push(FieldChange { path, before, after, drift });
+        self.changes.push(FieldChange { path, before, after, drift, ..FieldChange::default() });
     }
 }
 

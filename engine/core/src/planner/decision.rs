@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::PlanInput;
+use super::{PlanInput, provider};
 use crate::conflict::{FieldConflict, masked};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
 use crate::ignore::Ignored;
@@ -79,6 +79,9 @@ pub(super) fn decide_placed(
     ignored: &Ignored,
 ) -> Result<Decision, Problem> {
     let prior = records.into_iter().flatten().next();
+    if let Some(Preview::Planned(plan)) = input.previews.get(&resource.id) {
+        return Ok(provider::decide(input, resource, prior, resolved, plan));
+    }
     let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
         let recreated = is_recreated(input, &resource.id, records);
         let decision = decide(input, resource, records, prior.filter(|_| !recreated), resolved, ignored);
@@ -108,7 +111,7 @@ pub(super) fn decide_placed(
         path: path.to_owned(),
         before: Some(before.into()),
         after: Some(after.into()),
-        drift: false,
+        ..FieldChange::default()
     };
     let cluster = (from != to).then(|| moved("cluster", [from, to].map(str::to_owned)));
     let namespace = namespaces.map(|namespaces| moved("metadata.namespace", namespaces));

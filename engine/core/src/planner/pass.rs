@@ -186,6 +186,8 @@ impl<'s> Decider<'s> {
                 return Err(if self.budget.is_spent() { Stop::Plan } else { Stop::Resource });
             }
         };
+        let mut resolved = resolved;
+        resolved.sensitive.extend(self.input.sensitive.get(id).into_iter().flatten().cloned());
         if let Some(problem) = disagreement(resource, &resolved) {
             return Err(self.stop(problem));
         }
@@ -264,6 +266,10 @@ impl<'s> Decider<'s> {
         let Subject { id, resource, live, is_read, records, .. } = *subject;
         let dry_run = self.dry_run(id, &resolved);
         let settled = Settled::new(resource, resolved, action, live.map(Cow::Borrowed)).dry_run(dry_run);
+        let settled = match self.input.previews.get(id) {
+            Some(Preview::Planned(plan)) => settled.planned(plan),
+            Some(_) | None => settled,
+        };
         // A refresh reports a missing field, and not a dangling reference to it.
         let settled = if is_read && !self.input.refresh { settled.seen(resource) } else { settled };
         // An object that others created in place of the recorded one has nothing of the record.

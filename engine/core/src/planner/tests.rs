@@ -44,13 +44,7 @@ fn recorded(name: &str, value: &str, depends_on: &[&str]) -> StateResource {
         attributes: object(name, value),
         live: object(name, value),
         depends_on: depends_on.iter().map(|name| id(name)).collect(),
-        extensions: Map::new(),
-        cluster: String::new(),
-        unknown: false,
-        adopted: false,
-        masked: Vec::new(),
-        digests_of: None,
-        finished: false,
+        ..StateResource::default()
     }
 }
 
@@ -331,7 +325,7 @@ fn changed_default_namespace_recreates_object() {
         path: "metadata.namespace".to_owned(),
         before: Some(json!("n")),
         after: Some(json!("other")),
-        drift: false,
+        ..FieldChange::default()
     };
     assert_eq!((moved.action, moved.changes.first(), moved.takes_over), (Action::Replace, Some(&change), false));
     assert_eq!(planned("n", true, None).action, Action::Create);
@@ -615,8 +609,12 @@ fn untracked_values_are_masked() {
 #[test]
 fn update_shows_field_before_and_after() {
     let plan = drafted(vec![wanted("x", "b", &[])], vec![recorded("x", "a", &[])], &[("x", "a")], false).plan;
-    let change =
-        FieldChange { path: "data.value".to_owned(), before: Some(json!("a")), after: Some(json!("b")), drift: false };
+    let change = FieldChange {
+        path: "data.value".to_owned(),
+        before: Some(json!("a")),
+        after: Some(json!("b")),
+        ..FieldChange::default()
+    };
     assert_eq!(plan.actions[0].changes, [change]);
 }
 

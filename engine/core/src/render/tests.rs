@@ -9,7 +9,7 @@ fn action(id: &str, action: Action, changes: Vec<FieldChange>) -> PlannedAction 
 }
 
 fn change(path: &str, before: Option<Value>, after: Option<Value>) -> FieldChange {
-    FieldChange { path: path.to_owned(), before, after, drift: false }
+    FieldChange { path: path.to_owned(), before, after, ..FieldChange::default() }
 }
 
 fn plan(actions: Vec<PlannedAction>) -> Plan {

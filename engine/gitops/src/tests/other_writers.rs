@@ -84,7 +84,7 @@ async fn ignored_field_keeps_latest_value() {
 /// A plan that sets a field of `a`, which it found with a value.
 fn planned(before: &str) -> [FieldChange; 1] {
     let (before, after) = (Some(json!(before)), Some(json!("2")));
-    [FieldChange { path: "data.a".to_owned(), before, after, drift: false }]
+    [FieldChange { path: "data.a".to_owned(), before, after, ..FieldChange::default() }]
 }
 
 /// Applies what was planned, and what comes of it.

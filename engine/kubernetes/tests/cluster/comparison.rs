@@ -8,7 +8,7 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
     let requests = [ReadRequest { desired: Some(desired), prior: None }];
     let live = BTreeMap::from([(desired.id.clone(), runtime.read(&requests).await.unwrap().remove(0).unwrap())]);
     let asked: Vec<&Resource> = [desired].into_iter().filter(|it| it.needs_schema()).collect();
-    let schemas = runtime.schemas(&asked).await.unwrap();
+    let schemas = runtime.kubernetes().schemas(&asked).await.unwrap();
     assert_eq!(schemas.len(), asked.len(), "the cluster says nothing of the kind");
     let spec = Spec { resources: vec![desired.clone()], ..Spec::default() };
     let state = State { resources: vec![recorded(desired, Map::new())], ..State::default() };
@@ -16,7 +16,7 @@ async fn planned(runtime: &KubernetesRuntime, desired: &Resource) -> Vec<String>
     let input = PlanInput {
         live: &live,
         schemas: &schemas,
-        clusters: runtime.clusters(),
+        clusters: runtime.kubernetes().clusters(),
         ..PlanInput::blind(&spec, &state, runtime.owner(), &keys)
     };
     let action = stoa_engine::plan(&input).unwrap().actions.remove(0);

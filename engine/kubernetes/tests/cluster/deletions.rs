@@ -318,15 +318,15 @@ async fn unlistable_kinds_prevent_deletion_by_default() {
     let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let prior = recorded(&namespace, test.apply(&namespace, None).await.unwrap().live);
     let contents = stoa_engine::Cascade::Namespace(name);
-    let refusal = limited.foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
+    let refusal = limited.kubernetes().foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
     assert!(refusal.contains("cannot list ") && refusal.contains("verbs: [\"list\"]"), "{refusal}");
     assert!(!refusal.contains("configmaps") && !refusal.contains("events"), "{refusal}");
     let error = limited.delete(&prior).await.unwrap_err();
     assert!(matches!(&error, RuntimeError::ForeignContents(message) if *message == refusal), "{error:?}");
     let ignoring = runtime_as(&test, "default").await.with_unlisted_contents(stoa_engine::UnlistedContents::Ignore);
-    let held = ignoring.foreign_contents(&prior, &contents).await.unwrap();
+    let held = ignoring.kubernetes().foreign_contents(&prior, &contents).await.unwrap();
     assert!(held.refusal(&prior).is_none() && !held.warnings(&prior.id).is_empty(), "{held:?}");
-    let all = test.runtime.foreign_contents(&prior, &contents).await.unwrap();
+    let all = test.runtime.kubernetes().foreign_contents(&prior, &contents).await.unwrap();
     assert_eq!((all.refusal(&prior), all.warnings(&prior.id)), (None, Vec::new()));
     for prior in [prior].iter().chain(&grants) {
         assert_eq!(test.delete(prior).await.unwrap(), Deleted::Gone);

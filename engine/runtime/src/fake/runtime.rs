@@ -10,13 +10,14 @@ use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::owner::{LeftAlone, take_over_from};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
-    Cascade, FieldConflict, ForeignContents, Live, ObjectRef, Owner, Preview, Resource, ResourceId, StateResource,
+    Cascade, FieldConflict, ForeignContents, Live, ObjectRef, Owner, Preview, Resource, ResourceId, ResourceType,
+    StateResource,
 };
 
 use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
-    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesObject,
-    ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
+    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
+    KubernetesObject, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -160,24 +161,16 @@ impl Runtime for FakeRuntime {
         self.place.iter().map(|place| (String::new(), place.clone())).collect()
     }
 
-    fn is_deferred(&self) -> bool {
+    fn kubernetes(&self) -> &dyn KubernetesChecks {
+        self
+    }
+
+    fn is_deferred(&self, _: ResourceType) -> bool {
         self.deferred.is_some()
     }
 
-    fn accepts_sensitive(&self) -> bool {
+    fn accepts_sensitive(&self, _: ResourceType) -> bool {
         self.accepts_sensitive
-    }
-
-    fn validates(&self) -> bool {
-        !self.is_deferred()
-    }
-
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
-        Ok(self.validation.clone())
-    }
-
-    fn missing_namespaces(&self) -> Vec<(String, String)> {
-        self.cloud.lock().lacking.iter().map(|name| (String::new(), name.clone())).collect()
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -206,18 +199,9 @@ impl Runtime for FakeRuntime {
             if !self.owner.has(&live) && !is_recorded {
                 return Ok(Found::Foreign);
             }
-            Ok(Found::Ours(Applied { kubernetes: object_of(&live), live }))
+            Ok(Found::Ours(Applied { kubernetes: object_of(&live), live, ..Applied::default() }))
         });
         Ok(found.collect())
-    }
-
-    async fn foreign_contents(
-        &self,
-        holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        self.cloud.begin(Operation::ForeignContents, &holder.id)?;
-        Ok(self.foreign_contents_of(contents))
     }
 
     async fn preview(
@@ -272,7 +256,7 @@ impl Runtime for FakeRuntime {
         };
         self.cloud.answer(id)?;
         drop(guard);
-        Ok(Applied { kubernetes: object_of(&live), live })
+        Ok(Applied { kubernetes: object_of(&live), live, ..Applied::default() })
     }
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
@@ -337,14 +321,6 @@ impl Runtime for FakeRuntime {
         Ok(last)
     }
 
-    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
-        self.cloud.lock().finished.contains(&desired.id)
-    }
-
-    fn has_finished(&self, id: &ResourceId) -> bool {
-        self.cloud.lock().finished.contains(id)
-    }
-
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let Some(gathered) = &self.deferred else { return Ok(Finished::default()) };
         self.cloud.begin(Operation::Finish, &FINISH.into())?;
@@ -378,5 +354,37 @@ impl Runtime for FakeRuntime {
             gathered.finished.commit = Some(format!("{:040x}", self.cloud.lock().version));
         }
         Ok(gathered.finished.clone())
+    }
+}
+
+#[async_trait]
+impl KubernetesChecks for FakeRuntime {
+    fn validates(&self) -> bool {
+        self.deferred.is_none()
+    }
+
+    async fn validation(&self) -> Result<Validation, RuntimeError> {
+        Ok(self.validation.clone())
+    }
+
+    fn missing_namespaces(&self) -> Vec<(String, String)> {
+        self.cloud.lock().lacking.iter().map(|name| (String::new(), name.clone())).collect()
+    }
+
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        contents: &Cascade,
+    ) -> Result<ForeignContents, RuntimeError> {
+        self.cloud.begin(Operation::ForeignContents, &holder.id)?;
+        Ok(self.foreign_contents_of(contents))
+    }
+
+    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
+        self.cloud.lock().finished.contains(&desired.id)
+    }
+
+    fn has_finished(&self, id: &ResourceId) -> bool {
+        self.cloud.lock().finished.contains(id)
     }
 }

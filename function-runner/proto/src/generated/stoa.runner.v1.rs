@@ -136,6 +136,29 @@ pub struct Workspace {
         ::prost::alloc::string::String,
         ::prost::bytes::Bytes,
     >,
+    #[prost(map = "string, message", tag = "6")]
+    pub provider_secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ProviderSecrets,
+    >,
+    #[prost(map = "string, bytes", tag = "7")]
+    pub mirror_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProviderSecrets {
+    #[prost(map = "string, bytes", tag = "1")]
+    pub environment: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+    #[prost(map = "string, bytes", tag = "2")]
+    pub configuration: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GenerateRequest {
@@ -198,6 +221,8 @@ pub struct Place {
     pub clusters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "2")]
     pub import_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub r#type: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Target {

@@ -48,6 +48,7 @@ impl Observer for Relay {
         let places = calls.iter().map(|Intended { place, .. }| stoa_proto::Place {
             clusters: place.clusters.clone(),
             import_id: place.import_id.clone(),
+            r#type: place.kind.to_string(),
         });
         let event = IntentEvent { ids, action: action.to_string(), places: places.collect() };
         self.conversation.ask(Event::Intent(event)).await?;

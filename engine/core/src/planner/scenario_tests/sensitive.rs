@@ -35,7 +35,8 @@ fn secret_without_reference_stays_masked() {
     for (data, after) in [(json!({"plain": "x"}), None), (json!({"pw": "y", "plain": "x"}), masked.clone())] {
         let plan = scenario.plan(&spec(json!([secret, user(data)])));
         let changes = &plan.actions.iter().find(|it| it.id == id("user")).unwrap().changes;
-        let change = FieldChange { path: "data.pw".to_owned(), before: masked.clone(), after, drift: false };
+        let change =
+            FieldChange { path: "data.pw".to_owned(), before: masked.clone(), after, ..FieldChange::default() };
         assert_eq!(*changes, [change]);
     }
     // Nor where somebody copied it to, as the server says that it would be gone, nor once the object was made anew by others.

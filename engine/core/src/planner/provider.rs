@@ -1,0 +1,148 @@
+//! The action of a resource whose provider makes the plan.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::PlanInput;
+use super::decision::Decision;
+use crate::diff::{Comparison, Deployed, moved, of_new, three_way};
+use crate::path::FieldPath;
+use crate::plan::{Action, FieldChange, Live, ProviderPlan};
+use crate::resolve::Resolved;
+use crate::secret_digest::DigestKeys;
+use crate::spec::{Resource, ResourceId, ResourceType};
+use crate::state::StateResource;
+
+/// Decides by the plan of the provider. An object without a record was found by its import id, and is adopted.
+pub(super) fn decide(
+    input: &PlanInput<'_>,
+    resource: &Resource,
+    prior: Option<&StateResource>,
+    resolved: &Resolved<'_>,
+    plan: &ProviderPlan,
+) -> Decision {
+    let live = match input.live.get(&resource.id) {
+        Some(Live::Present(live)) => Some(live),
+        Some(Live::Absent | Live::Unverified(_)) | None => None,
+    };
+    let action = match (prior, live) {
+        (_, None) => Action::Create,
+        (None, Some(_)) => Action::Adopt,
+        (Some(_), Some(_)) => plan.action,
+    };
+    let mut changes =
+        changes(&resource.id, &Planned { plan, live, prior, sensitive: &resolved.sensitive, keys: input.keys });
+    let drifted: HashSet<String> = match (prior, live) {
+        (Some(record), Some(live)) => {
+            let deployed = Deployed { record, released: None, unsure: false, live, keys: input.keys, schema: None };
+            moved(&deployed).into_iter().map(|change| change.path).collect()
+        }
+        _ => HashSet::new(),
+    };
+    for change in &mut changes {
+        change.drift = drifted.contains(&change.path);
+    }
+    let is_covered = resolved.unknown.is_subset(&plan.config_unknown);
+    Decision {
+        drift: changes.iter().any(|change| change.drift) || (prior.is_some() && live.is_none()),
+        unverified: resolved.waits().filter(|_| !is_covered),
+        changes,
+        ..Decision::new(action)
+    }
+}
+
+/// The plan of a provider, and what it is compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'a> {
+    /// The plan.
+    pub plan: &'a ProviderPlan,
+    /// The object before.
+    pub live: Option<&'a Map<String, Value>>,
+    /// Its record.
+    pub prior: Option<&'a StateResource>,
+    /// The sensitive paths.
+    pub sensitive: &'a BTreeSet<FieldPath>,
+    /// The keys of the digests of sensitive values.
+    pub keys: &'a DigestKeys,
+}
+
+/// The fields that a plan of a provider changes, with sensitive values masked.
+pub fn changes(id: &ResourceId, planned: &Planned<'_>) -> Vec<FieldChange> {
+    let Planned { plan, live, prior, sensitive, keys } = *planned;
+    let after = Resolved {
+        attributes: Cow::Borrowed(&plan.after),
+        unknown: plan.unknown.clone(),
+        sensitive: sensitive.clone(),
+    };
+    let records: Vec<_> = prior.into_iter().flat_map(StateResource::objects).collect();
+    let kind = ResourceType::Terraform;
+    let mut changes = match live {
+        Some(_) if plan.action == Action::Unchanged => Vec::new(),
+        Some(live) => three_way(&Comparison {
+            id: prior.map_or(id, StateResource::digest_id),
+            kind,
+            // All attributes are the provider's: one that the plan does not have goes.
+            prior: Some(live),
+            records: &records,
+            unsure: false,
+            desired: &after,
+            live,
+            keys,
+            schema: None,
+        }),
+        None => of_new(id, kind, &after, keys),
+    };
+    let replaced_by: Vec<String> = plan.replaced_by.iter().map(FieldPath::to_string).collect();
+    for change in &mut changes {
+        let is_it = |path: &String| is_in(&change.path, path) || is_in(path, &change.path);
+        change.forces_replacement = replaced_by.iter().any(is_it);
+    }
+    changes
+}
+
+/// Whether a shown path is another one, or below it.
+fn is_in(path: &str, parent: &str) -> bool {
+    path.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// What an apply compares with its own plan: the planned values, without those that may differ.
+pub fn disagreements(planned: &[FieldChange], now: &[FieldChange]) -> Vec<String> {
+    let unknown = serde_json::Value::from(crate::sensitive::UNKNOWN);
+    let is_known_later =
+        |path: &str| planned.iter().any(|change| change.after.as_ref() == Some(&unknown) && is_in(path, &change.path));
+    let of = |changes: &[FieldChange], path: &str| changes.iter().find(|change| change.path == path).cloned();
+    let mut paths: Vec<&str> = planned.iter().chain(now).map(|change| change.path.as_str()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let differs = |path: &&str| {
+        let (planned, now) = (of(planned, path), of(now, path));
+        !is_known_later(path) && planned.map(|it| it.after) != now.map(|it| it.after)
+    };
+    paths.into_iter().filter(differs).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sensitive::UNKNOWN;
+
+    #[test]
+    fn later_plan_may_know_more() {
+        let change = |path: &str, after: serde_json::Value| FieldChange {
+            path: path.to_owned(),
+            after: Some(after),
+            ..FieldChange::default()
+        };
+        let planned = [change("a", json!(1)), change("id", json!(UNKNOWN)), change("tags", json!(UNKNOWN))];
+        assert!(disagreements(&planned, &planned).is_empty());
+        let known = [change("a", json!(1)), change("id", json!("x")), change("tags[0]", json!("y"))];
+        assert!(disagreements(&planned, &known).is_empty());
+        let other = [change("a", json!(2)), change("b", json!(3))];
+        assert_eq!(disagreements(&planned, &other), ["a", "b"]);
+        assert_eq!(disagreements(&planned, &[]), ["a"]);
+    }
+}
