@@ -12,10 +12,7 @@ use serde_json::{Map, Value};
 use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceOutcome, ResourceResult};
 use stoa_engine::object::is_terminating;
 use stoa_engine::owner::MARK;
-use stoa_engine::{
-    Action, Cascade, FieldConflict, ForeignContents, Owner, Plan, PlannedAction, Preview, Resource, ResourceId,
-    StateResource,
-};
+use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesChecks,
