@@ -95,7 +95,9 @@ impl<'l> Settled<'l> {
     /// The same with the plan of its provider, whose values count alone.
     #[must_use]
     pub fn planned(self, plan: &'l ProviderPlan) -> Self {
-        Self { plan: Some(plan), ..self }
+        let mut sensitive = self.sensitive;
+        sensitive.extend(&Sensitive::of(&plan.after, &plan.sensitive));
+        Self { plan: Some(plan), sensitive, ..self }
     }
 
     /// The resolved attributes.

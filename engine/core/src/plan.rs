@@ -55,6 +55,8 @@ pub struct ProviderPlan {
     pub unknown: BTreeSet<FieldPath>,
     /// The paths that need another object.
     pub replaced_by: Vec<FieldPath>,
+    /// The paths of the object that are sensitive by the schema of the provider.
+    pub sensitive: BTreeSet<FieldPath>,
     /// The unknown paths of the configuration that it was made with.
     pub config_unknown: BTreeSet<FieldPath>,
     /// The warnings of the provider, without secrets.

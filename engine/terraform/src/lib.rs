@@ -2,7 +2,17 @@
 //!
 //! Start at [`TerraformRuntime`]. `stoa-terraform-provider` speaks with the providers; this crate maps resources,
 //! records and plans of the engine to its objects.
+//!
+//! Elsewhere: `session` has the calls for one object, `conversion` its values, [`StoredState`] the form in records,
+//! `errors` what a failure means, and [`Providers`] is where providers come from.
 
+mod conversion;
+mod errors;
 mod providers;
+mod runtime;
+mod session;
+mod stored;
 
 pub use providers::{ProviderRequest, Providers};
+pub use runtime::{DESTINATION, TerraformRuntime};
+pub use stored::{StoredIdentity, StoredState};

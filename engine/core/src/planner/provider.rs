@@ -12,6 +12,7 @@ use crate::path::FieldPath;
 use crate::plan::{Action, FieldChange, Live, ProviderPlan};
 use crate::resolve::Resolved;
 use crate::secret_digest::DigestKeys;
+use crate::sensitive::UNKNOWN;
 use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
 
@@ -74,7 +75,7 @@ pub fn changes(id: &ResourceId, planned: &Planned<'_>) -> Vec<FieldChange> {
     let after = Resolved {
         attributes: Cow::Borrowed(&plan.after),
         unknown: plan.unknown.clone(),
-        sensitive: sensitive.clone(),
+        sensitive: sensitive.union(&plan.sensitive).cloned().collect(),
     };
     let records: Vec<_> = prior.into_iter().flat_map(StateResource::objects).collect();
     let kind = ResourceType::Terraform;
@@ -118,9 +119,28 @@ pub fn disagreements(planned: &[FieldChange], now: &[FieldChange]) -> Vec<String
     paths.dedup();
     let differs = |path: &&str| {
         let (planned, now) = (of(planned, path), of(now, path));
-        !is_known_later(path) && planned.map(|it| it.after) != now.map(|it| it.after)
+        let agree = match (planned.and_then(|it| it.after), now.and_then(|it| it.after)) {
+            (Some(planned), Some(now)) => may_become(&planned, &now),
+            (planned, now) => planned == now,
+        };
+        !is_known_later(path) && !agree
     };
     paths.into_iter().filter(differs).map(str::to_owned).collect()
+}
+
+/// Whether a planned value may turn out to be another one: its unknown parts are known later.
+fn may_become(planned: &Value, now: &Value) -> bool {
+    match (planned, now) {
+        (Value::String(text), _) if text == UNKNOWN => true,
+        (Value::Object(planned), Value::Object(now)) => {
+            planned.len() == now.len()
+                && planned.iter().all(|(key, planned)| now.get(key).is_some_and(|now| may_become(planned, now)))
+        }
+        (Value::Array(planned), Value::Array(now)) => {
+            planned.len() == now.len() && planned.iter().zip(now).all(|(planned, now)| may_become(planned, now))
+        }
+        (planned, now) => planned == now,
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +148,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sensitive::UNKNOWN;
 
     #[test]
     fn later_plan_may_know_more() {
@@ -144,5 +163,8 @@ mod tests {
         let other = [change("a", json!(2)), change("b", json!(3))];
         assert_eq!(disagreements(&planned, &other), ["a", "b"]);
         assert_eq!(disagreements(&planned, &[]), ["a"]);
+        let map = |value: &str| [change("map", json!({"k": value, "same": 1}))];
+        assert!(disagreements(&map(UNKNOWN), &map("x")).is_empty());
+        assert_eq!(disagreements(&map("y"), &map("x")), ["map"]);
     }
 }

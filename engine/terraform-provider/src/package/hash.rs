@@ -95,7 +95,11 @@ impl Hash {
 }
 
 /// The SHA-256 of a file.
-pub(crate) fn digest(path: &Path) -> Result<[u8; 32], HashError> {
+///
+/// # Errors
+///
+/// If the file cannot be read.
+pub fn digest(path: &Path) -> Result<[u8; 32], HashError> {
     let failed = |source| HashError::Read { path: path.to_owned(), source };
     let mut file = std::fs::File::open(path).map_err(failed)?;
     let mut digest = Sha256::new();

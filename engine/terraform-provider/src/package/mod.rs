@@ -20,7 +20,7 @@ pub use self::address::{Address, AddressError, Platform};
 pub(crate) use self::archive::extract;
 pub use self::archive::{ArchiveError, ArchiveLimits};
 pub use self::cache::{InstallError, Installed, Installer};
-pub(crate) use self::hash::digest;
+pub use self::hash::digest;
 pub use self::hash::{Hash, HashError, HashScheme};
 pub use self::lock_file::{LockFile, LockFileError, LockedProvider};
 pub use self::mirror::{FilesystemMirror, MirrorError, Package};

@@ -1,0 +1,88 @@
+//! Errors of providers as the engine has them.
+
+use stoa_runtime::RuntimeError;
+use stoa_terraform_provider::change::ChangeError;
+use stoa_terraform_provider::checks::Faults;
+use stoa_terraform_provider::protocol::{Call, CallError, Diagnostic, Diagnostics, Severity};
+use stoa_terraform_provider::value::Path;
+use stoa_terraform_provider::value::convert::ConvertError;
+
+use crate::conversion::field_path;
+
+/// The field of a resource at a path of its attributes.
+fn field(path: &Path) -> String {
+    format!("attributes.{}", field_path(path))
+}
+
+/// The rejection by a message, at an attribute.
+pub(crate) fn rejected(message: String, path: Option<&Path>) -> RuntimeError {
+    RuntimeError::Rejected { message, field: path.map(field), by_definition: false }
+}
+
+/// The rejection that the reports of a provider say.
+pub(crate) fn reported(diagnostics: &Diagnostics) -> RuntimeError {
+    let path = diagnostics.errors().find_map(|error| error.path.as_ref());
+    rejected(diagnostics.to_string(), path)
+}
+
+/// The warnings of a provider.
+pub(crate) fn warnings(diagnostics: &Diagnostics) -> Vec<String> {
+    let warnings = diagnostics.0.iter().filter(|it| it.severity == Severity::Warning);
+    warnings.map(Diagnostic::to_string).collect()
+}
+
+/// A configuration that does not have the form of the schema.
+pub(crate) fn misconfigured(errors: &[ConvertError]) -> RuntimeError {
+    let message: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let field = errors.first().map(|error| field(&error.path)).unwrap_or_default();
+    RuntimeError::Invalid { message: message.join("; "), field: Some(field.trim_end_matches('.').to_owned()) }
+}
+
+/// The broken promises of a provider.
+pub(crate) fn faulty(faults: &Faults) -> String {
+    format!("the provider broke its protocol: {faults}; report it to the provider")
+}
+
+/// A call without an answer that changes nothing, or that the provider did not begin.
+pub(crate) fn unanswered(error: &CallError) -> RuntimeError {
+    match error {
+        CallError::Crashed { .. } | CallError::TimedOut { .. } | CallError::Failed { .. } => {
+            RuntimeError::Unread { message: with_cause(error) }
+        }
+        CallError::Reported { diagnostics, .. } => reported(diagnostics),
+        _ => rejected(with_cause(error), None),
+    }
+}
+
+/// The error of a change. Only a change that was begun may have been made.
+pub(crate) fn of_change(error: &ChangeError) -> RuntimeError {
+    match error {
+        ChangeError::Call(call) if is_begun(call) => RuntimeError::Lost { message: with_cause(call) },
+        ChangeError::Call(call) => unanswered(call),
+        ChangeError::Rejected { diagnostics, .. } => reported(diagnostics),
+        ChangeError::InvalidPlan { .. } => rejected(error.to_string(), None),
+        ChangeError::PlanChanged { .. } => RuntimeError::Stale(error.to_string()),
+    }
+}
+
+fn is_begun(error: &CallError) -> bool {
+    let is_apply = |call: &Call| *call == Call::ApplyResourceChange;
+    match error {
+        CallError::Crashed { call, .. }
+        | CallError::TimedOut { call, .. }
+        | CallError::Failed { call, .. }
+        | CallError::Decode { call, .. } => is_apply(call),
+        _ => false,
+    }
+}
+
+/// The message of an error with those of its causes.
+fn with_cause(error: &CallError) -> String {
+    let mut message = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        message = format!("{message}: {error}");
+        cause = error.source();
+    }
+    message
+}

@@ -1,0 +1,364 @@
+//! The runtime: each call of the engine in terms of a provider.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Map, Value as Json};
+use stoa_engine::import::IMPORT_ID;
+use stoa_engine::plan::ProviderPlan;
+use stoa_engine::planner::{Planned, changes, disagreements};
+use stoa_engine::{
+    Action, FieldPath, Owner, ProviderReference, Resource, ResourceId, ResourceType, Sensitive, StateResource,
+};
+use stoa_runtime::{
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, Preview, ReadRequest, Runtime,
+    RuntimeError,
+};
+use stoa_terraform_provider::change::{Object, Plan, Step};
+use stoa_terraform_provider::checks::Action as Change;
+use stoa_terraform_provider::package::Address;
+use stoa_terraform_provider::protocol::Schemas;
+use stoa_terraform_provider::value::Value;
+
+use crate::conversion::{field_path, field_paths, plain};
+use crate::errors::{faulty, rejected, reported, warnings};
+use crate::session::{Session, repeated};
+use crate::{ProviderRequest, Providers};
+
+/// How many objects are read or prepared at once.
+const AT_ONCE: usize = 32;
+
+/// The name of the destination of all resources of providers.
+pub const DESTINATION: &str = "Terraform";
+
+/// The runtime of one run for resources of Terraform's providers.
+#[derive(Debug)]
+pub struct TerraformRuntime {
+    owner: Owner,
+    providers: Arc<dyn Providers>,
+    /// The schemas of prepared providers, by the text of the extension.
+    schemas: Mutex<HashMap<String, Arc<Schemas>>>,
+    /// The objects that a read found, for the plans after it.
+    found: Mutex<HashMap<ResourceId, Object>>,
+}
+
+impl TerraformRuntime {
+    /// A runtime for a deployment, with the providers of its workspace.
+    pub fn new(owner: Owner, providers: Arc<dyn Providers>) -> Self {
+        Self { owner, providers, schemas: Mutex::default(), found: Mutex::default() }
+    }
+
+    /// A session for the provider that the extensions of a resource name.
+    async fn session(&self, extensions: &Map<String, Json>) -> Result<Session, RuntimeError> {
+        let reference = reference(extensions)?;
+        let invalid =
+            |message: String| RuntimeError::Invalid { message, field: Some("extensions.provider".to_owned()) };
+        let address: Address = reference.address.parse().map_err(|error| invalid(format!("{error}")))?;
+        let ProviderReference { version, configuration, resource_type, .. } = reference;
+        let lease = self.providers.get(&ProviderRequest { address: &address, version, configuration }).await?;
+        let schemas = Arc::clone(lease.schemas());
+        lock(&self.schemas).insert(key(&reference), schemas);
+        Session::new(lease, resource_type)
+    }
+
+    async fn read_one(&self, request: &ReadRequest<'_>) -> Result<Live, RuntimeError> {
+        let prior = request.prior.filter(|prior| prior.kind == ResourceType::Terraform);
+        let id = request.id().clone();
+        let object = match (prior, request.desired) {
+            (Some(prior), _) if prior.provider_state.is_some() => {
+                let read = async || self.session(&prior.extensions).await?.current(prior).await;
+                repeated(read).await?
+            }
+            (_, Some(desired)) => match import_id(&desired.extensions) {
+                Some(name) => repeated(async || self.session(&desired.extensions).await?.import(name).await).await?,
+                None => None,
+            },
+            (_, None) => None,
+        };
+        let Some(object) = object else {
+            lock(&self.found).remove(&id);
+            return Ok(Live::Absent);
+        };
+        let live = plain(&object.state).attributes;
+        lock(&self.found).insert(id, object);
+        Ok(Live::Present(live))
+    }
+
+    /// The object before a change: that of the record or of the external name, as it is now.
+    async fn prior(&self, session: &Session, request: &ApplyRequest<'_>) -> Result<Option<Object>, RuntimeError> {
+        match (request.prior, import_id(&request.desired.extensions)) {
+            (Some(prior), _) if prior.provider_state.is_some() => session.current(prior).await,
+            (None, Some(name)) if request.adopt => session.import(name).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn inspect_one(&self, resource: &StateResource) -> Result<Found, RuntimeError> {
+        if resource.provider_state.is_none() {
+            return Ok(Found::Unknowable);
+        }
+        let look = async || {
+            let session = self.session(&resource.extensions).await?;
+            session.current(resource).await?.map(|object| session.outcome(&object)).transpose()
+        };
+        // The create of a replacement may have followed.
+        Ok(repeated(look).await?.map_or(Found::Unknowable, Found::Ours))
+    }
+
+    /// Plans a change, and makes it if the engine planned the same.
+    async fn change(&self, session: &Session, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        let prior = self.prior(session, request).await?;
+        let is_expected = request.prior.is_some_and(|prior| prior.provider_state.is_some()) || request.adopt;
+        let prior = prior.filter(|_| !request.create);
+        if is_expected && !request.create && prior.is_none() {
+            return Err(RuntimeError::Stale("the object no longer exists; plan again".to_owned()));
+        }
+        let config = session.configuration(&request.desired.attributes, &BTreeSet::new())?;
+        let no_texts = Sensitive::default();
+        let texts = request.sensitive.unwrap_or(&no_texts);
+        let plan = session.plan(prior.clone(), &config).await;
+        let plan = plan.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
+        check_plan(session, request, prior.as_ref(), &plan)?;
+        let (step, verb) = match plan.action {
+            Change::NoOp | Change::Delete => {
+                let object = prior.ok_or_else(|| rejected("the provider plans no object".to_owned(), None))?;
+                return session.outcome(&object);
+            }
+            Change::Create => (Step::Create, "created"),
+            Change::Update => (Step::Update, "left"),
+            Change::Replace => {
+                let message = "the provider now needs another object for this change; plan again";
+                return Err(RuntimeError::Stale(message.to_owned()));
+            }
+        };
+        let applied = session.step(&plan, step, &config).await;
+        let settled = match applied {
+            Ok(applied) => session.settled(applied, verb).await,
+            Err(error) => Err(error),
+        };
+        settled.map_err(|error| session.redacted(error, prior.as_ref(), texts))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn reference(extensions: &Map<String, Json>) -> Result<ProviderReference<'_>, RuntimeError> {
+    ProviderReference::of(extensions)
+        .map_err(|error| RuntimeError::Invalid { field: Some(error.field.to_owned()), message: error.message })
+}
+
+/// The key of the schemas of a provider.
+fn key(reference: &ProviderReference<'_>) -> String {
+    format!("{}/{}", reference.address, reference.version.unwrap_or_default())
+}
+
+/// The external name of an object to adopt.
+fn import_id(extensions: &Map<String, Json>) -> Option<&str> {
+    extensions.get(IMPORT_ID)?.as_str().filter(|name| !name.is_empty())
+}
+
+/// Whether a record is of another provider or type than is wanted now, so that its object has to be replaced.
+fn is_of_another_type(prior: &StateResource, desired: &Resource) -> bool {
+    let of = |extensions| {
+        let reference = ProviderReference::of(extensions).ok()?;
+        let address: Address = reference.address.parse().ok()?;
+        Some((address, reference.resource_type.to_owned()))
+    };
+    of(&prior.extensions).is_some_and(|prior| of(&desired.extensions).is_some_and(|desired| desired != prior))
+}
+
+/// The engine's form of a provider's plan.
+fn provider_plan(session: &Session, plan: &Plan, unknown: &BTreeSet<FieldPath>) -> ProviderPlan {
+    let after = plain(&plan.planned);
+    let action = match plan.action {
+        Change::NoOp => Action::Unchanged,
+        Change::Create => Action::Create,
+        Change::Update => Action::Update,
+        Change::Replace => Action::Replace,
+        Change::Delete => Action::Delete,
+    };
+    let mut warnings = warnings(&plan.diagnostics);
+    if plan.prior.as_ref().is_some_and(|prior| prior.tainted) {
+        warnings.push("its creation failed half-way, so it is replaced".to_owned());
+    }
+    ProviderPlan {
+        action,
+        after: after.attributes,
+        unknown: after.unknown,
+        replaced_by: plan.replace_paths.iter().map(field_path).collect(),
+        sensitive: session.sensitive_paths(&plan.planned),
+        config_unknown: unknown.clone(),
+        warnings,
+    }
+}
+
+/// Rejects a plan that differs from the one that the engine has, which people may have approved.
+fn check_plan(
+    session: &Session,
+    request: &ApplyRequest<'_>,
+    prior: Option<&Object>,
+    plan: &Plan,
+) -> Result<(), RuntimeError> {
+    let (Some(planned), Some(keys)) = (request.changes, request.keys) else { return Ok(()) };
+    let live = prior.map(|prior| plain(&prior.state).attributes);
+    let mut sensitive = request.sensitive.map(|it| it.paths().clone()).unwrap_or_default();
+    sensitive.extend(prior.map(|prior| session.sensitive_paths(&prior.state)).unwrap_or_default());
+    let now = changes(
+        &request.desired.id,
+        &Planned {
+            plan: &provider_plan(session, plan, &BTreeSet::new()),
+            live: live.as_ref(),
+            prior: request.prior,
+            sensitive: &sensitive,
+            keys,
+        },
+    );
+    let differing = disagreements(planned, &now);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the provider now plans {} differently; plan again", differing.join(", "));
+    Err(RuntimeError::Stale(message))
+}
+
+#[async_trait]
+impl Runtime for TerraformRuntime {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    fn destinations(&self) -> BTreeMap<String, String> {
+        [(DESTINATION.to_owned(), self.providers.destination())].into()
+    }
+
+    fn decides(&self, _: ResourceType) -> bool {
+        true
+    }
+
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        let sessions = resources.iter().map(|resource| async {
+            // A session starts the provider, whose schemas it keeps.
+            self.session(&resource.extensions).await.map(drop)
+        });
+        Ok(stream::iter(sessions.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
+    }
+
+    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Json>) -> BTreeSet<FieldPath> {
+        let Ok(reference) = reference(&resource.extensions) else { return BTreeSet::new() };
+        let schemas = lock(&self.schemas).get(&key(&reference)).cloned();
+        let Some(schemas) = schemas else { return BTreeSet::new() };
+        let Some(schema) = schemas.resources.get(reference.resource_type) else { return BTreeSet::new() };
+        let value = Value::from_json((&Json::Object(object.clone())).into());
+        field_paths(&schema.sensitive_paths(&value))
+    }
+
+    async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        let reads: Vec<_> = requests.iter().map(|request| self.read_one(request)).collect();
+        Ok(stream::iter(reads).buffered(AT_ONCE).collect().await)
+    }
+
+    async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        let looks: Vec<_> = resources.iter().map(|resource| self.inspect_one(resource)).collect();
+        Ok(stream::iter(looks).buffered(AT_ONCE).collect().await)
+    }
+
+    async fn preview(
+        &self,
+        request: &ApplyRequest<'_>,
+        live: Option<&Map<String, Json>>,
+    ) -> Result<Preview, RuntimeError> {
+        let (no_unknown, no_texts) = Default::default();
+        let unknown = request.unknown.unwrap_or(&no_unknown);
+        let texts: &Sensitive = request.sensitive.unwrap_or(&no_texts);
+        let replaced = request.prior.filter(|prior| is_of_another_type(prior, request.desired));
+        let prior = lock(&self.found).get(&request.desired.id).cloned();
+        let prior = prior.filter(|_| live.is_some() && replaced.is_none());
+        let planned = async || {
+            let session = self.session(&request.desired.extensions).await?;
+            let config = session.configuration(&request.desired.attributes, unknown)?;
+            let plan = session.plan(prior.clone(), &config).await;
+            let plan = plan.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
+            Ok((provider_plan(&session, &plan, unknown), plan.tolerated))
+        };
+        let (mut plan, tolerated) = repeated(planned).await?;
+        if !tolerated.is_empty() {
+            tracing::debug!(resource = %request.desired.id, faults = tolerated.len(), "an older provider library");
+        }
+        if request.adopt && plan.action == Action::Replace {
+            let message =
+                "the object with this import id would be replaced; change the attributes to those that it has";
+            return Err(rejected(message.to_owned(), None));
+        }
+        if replaced.is_some() && live.is_some() {
+            plan.action = Action::Replace;
+            plan.warnings.push("its provider or resource type is another one, so it is replaced".to_owned());
+        }
+        Ok(Preview::Planned(Box::new(plan)))
+    }
+
+    async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
+        let session = self.session(&request.desired.extensions).await?;
+        self.change(&session, request).await
+    }
+
+    async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
+        if prior.provider_state.is_none() {
+            let message = "the record has no state of the provider; import the object by its id, or delete it yourself";
+            return Err(rejected(message.to_owned(), None));
+        }
+        let session = self.session(&prior.extensions).await?;
+        let Some(object) = session.current(prior).await? else { return Ok(Deleted::Gone) };
+        let no_texts = Sensitive::default();
+        let redacted = |error| session.redacted(error, Some(&object), &no_texts);
+        let plan = session.plan(Some(object.clone()), &Value::Null).await.map_err(redacted)?;
+        let applied = session.step(&plan, Step::Delete, &Value::Null).await.map_err(redacted)?;
+        if applied.diagnostics.has_errors() {
+            return Err(redacted(reported(&applied.diagnostics)));
+        }
+        if !applied.faults.errors.is_empty() {
+            return Err(redacted(rejected(faulty(&applied.faults), None)));
+        }
+        Ok(Deleted::Gone)
+    }
+
+    /// A provider answers when the object is ready.
+    async fn wait_healthy(&self, _: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        report(Health::Current, "");
+        Ok(Health::Current)
+    }
+
+    async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
+        Ok(Finished::default())
+    }
+}
+
+/// A resource of configuration that no provider has yet, for tests of other crates.
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn record_of_another_type_is_replaced() {
+        let extensions = |provider: &str, kind: &str| {
+            json!({"provider": provider, "resourceType": kind}).as_object().unwrap().clone()
+        };
+        let record =
+            StateResource { extensions: extensions("hashicorp/random/1.0.0", "a"), ..StateResource::default() };
+        let desired = |provider: &str, kind: &str| Resource {
+            id: "a".into(),
+            kind: ResourceType::Terraform,
+            attributes: Map::new(),
+            depends_on: Vec::new(),
+            extensions: extensions(provider, kind),
+        };
+        assert!(!is_of_another_type(&record, &desired("random/2.0.0", "a")));
+        assert!(is_of_another_type(&record, &desired("random/2.0.0", "b")));
+        assert!(is_of_another_type(&record, &desired("example/random/1.0.0", "a")));
+    }
+}
