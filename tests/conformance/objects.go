@@ -262,11 +262,15 @@ var kinds = []kind{
 				"description": "one", "owners": owners, "backend": fields{"name": "none"},
 				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}, "unlistedContents": "Ignore"},
 				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "x"}}},
+				"terraform": fields{
+					"mirror": fields{"directory": "/opt/stoa/providers"}, "lock": "# none", "network": "Deny",
+					"providers": []any{fields{"name": "aws", "source": "hashicorp/aws", "configuration": fields{"region": "x", "retries": 3}, "environmentSecretRef": secret, "configurationSecretRef": secret}},
+				},
 				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6, "deletedStackDays": 7, "deletedStackRecords": 8},
 				"healthPolicies": []any{fields{"apiVersion": "example.com/v1", "kind": "Thing", "current": "true", "failed": "false", "inProgress": "false"}},
 			}),
 			always(fields{
-				"backend": fields{"name": "none"},
+				"backend": fields{"name": "none"}, "terraform": fields{"mirror": fields{"url": "https://mirror.example.com/providers/", "secretRef": secret}, "lock": "# none"},
 				"gitops": fields{
 					"repository": "https://git.example.com/a/b.git", "branch": "trunk", "directory": "dev", "mode": "PullRequest", "secretRef": secret,
 					"createBranch": true, "validation": "Warn", "kubernetesVersion": "1.35",
@@ -288,7 +292,8 @@ var kinds = []kind{
 		ruled: []string{
 			"kubernetes.clusters[].kubeconfigSecretRef", "kubernetes.clusters[].inCluster", "gitops.secretRef.namespace", "gitops.pullRequest", "gitops.pullRequest.secretRef.namespace",
 			"gitops.compliance.reconcilers[].kubeconfigSecretRef", "gitops.compliance.reconcilers[].inCluster", "gitops.compliance.reconcilers[].kustomization",
-			"gitops.compliance.reconcilers[].application",
+			"gitops.compliance.reconcilers[].application", "terraform.providers", "terraform.mirror.secretRef.namespace", "terraform.mirror.directory", "terraform.mirror.url",
+			"terraform.providers[].environmentSecretRef.namespace", "terraform.providers[].configurationSecretRef.namespace",
 		},
 		columns:    []column{{"Backend", "string", ".spec.backend.name", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},
 		selectable: []string{"spec.backend.name"},

@@ -58,6 +58,8 @@ fn definition() -> ResourceDefinition {
             SelectableField { name: "spec.kubernetes.namespace", path: &["spec", "kubernetes", "namespace"] },
             SelectableField { name: "spec.kubernetes.name", path: &["spec", "kubernetes", "name"] },
             SelectableField { name: "spec.kubernetes.uid", path: &["spec", "kubernetes", "uid"] },
+            SelectableField { name: "spec.cloud.provider", path: &["spec", "cloud", "provider"] },
+            SelectableField { name: "spec.cloud.resourceType", path: &["spec", "cloud", "resourceType"] },
             SelectableField { name: "spec.cloud.id", path: &["spec", "cloud", "id"] },
             SelectableField { name: "spec.cloud.arn", path: &["spec", "cloud", "arn"] },
             SelectableField { name: "status.phase", path: &["status", "phase"] },

@@ -2,6 +2,7 @@
 
 mod clusters;
 pub mod referents;
+mod terraform;
 
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub static KIND: Kind = Kind {
 fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Workspace>()
         .columns(&[
-            Column::new("Target", Cell::Compute(target), "The clusters or the repository of the workspace."),
+            Column::new("Target", Cell::Compute(target), "The targets: Kubernetes or GitOps, and Terraform."),
             Column::new(
                 "Backend",
                 Cell::Path(&["spec", "backend", "name"]),
@@ -72,10 +73,10 @@ fn definition() -> ResourceDefinition {
 }
 
 fn target(object: &stoa_machinery::Object) -> serde_json::Value {
-    if object.get_path(&["spec", "kubernetes"]).is_some() {
-        return "Kubernetes".into();
-    }
-    object.get_path(&["spec", "gitops"]).map_or("".into(), |_| "GitOps".into())
+    let has = |field: &str| object.get_path(&["spec", field]).is_some();
+    let objects = if has("kubernetes") { Some("Kubernetes") } else { has("gitops").then_some("GitOps") };
+    let targets: Vec<&str> = objects.into_iter().chain(has("terraform").then_some("Terraform")).collect();
+    targets.join(",").into()
 }
 
 /// Brings a workspace's condition `Ready` to whether its Backend exists and is ready, as the watch cache has it, and its
@@ -456,6 +457,9 @@ impl Strategy for WorkspaceStrategy {
             if let Some(settings) = &gitops.compliance {
                 compliance(settings, &mut errors);
             }
+        }
+        if let Some(target) = &spec.terraform {
+            terraform::validate(target, &mut errors);
         }
         health_policies(&spec.health_policies, &mut errors);
         let retention = spec.retention.clone().unwrap_or_default();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use memchr::memmem;
+use serde_json::Value;
 use stoa_controller::blocking::run_blocking;
 use stoa_engine::{
     Plan, Spec,
@@ -156,6 +157,24 @@ pub fn shown(spec: Bytes) -> Result<Bytes, String> {
     Ok(if shown == parsed { spec } else { canonical_json(&shown).into() })
 }
 
+/// A State as people see it: without the states of providers, which only their keys open.
+///
+/// # Errors
+///
+/// When it is no State.
+pub fn shown_state(state: Bytes) -> Result<Bytes, String> {
+    const PROVIDER_STATE: &str = "providerState";
+    if memmem::find(&state, PROVIDER_STATE.as_bytes()).is_none() {
+        return Ok(state);
+    }
+    let mut shown: Value = serde_json::from_slice(&state)
+        .map_err(|e| format!("it is not a State (line {}, column {} of its JSON)", e.line(), e.column()))?;
+    for resource in shown.get_mut("resources").and_then(Value::as_array_mut).into_iter().flatten() {
+        resource.as_object_mut().and_then(|resource| resource.remove(PROVIDER_STATE));
+    }
+    Ok(serde_json::to_vec(&shown).expect("a value serializes").into())
+}
+
 fn sealed(sealing: &Encryption, scope: &str, spec: &Bytes) -> Result<Bytes, String> {
     check_spec_size(spec.len()).map_err(|error| error.to_string())?;
     let parsed = parse(spec)?;
@@ -182,7 +201,7 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use stoa_engine::bounds::LARGEST_SPEC;
     use tokio::sync::Barrier;
 
@@ -238,6 +257,23 @@ mod tests {
 
     fn says(document: &Bytes, text: &str) -> bool {
         memmem::find(document, text.as_bytes()).is_some()
+    }
+
+    #[test]
+    fn people_see_states_without_provider_states() {
+        let resource = |state: Value| {
+            let mut resource = json!({"id": "a", "type": "Terraform", "attributes": {"providerState": "an attribute"}});
+            resource.as_object_mut().unwrap().extend(state.as_object().unwrap().clone());
+            resource
+        };
+        let state = |of: Value| Bytes::from(json!({"schemaVersion": 1, "resources": [resource(of)]}).to_string());
+        let plain = state(json!({}));
+        let sealed = state(json!({"providerState": {"sealed": "v1:00000000:AAAA"}}));
+        let shown = |state: &Bytes| serde_json::from_slice::<Value>(&shown_state(state.clone()).unwrap()).unwrap();
+        assert_eq!(shown(&sealed), serde_json::from_slice::<Value>(&plain).unwrap());
+        assert_eq!(shown(&plain)["resources"][0]["attributes"]["providerState"], "an attribute");
+        let text = Bytes::from_static(b"not JSON: providerState");
+        assert!(shown_state(text).unwrap_err().starts_with("it is not a State (line 1"));
     }
 
     #[test]

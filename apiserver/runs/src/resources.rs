@@ -4,13 +4,17 @@ use futures_util::{TryStreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use stoa_engine::{Action, KubernetesObject, ObjectRef, ResourceId, ResourceOutcome, StateResource, record::Record};
+use stoa_engine::{
+    Action, KubernetesObject, ObjectRef, ProviderAddress, ProviderReference, ResourceId, ResourceOutcome, ResourceType,
+    StateResource, record::Record,
+};
 use stoa_machinery::{ApiError, registry::api::Api};
 use stoa_proto::FoundResource;
 use stoa_types::{
     Resource,
-    delivery::{KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
+    delivery::{CloudIdentity, KubernetesIdentity, ResourcePhase, ResourceSpec, ResourceStatus},
 };
 
 use super::{StepError, execution::Execution, state::State, target::Target};
@@ -130,8 +134,9 @@ async fn record_resource(
         } else if phase == ResourcePhase::Unknown && spec.kubernetes.is_none() {
             spec.kubernetes = called_for(entry);
         }
+        spec.kind = type_of(entry).map_or_else(|| spec.kind.clone(), |kind| kind.to_string());
         if let (Some(recorded), Some(result)) = (&entry.resource, result) {
-            spec.kind = recorded.kind.to_string();
+            spec.cloud = cloud_identity(recorded);
             spec.depends_on = result.depends_on.iter().map(|id| id.0.clone()).collect();
             spec.module = extension(recorded, "kusion.io/module");
             spec.app_configuration = extension(recorded, "kusion.io/app-configuration");
@@ -185,8 +190,8 @@ async fn record_resource(
             if !is_told {
                 return Ok(());
             }
-            let mut resource =
-                Resource::new(&name, ResourceSpec { kind: "Kubernetes".to_owned(), ..ResourceSpec::default() });
+            let kind = ResourceType::default().to_string();
+            let mut resource = Resource::new(&name, ResourceSpec { kind, ..ResourceSpec::default() });
             resource.metadata.namespace = Some(namespace.clone());
             update(&mut resource);
             resources.create(&resource).await?;
@@ -249,8 +254,33 @@ pub(super) fn is_unheard_of(entry: &Record, run: &str) -> bool {
     entry.intent.as_ref().is_some_and(|intent| intent.run == run && intent.action != Action::Import)
 }
 
+/// The type of the resource of an entry, as far as it is recorded.
+fn type_of(entry: &Record) -> Option<ResourceType> {
+    let recorded = entry.resource.as_ref().map(|resource| resource.kind);
+    recorded.or_else(|| entry.intent.as_ref().map(|intent| intent.place.kind))
+}
+
+/// The identity of a resource of a Terraform provider. A sensitive attribute is not a text in the record, and stays empty.
+fn cloud_identity(recorded: &StateResource) -> Option<CloudIdentity> {
+    if recorded.kind != ResourceType::Terraform {
+        return None;
+    }
+    let provider = ProviderReference::of(&recorded.extensions).ok()?;
+    let short = provider.address.parse().map(|address: ProviderAddress| address.short());
+    let text = |attribute: &str| recorded.live.get(attribute).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Some(CloudIdentity {
+        provider: short.unwrap_or_else(|_| provider.address.to_owned()),
+        resource_type: provider.resource_type.to_owned(),
+        id: text("id"),
+        arn: text("arn"),
+    })
+}
+
 /// Which object a call was for whose result nobody heard, as far as its id and its intent say.
 fn called_for(entry: &Record) -> Option<KubernetesIdentity> {
+    if type_of(entry) == Some(ResourceType::Terraform) {
+        return None;
+    }
     let object = ObjectRef::of(&StateResource::named_by(&entry.id)?.attributes)?;
     let clusters = entry.intent.as_ref().map(|intent| intent.place.clusters.as_slice()).unwrap_or_default();
     Some(KubernetesIdentity {
@@ -272,4 +302,42 @@ fn found_identity(object: stoa_proto::KubernetesObject) -> KubernetesIdentity {
 fn identity(object: &KubernetesObject) -> KubernetesIdentity {
     let KubernetesObject { cluster, group, version, kind, namespace, name, uid } = object.clone();
     KubernetesIdentity { cluster, group, version, kind, namespace, name, uid }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn recorded(kind: &str, extensions: Value, live: Value) -> StateResource {
+        let resource = json!({"id": "a", "type": kind, "attributes": {}, "live": live, "extensions": extensions});
+        serde_json::from_value(resource).unwrap()
+    }
+
+    #[test]
+    fn terraform_resource_has_a_cloud_identity() {
+        let extensions = |provider: &str| json!({"provider": provider, "resourceType": "aws_db_instance"});
+        let live = json!({"id": "db-1", "arn": "arn:aws:rds:db-1", "port": 5432});
+        for (provider, shown) in [
+            ("aws", "hashicorp/aws"),
+            ("hashicorp/aws/5.1.0", "hashicorp/aws"),
+            ("example.com/ours/aws", "example.com/ours/aws"),
+        ] {
+            let identity = cloud_identity(&recorded("Terraform", extensions(provider), live.clone())).unwrap();
+            let CloudIdentity { provider, resource_type, id, arn } = &identity;
+            let found = [provider, resource_type, id, arn].map(String::as_str);
+            assert_eq!(found, [shown, "aws_db_instance", "db-1", "arn:aws:rds:db-1"]);
+        }
+        assert_eq!(cloud_identity(&recorded("Kubernetes", extensions("aws"), live)), None);
+    }
+
+    #[test]
+    fn sensitive_or_missing_id_is_not_shown() {
+        let extensions = json!({"provider": "random", "resourceType": "random_password"});
+        for live in [json!({}), json!({"id": {"$sensitive": "hmac-sha256:00"}}), json!({"id": 7, "arn": null})] {
+            let identity = cloud_identity(&recorded("Terraform", extensions.clone(), live)).unwrap();
+            assert_eq!((identity.id.as_str(), identity.arn.as_str()), ("", ""));
+        }
+    }
 }

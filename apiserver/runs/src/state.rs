@@ -3,6 +3,10 @@
 //! Everything is written under the run's lease, so that a run that lost it can write no more. An intent is durable
 //! before its call is made and a result before anything that depends on it starts. Records of removed resources stay,
 //! marked, until the run has ended: a run that is taken up again knows from them what it has done.
+//!
+//! Elsewhere: `provider_states` encrypts the states of providers.
+
+mod provider_states;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +17,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use stoa_engine::{
-    Action, Health, ResourceId, ResourceOutcome,
+    Action, Health, ResourceId, ResourceOutcome, StateResource,
     document::{self, Document, DocumentError},
     record::{Intent, Record},
 };
@@ -25,7 +29,7 @@ use stoa_machinery::{
 use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
-use super::{StepError, documents, resources};
+use super::{StepError, documents, encryption::Encryption, resources};
 use stoa_controller::blocking::run_blocking;
 
 /// The largest record in the log, in bytes; etcd accepts four times as much.
@@ -64,8 +68,19 @@ pub struct State {
     entries: BTreeMap<ResourceId, (Record, Version)>,
     /// Whose health was told since it was read.
     told: BTreeSet<ResourceId>,
-    /// Where large bodies are, and the scope they are in.
-    bodies: Option<(Arc<dyn DocumentStore>, String)>,
+    /// The store of large bodies, and the keys of provider states.
+    bodies: Option<Bodies>,
+}
+
+/// The store of the documents of a Stack, their scope, and the keys for it.
+#[derive(Clone, Debug)]
+pub struct Bodies {
+    /// The store.
+    pub store: Arc<dyn DocumentStore>,
+    /// The scope of the Stack's documents.
+    pub scope: String,
+    /// The keys.
+    pub encryption: Encryption,
 }
 
 /// The records of a stack in a workspace, as the log has them.
@@ -162,14 +177,14 @@ impl State {
     /// # Errors
     ///
     /// Retry when the Backend cannot be read, Failed when a document is not there or cannot be understood.
-    pub async fn with_bodies(mut self, store: Arc<dyn DocumentStore>, scope: String) -> Result<Self, StepError> {
+    pub async fn with_bodies(mut self, bodies: Bodies) -> Result<Self, StepError> {
         for (entry, _) in self.entries.values_mut() {
             let Some(digest) = &entry.document else { continue };
-            let body = documents::get(&*store, &scope, digest).await?;
+            let body = documents::get(&*bodies.store, &bodies.scope, digest).await?;
             let decoded = run_blocking(body.len(), move || document::decode(&body)).await;
             entry.resource = Some(decoded.map_err(|e| unreadable(&entry.id.0, digest, &e))?);
         }
-        self.bodies = Some((store, scope));
+        self.bodies = Some(bodies);
         Ok(self)
     }
 
@@ -177,7 +192,7 @@ impl State {
     async fn stored(&self, entry: &mut Record) -> Result<Bytes, StepError> {
         if entry.document.is_none() {
             let bytes = document::encode(entry);
-            let (Some(resource), Some((store, scope))) = (&entry.resource, &self.bodies) else {
+            let (Some(resource), Some(Bodies { store, scope, .. })) = (&entry.resource, &self.bodies) else {
                 return Ok(bytes.into());
             };
             if bytes.len() <= LARGEST {
@@ -313,12 +328,13 @@ impl State {
         Ok(())
     }
 
-    /// Records entries, all at once; each is durable when this returns.
+    /// Records entries, all at once, with their provider states encrypted; each is durable when this returns.
     ///
     /// # Errors
     ///
     /// When the log does not take them, or when another writer has recorded since.
     pub async fn record(&mut self, log: &dyn Log, mut entries: Vec<Record>) -> Result<(), StepError> {
+        entries.iter_mut().try_for_each(|entry| self.seal(entry))?;
         let stored: Vec<Bytes> = try_join_all(entries.iter_mut().map(|entry| self.stored(entry))).await?;
         let writes = entries.iter().zip(stored).map(|(entry, stored)| {
             let known = self.entries.get(&entry.id).map(|(_, version)| *version);
@@ -400,22 +416,27 @@ impl State {
         self.entries().filter(|entry| resources::is_unheard_of(entry, run)).map(|entry| entry.id.clone()).collect()
     }
 
-    /// The state as the function-runner takes it.
-    pub fn for_runner(&self) -> Vec<stoa_proto::StateEntry> {
+    /// The state as the function-runner takes it, with provider states in clear.
+    ///
+    /// # Errors
+    ///
+    /// Failed when a provider state does not decrypt.
+    pub fn for_runner(&self) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
         self.for_run(&[], "")
     }
 
     /// The same for the run with this uid, by which some calls may be made again that nobody can look for: those that it
     /// names, as far as they are of earlier runs. What it called for itself nobody has looked for since.
-    pub(crate) fn for_run(&self, retry: &[String], uid: &str) -> Vec<stoa_proto::StateEntry> {
+    pub(crate) fn for_run(&self, retry: &[String], uid: &str) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
         let may_be_retried = |id: &ResourceId, intent: &Intent| intent.run != uid && retry.contains(&id.0);
-        let resource = |resource| serde_json::to_vec(resource).expect("a recorded resource serializes");
-        self.entries()
-            .filter(|e| e.resource.is_some() || e.intent.is_some())
-            .map(|e| stoa_proto::StateEntry {
-                id: e.id.0.clone(),
-                resource: e.resource.as_ref().map(resource).unwrap_or_default().into(),
-                intent: e.intent.as_ref().map(|i| stoa_proto::Intent {
+        let of_runner = |entry: &Record| {
+            let resource = entry.resource.as_ref().map(|resource| self.opened(resource)).transpose()?;
+            let encode =
+                |resource: &StateResource| serde_json::to_vec(resource).expect("a recorded resource serializes");
+            Ok(stoa_proto::StateEntry {
+                id: entry.id.0.clone(),
+                resource: resource.as_deref().map(encode).unwrap_or_default().into(),
+                intent: entry.intent.as_ref().map(|i| stoa_proto::Intent {
                     action: i.action.to_string(),
                     run: i.run.clone(),
                     place: Some(stoa_proto::Place {
@@ -423,11 +444,12 @@ impl State {
                         import_id: i.place.import_id.clone(),
                         r#type: i.place.kind.to_string(),
                     }),
-                    retry: may_be_retried(&e.id, i),
+                    retry: may_be_retried(&entry.id, i),
                 }),
-                finished: e.intent.is_none() && e.result.as_ref().is_some_and(|result| result.finished),
+                finished: entry.intent.is_none() && entry.result.as_ref().is_some_and(|result| result.finished),
             })
-            .collect()
+        };
+        self.entries().filter(|e| e.resource.is_some() || e.intent.is_some()).map(of_runner).collect()
     }
 }
 

@@ -18,10 +18,12 @@ use stoa_storage::documents::DocumentStore;
 use stoa_types::{
     Backend, Project, Run, SecretReference, Source, Stack, Workspace,
     config::{GeneratorType, SourceProvider},
-    labels, reason,
+    labels,
+    platform::WorkspaceSpec,
+    reason,
 };
 
-use super::{Services, StepError};
+use super::{Services, StepError, state::Bodies};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -103,6 +105,11 @@ impl Target {
     /// Where the documents of this stack are: `<organization>/<stack uid>`.
     pub fn scope(&self) -> String {
         format!("{}/{}", self.namespace(), self.stack.uid().unwrap_or_default())
+    }
+
+    /// The store and the keys of the documents of this stack.
+    pub fn bodies(&self, services: &Services) -> Bodies {
+        Bodies { store: self.documents.clone(), scope: self.scope(), encryption: services.encryption.clone() }
     }
 
     /// The namespace of all of them.
@@ -241,23 +248,39 @@ pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<sto
         })?;
         kubeconfigs.insert(cluster.name.clone(), kubeconfig);
     }
-    let credentials = match spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref()) {
-        None => HashMap::new(),
-        Some(reference) => referenced_secret(services, "", reference).await?,
-    };
+    let credentials = optional_secret(services, spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref())).await?;
     let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
     let pull_request_credentials = match pulls.map(|pulls| pulls.secret_ref.as_ref()) {
         None => HashMap::new(),
         Some(None) => credentials.clone(),
         Some(Some(reference)) => referenced_secret(services, "", reference).await?,
     };
+    let mirror = spec.terraform.as_ref().map(|terraform| &terraform.mirror);
     Ok(stoa_proto::Workspace {
         name: workspace.name_any(),
         spec: Bytes::from(serde_json::to_vec(spec).expect("a spec serializes")),
         kubeconfigs,
         credentials,
         pull_request_credentials,
+        provider_secrets: provider_secrets(services, spec).await?,
+        mirror_credentials: optional_secret(services, mirror.and_then(|mirror| mirror.secret_ref.as_ref())).await?,
     })
+}
+
+/// The secrets of the Terraform providers of a workspace, by their names there.
+async fn provider_secrets(
+    services: &Services,
+    spec: &WorkspaceSpec,
+) -> Result<HashMap<String, stoa_proto::ProviderSecrets>, StepError> {
+    let mut secrets = HashMap::new();
+    for provider in spec.terraform.iter().flat_map(|terraform| &terraform.providers) {
+        let of_provider = stoa_proto::ProviderSecrets {
+            environment: optional_secret(services, provider.environment_secret_ref.as_ref()).await?,
+            configuration: optional_secret(services, provider.configuration_secret_ref.as_ref()).await?,
+        };
+        secrets.insert(provider.name.clone(), of_provider);
+    }
+    Ok(secrets)
 }
 
 /// The Source of this name with its credentials.
@@ -323,6 +346,17 @@ pub async fn referenced_secret(
 ) -> Result<HashMap<String, Bytes>, StepError> {
     let namespace = reference.namespace.as_deref().unwrap_or(namespace);
     secret(services, namespace, &reference.name).await
+}
+
+/// The values of a Secret that a cluster-scoped object refers to; none without a reference.
+async fn optional_secret(
+    services: &Services,
+    reference: Option<&SecretReference>,
+) -> Result<HashMap<String, Bytes>, StepError> {
+    match reference {
+        Some(reference) => referenced_secret(services, "", reference).await,
+        None => Ok(HashMap::new()),
+    }
 }
 
 async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, StepError> {

@@ -38,6 +38,7 @@ pub mod planner;
 mod prerequisites;
 pub mod problem;
 pub mod provider;
+pub mod provider_address;
 mod provider_state;
 pub mod pruned;
 pub mod record;
@@ -79,6 +80,7 @@ pub use plan::{Action, FieldChange, FoundResource, Live, Plan, PlannedAction, Pr
 pub use planner::{PlanInput, plan};
 pub use problem::Problem;
 pub use provider::ProviderReference;
+pub use provider_address::ProviderAddress;
 pub use provider_state::ProviderState;
 pub use record::{Health, ResourceOutcome};
 pub use schema::{Schema, Schemas};

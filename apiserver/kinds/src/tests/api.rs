@@ -445,6 +445,7 @@ async fn resources_are_found_by_what_the_infrastructure_calls_them() {
         ("spec.kubernetes.uid=uid-of-web-in-west", &["three"]),
         ("spec.kubernetes.kind!=Deployment,spec.cloud.id=", &["two"]),
         ("spec.cloud.id=db-ABC", &["four"]),
+        ("spec.cloud.provider=hashicorp/aws,spec.cloud.resourceType=aws_db_instance", &["four"]),
         ("spec.cloud.arn=arn:aws:rds:eu-west-1:123456789012:db:orders", &["four"]),
         ("spec.stack=a,spec.workspace=dev,spec.cloud.id!=", &["four"]),
         ("spec.kubernetes.uid=nobody", &[]),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stoa_types::{SecretReference, platform::WorkspaceSpec, reason};
 use tokio::time::{Instant, timeout_at};
 
-use super::clusters;
+use super::{clusters, terraform};
 use crate::{cluster::Cluster, text::cut};
 
 /// How each sentence about a Secret begins.
@@ -116,7 +116,7 @@ fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {
     let pull_requests = spec.gitops.iter().filter_map(|gitops| gitops.pull_request.as_ref());
     let of_repository = spec.gitops.iter().filter_map(|gitops| gitops.secret_ref.as_ref());
     let of_repository = of_repository.chain(pull_requests.filter_map(|pulls| pulls.secret_ref.as_ref()));
-    kubeconfigs.chain(of_repository.map(whole)).collect()
+    kubeconfigs.chain(of_repository.chain(terraform::referenced(spec)).map(whole)).collect()
 }
 
 fn whole(of: &SecretReference) -> Needed<'_> {

@@ -7,7 +7,10 @@
 //! the value: an equal value at an equal position has an equal text, and an unchanged Spec an equal digest. Texts are padded
 //! to a multiple of 32 bytes, which hides most of the length of a value.
 //!
-//! Elsewhere: `keys` reads the file with the keys, and `stoa_engine::sealed` decides which values are encrypted.
+//! The states of providers are encrypted in the same way, each as a whole, with other derived keys.
+//!
+//! Elsewhere: `keys` reads the file with the keys, `stoa_engine::sealed` decides which values of a Spec are encrypted, and
+//! `state` encrypts the states of providers before it records them.
 
 mod keys;
 
@@ -21,7 +24,7 @@ use ring::{
 };
 use serde_json::{Value, json};
 use stoa_engine::{
-    DigestKey, Spec,
+    DigestKey, FieldPath, ProviderState, ResourceId, Spec,
     digest::canonical_json,
     sealed::{self, FieldLocation},
 };
@@ -110,7 +113,7 @@ impl Encryption {
     /// The Spec with its sensitive values encrypted. `scope` is the scope of its documents.
     pub(crate) fn encrypt(&self, scope: &str, spec: &Spec) -> Spec {
         let keys = self.keys();
-        let cipher = Cipher::new(&keys[0], scope);
+        let cipher = Cipher::new(&keys[0], Purpose::Spec, scope);
         sealed::seal(spec, &mut |place, value| cipher.encrypt(place, value))
     }
 
@@ -121,27 +124,43 @@ impl Encryption {
     /// The problem of the first value that does not decrypt.
     pub(crate) fn decrypt(&self, scope: &str, spec: &Spec) -> Result<Spec, DecryptError> {
         let keys = self.keys();
-        let mut ciphers: Vec<Cipher<'_>> = Vec::new();
-        sealed::open(spec, &mut |place, text| {
-            let unknown = || DecryptError::Unknown(place.to_json().to_string());
-            let mut parts = text.splitn(3, ':');
-            let (Some(FORM), Some(name), Some(bytes)) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(unknown());
-            };
-            let bytes = STANDARD.decode(bytes).map_err(|_| unknown())?;
-            let known = match ciphers.iter().position(|cipher| cipher.name == name) {
-                Some(known) => known,
-                None => {
-                    let key = keys
-                        .iter()
-                        .find(|key| key.name() == name)
-                        .ok_or_else(|| DecryptError::NoKey(name.to_owned()))?;
-                    ciphers.push(Cipher::new(key, scope));
-                    ciphers.len() - 1
-                }
-            };
-            ciphers[known].decrypt(place, &bytes).ok_or_else(|| DecryptError::Changed(place.to_json().to_string()))
+        let mut ciphers = Ciphers { keys: &keys, purpose: Purpose::Spec, scope, known: Vec::new() };
+        sealed::open(spec, &mut |place, text| ciphers.decrypt(place, text))
+    }
+
+    /// The provider state of a resource, encrypted; it stays as it is if it is encrypted already.
+    pub(crate) fn seal_state(&self, scope: &str, id: &ResourceId, state: &ProviderState) -> ProviderState {
+        let ProviderState::Open(clear) = state else { return state.clone() };
+        let keys = self.keys();
+        let cipher = Cipher::new(&keys[0], Purpose::ProviderState, scope);
+        let sealed = provider_state(id, |place| cipher.encrypt(place, &Value::from(clear.as_str())));
+        ProviderState::Sealed(sealed)
+    }
+
+    /// The provider state of a resource in clear.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not decrypt.
+    pub(crate) fn open_state(
+        &self,
+        scope: &str,
+        id: &ResourceId,
+        state: &ProviderState,
+    ) -> Result<ProviderState, DecryptError> {
+        let ProviderState::Sealed(sealed) = state else { return Ok(state.clone()) };
+        let keys = self.keys();
+        let mut ciphers = Ciphers { keys: &keys, purpose: Purpose::ProviderState, scope, known: Vec::new() };
+        provider_state(id, |place| match ciphers.decrypt(place, sealed)? {
+            Value::String(clear) => Ok(ProviderState::Open(clear)),
+            _ => Err(DecryptError::Unknown(place.to_json().to_string())),
         })
+    }
+
+    /// Whether an encrypted provider state has another key than new ones get.
+    pub(crate) fn is_of_old_key(&self, state: &ProviderState) -> bool {
+        let ProviderState::Sealed(sealed) = state else { return false };
+        sealed.split(':').nth(1) != Some(self.keys()[0].name())
     }
 
     /// The keys for digests in the state of a Stack in a workspace; the first is of the encrypting key.
@@ -162,6 +181,58 @@ impl Reload for Encryption {
     }
 }
 
+/// Calls with the position of a provider state.
+fn provider_state<T>(id: &ResourceId, with: impl FnOnce(FieldLocation<'_>) -> T) -> T {
+    with(FieldLocation { resource: Some(id), path: &FieldPath::of_keys(["providerState"]) })
+}
+
+/// The kind of document that has a value. An attribute of a Spec may be at the position of a provider state.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Spec,
+    ProviderState,
+}
+
+impl Purpose {
+    /// The names of its keys: for the cipher and for nonces.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::Spec => ["stoa seal", "stoa seal nonce"],
+            Self::ProviderState => ["stoa provider state", "stoa provider state nonce"],
+        }
+    }
+}
+
+/// The keys for values of one purpose in one scope, made as values name them.
+struct Ciphers<'a> {
+    keys: &'a [EncryptionKey],
+    purpose: Purpose,
+    scope: &'a str,
+    known: Vec<Cipher<'a>>,
+}
+
+impl Ciphers<'_> {
+    fn decrypt(&mut self, place: FieldLocation<'_>, text: &str) -> Result<Value, DecryptError> {
+        let unknown = || DecryptError::Unknown(place.to_json().to_string());
+        let mut parts = text.splitn(3, ':');
+        let (Some(FORM), Some(name), Some(bytes)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(unknown());
+        };
+        let bytes = STANDARD.decode(bytes).map_err(|_| unknown())?;
+        let known = match self.known.iter().position(|cipher| cipher.name == name) {
+            Some(known) => known,
+            None => {
+                let mut keys = self.keys.iter();
+                let key = keys.find(|key| key.name() == name).ok_or_else(|| DecryptError::NoKey(name.to_owned()))?;
+                self.known.push(Cipher::new(key, self.purpose, self.scope));
+                self.known.len() - 1
+            }
+        };
+        let value = self.known[known].decrypt(place, &bytes);
+        value.ok_or_else(|| DecryptError::Changed(place.to_json().to_string()))
+    }
+}
+
 /// One key in one scope.
 struct Cipher<'a> {
     name: &'a str,
@@ -171,9 +242,10 @@ struct Cipher<'a> {
 }
 
 impl<'a> Cipher<'a> {
-    fn new(key: &'a EncryptionKey, scope: &'a str) -> Self {
-        let cipher = UnboundKey::new(&AES_256_GCM, &key.derived("stoa seal", &[scope])).expect("it has 32 bytes");
-        let nonces = hmac::Key::new(hmac::HMAC_SHA256, &key.derived("stoa seal nonce", &[scope]));
+    fn new(key: &'a EncryptionKey, purpose: Purpose, scope: &'a str) -> Self {
+        let [cipher, nonces] = purpose.names().map(|name| key.derived(name, &[scope]));
+        let cipher = UnboundKey::new(&AES_256_GCM, &cipher).expect("it has 32 bytes");
+        let nonces = hmac::Key::new(hmac::HMAC_SHA256, &nonces);
         Self { name: key.name(), scope, cipher: LessSafeKey::new(cipher), nonces }
     }
 

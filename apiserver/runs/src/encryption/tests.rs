@@ -99,6 +99,37 @@ fn other_forms_are_left_to_later_versions() {
 }
 
 #[test]
+fn provider_state_opens_for_its_resource_only() {
+    let (encryption, id) = (Encryption::with_keys(&[1]), ResourceId::from("a"));
+    let clear = ProviderState::Open("hunter2 \u{e9}\n".to_owned());
+    let sealed = encryption.seal_state(SCOPE, &id, &clear);
+    assert_eq!(encryption.open_state(SCOPE, &id, &sealed), Ok(clear.clone()));
+    assert_eq!(encryption.seal_state(SCOPE, &id, &sealed), sealed, "it is encrypted once");
+    assert_eq!(encryption.seal_state(SCOPE, &id, &clear), sealed, "an unchanged state has an equal text");
+    assert_eq!(Encryption::with_keys(&[2, 1]).open_state(SCOPE, &id, &sealed), Ok(clear));
+    let other_keys = Encryption::with_keys(&[2]);
+    assert_eq!(other_keys.open_state(SCOPE, &id, &sealed), Err(DecryptError::NoKey(key_name(1))));
+    assert!(other_keys.is_of_old_key(&sealed) && !encryption.is_of_old_key(&sealed));
+    for (scope, id) in [(SCOPE, "b"), ("shop/another", "a")] {
+        let opened = encryption.open_state(scope, &id.into(), &sealed);
+        assert!(matches!(opened, Err(DecryptError::Changed(_))), "{scope} {id}");
+    }
+    // Neither opens in a Spec, nor a value of a Spec as a provider state.
+    let ProviderState::Sealed(text) = sealed else { panic!("it is encrypted") };
+    let spec = |value: Value| -> Spec {
+        let attributes = json!({"kind": "Secret", "data": {"providerState": value.clone()}, "providerState": value});
+        let resource = json!({"id": "a", "type": "Kubernetes", "attributes": attributes});
+        serde_json::from_value(json!({"resources": [resource]})).unwrap()
+    };
+    let opened = encryption.decrypt(SCOPE, &spec(json!({"$sealed": text})));
+    assert!(matches!(opened, Err(DecryptError::Changed(_))));
+    let kept = encryption.encrypt(SCOPE, &spec(json!("hunter2")));
+    let value = kept.resources[0].attributes["providerState"]["$sealed"].as_str().unwrap();
+    let opened = encryption.open_state(SCOPE, &id, &ProviderState::Sealed(value.to_owned()));
+    assert!(matches!(opened, Err(DecryptError::Changed(_))));
+}
+
+#[test]
 fn digest_keys_differ_between_deployments() {
     let keys = Encryption::with_keys(&[1, 2]).digest_keys(SCOPE, "dev");
     assert_eq!(

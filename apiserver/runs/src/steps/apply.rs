@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_controller::lease::HeldLease;
 use stoa_engine::{
-    Action, Health, KubernetesObject, ResourceId, ResourceOutcome, ResourceType, StateResource,
+    Action, Health, KubernetesObject, ProviderState, ResourceId, ResourceOutcome, ResourceType, StateResource,
     record::{CallTarget, Intent, Outcome, Record},
 };
 use stoa_failpoint::reached;
@@ -72,6 +72,7 @@ pub(super) async fn apply(
     [spec, plan]: [&Bytes; 2],
     state: &mut State,
 ) -> Result<Applied, StepError> {
+    state.renew_keys(&*execution.services.log).await?;
     let run_uid = execution.run.uid().unwrap_or_default();
     let total = status(&execution.run).plan.map_or(0, |p| p.summary.changes());
     let done = state.done_by(&run_uid);
@@ -80,7 +81,7 @@ pub(super) async fn apply(
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
         plan: plan.clone(),
-        state: state.for_run(&execution.run.spec.retry, &run_uid),
+        state: state.for_run(&execution.run.spec.retry, &run_uid)?,
         done,
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
@@ -182,6 +183,20 @@ fn explained(problems: &[stoa_proto::Problem]) -> (String, Vec<&stoa_proto::Prob
 fn word<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
     let text: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
     T::deserialize(text).map_err(|e| not_understood(&e.to_string()))
+}
+
+/// The resource that a runner reports, with its provider state in clear: only the API server encrypts.
+fn resource(bytes: &Bytes) -> Result<StateResource, StepError> {
+    let resource: StateResource = serde_json::from_slice(bytes).map_err(|_| {
+        // The words of a parser may quote a part of a secret.
+        not_understood("the record of a resource does not decode")
+    })?;
+    match resource.provider_state {
+        Some(ProviderState::Sealed(_)) => {
+            Err(not_understood(&format!("it encrypted the provider state of {}", resource.id)))
+        }
+        Some(ProviderState::Open(_)) | None => Ok(resource),
+    }
 }
 
 /// A runner of another version says what nobody here understands. What it did stays as an intent.
@@ -393,8 +408,7 @@ impl Conversation {
             let was_not_called = self.intended.remove(&id) && entry.intent.take().is_some();
             return Ok(was_not_called.then_some(entry));
         }
-        let decode = |bytes: &Bytes| serde_json::from_slice(bytes).map_err(|e| not_understood(&e.to_string()));
-        let resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(decode).transpose()?;
+        let resource = Some(&event.resource).filter(|bytes| !bytes.is_empty()).map(resource).transpose()?;
         match outcome {
             ResourceOutcome::Done => (entry.resource, entry.document) = (resource, None),
             // What failed now may be there since an earlier call, whose result nobody had.

@@ -103,7 +103,7 @@ pub(super) async fn take(
     let workspace = target.workspace.name_any();
     let log = execution.services.log.clone();
     let state = State::load(&*log, &stack_uid, &workspace, lease.map(HeldLease::fence)).await?;
-    let mut state = state.with_bodies(target.documents.clone(), target.scope()).await?;
+    let mut state = state.with_bodies(target.bodies(&execution.services)).await?;
     let plan = match plan::kept(execution, target).await? {
         Some(plan) => plan,
         None => {

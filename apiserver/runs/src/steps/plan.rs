@@ -125,7 +125,7 @@ async fn planned(
     let request = PlanRequest {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
-        state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default()),
+        state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default())?,
         destroy: execution.run.spec.planned() == Operation::Destroy,
         import,
         forget_clusters: execution.run.spec.forget_clusters.clone(),

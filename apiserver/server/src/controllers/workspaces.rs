@@ -392,4 +392,38 @@ mod tests {
         end.cancel();
         driven.await.unwrap();
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn terraform_workspace_needs_its_secrets() {
+        let world = TestServer::with_secrets().await;
+        with_backend(&world).await;
+        let secret_ref = |name: &str| json!({"namespace": "shop", "name": name});
+        let aws = json!({"name": "aws", "source": "hashicorp/aws", "environmentSecretRef": secret_ref("environment"),
+            "configurationSecretRef": secret_ref("configuration")});
+        let mirror = json!({"url": "https://mirror.example.com/", "secretRef": secret_ref("mirror")});
+        let terraform = json!({"mirror": mirror, "lock": "# none", "providers": [aws]});
+        world.create("Workspace", "cloud", json!({"backend": {"name": "default"}, "terraform": terraform})).await;
+        let end = CancellationToken::new();
+        let driven = tokio::spawn(run(world.services.clone(), end.clone()));
+        let missing = ["mirror", "environment", "configuration"].map(|it| format!("secret shop/{it} does not exist"));
+        until(&world, "cloud", &format!("False ReferenceNotFound: {}", missing.join("; "))).await;
+        let workspace = world.registry.api::<Workspace>().get("", "cloud").await.unwrap();
+        stoa_runs::target::workspace(&world.services, &workspace).await.unwrap_err();
+
+        let secrets = world.registry.api::<Secret>();
+        for name in ["mirror", "environment", "configuration"] {
+            let mut secret = secret(name);
+            secret.metadata.name = Some(name.to_owned());
+            secrets.create(&secret).await.unwrap();
+        }
+        until(&world, "cloud", "True Available: the backend is ready").await;
+        let sent = stoa_runs::target::workspace(&world.services, &workspace).await.unwrap();
+        let values = |key: &str| HashMap::from([(key.to_owned(), bytes::Bytes::from("key"))]);
+        assert_eq!(sent.mirror_credentials, values("mirror"));
+        let aws = &sent.provider_secrets["aws"];
+        assert_eq!((&aws.environment, &aws.configuration), (&values("environment"), &values("configuration")));
+        assert!(!String::from_utf8_lossy(&sent.spec).contains("a2V5"), "secrets are in it by reference only");
+        end.cancel();
+        driven.await.unwrap();
+    }
 }

@@ -1,5 +1,6 @@
 //! `releases/spec` and `releases/state`: the two documents of a release, granted separately. Both are as they are kept, sensitive
-//! values sealed in one and digested in the other; those that an earlier version kept in clear are masked.
+//! values sealed in one and digested in the other; those that an earlier version kept in clear are masked. A State is without
+//! the states of providers.
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -39,7 +40,7 @@ impl SubresourceHandler for ReleaseDocument {
         let (kept, room) = find(services, &release, which).await?.read().await?;
         let show = move || match which {
             Document::Spec => document(&documents::shown(kept).map_err(ApiError::internal)?, as_json),
-            Document::State => document(&kept, as_json),
+            Document::State => document(&documents::shown_state(kept).map_err(ApiError::internal)?, as_json),
         };
         let (answer, room) = room.work(show).await;
         room.until_sent(answer?).await

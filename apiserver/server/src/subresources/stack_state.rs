@@ -1,6 +1,9 @@
 //! `stacks/state`: what is recorded of a stack in a workspace now, whether a release was made of it or a run failed or goes on.
 //!
-//! Of sensitive values there are digests. Elsewhere: `release_documents` has what was recorded when a release was made.
+//! Of sensitive values there are digests, and nothing of the states of providers. Elsewhere: `release_documents` has what was
+//! recorded when a release was made.
+
+use std::borrow::Cow;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,7 +37,7 @@ struct Deployment<'s> {
     /// The uid of the last run that recorded something; empty before the first.
     run: &'s str,
     /// By id: what is there, a call whose end is not known, and what came of the last one.
-    resources: Vec<&'s Record>,
+    resources: Vec<Cow<'s, Record>>,
 }
 
 #[derive(Debug)]
@@ -124,7 +127,7 @@ fn shown(state: &State, stack: &str, workspace: &str, as_json: bool) -> Result<S
         last_release: head.last_release,
         changed: head.dirty,
         run: &head.run,
-        resources: state.entries().collect(),
+        resources: state.shown().collect(),
     };
     let json = serde_json::to_vec(&deployment).map_err(|error| ApiError::internal(error.to_string()))?;
     document(&json, as_json)
@@ -153,8 +156,10 @@ fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
     use stoa_controller::testing::FaultyLog;
-    use stoa_runs::testing::unreachable_runner;
+    use stoa_engine::{ProviderState, StateResource};
+    use stoa_runs::{state::Bodies, testing::unreachable_runner};
 
     use super::*;
     use crate::testing::TestServer;
@@ -167,11 +172,14 @@ mod tests {
         let place = DocumentScope { namespace: "shop".to_owned(), stack_uid: "uid".to_owned() };
         let store = services.backends.store("default").await.unwrap();
         let state = State::load(&*services.log, "uid", "dev", None).await.unwrap();
-        let mut state = state.with_bodies(store, place.scope()).await.unwrap();
+        let bodies = Bodies { store, scope: place.scope(), encryption: services.encryption.clone() };
+        let mut state = state.with_bodies(bodies).await.unwrap();
         let id = ResourceId::from("v1:ConfigMap:shop:a");
         let resource = serde_json::json!({"id": id, "type": "Kubernetes",
             "attributes": {"kind": "ConfigMap", "data": {"a": "x".repeat(1 << 20)}}});
-        let record = Record { resource: Some(serde_json::from_value(resource).unwrap()), ..Record::new(id.clone()) };
+        let mut resource: StateResource = serde_json::from_value(resource).unwrap();
+        resource.provider_state = Some(ProviderState::Open("of the provider".to_owned()));
+        let record = Record { resource: Some(resource), ..Record::new(id.clone()) };
         state.record(&*services.log, vec![record.clone()]).await.unwrap();
 
         let Recorded { mut state, bodies, room } = Recorded::read(services, &place, "dev", 1).await.unwrap();
@@ -179,7 +187,11 @@ mod tests {
         assert_eq!(log.bounds(), [1, FIRST], "no more of the records is read than there is room for");
         let [(of, body)] = &bodies[..] else { panic!("{bodies:?}") };
         state.set_body(of, body).unwrap();
-        assert_eq!(state.entry(&id).resource, record.resource);
+        let recorded = state.entry(&id).resource.unwrap();
+        assert!(matches!(recorded.provider_state, Some(ProviderState::Sealed(_))));
+        assert_eq!(recorded.attributes, record.resource.unwrap().attributes);
+        let answer = shown(&state, "web", "dev", true).unwrap().into_body().collect().await.unwrap().to_bytes();
+        assert!(answer.len() > 1 << 20 && !String::from_utf8_lossy(&answer).contains("providerState"));
     }
 
     #[test]

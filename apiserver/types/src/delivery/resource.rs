@@ -35,7 +35,7 @@ pub struct ResourceSpec {
     /// The identity of the object in Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesIdentity>,
-    /// The identity of the resource in the cloud.
+    /// The identity of a Terraform resource in the cloud, or wherever its provider keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudIdentity>,
     /// The engine's ids of the resources that this one depends on.
@@ -78,17 +78,17 @@ pub struct KubernetesIdentity {
     pub uid: String,
 }
 
-/// The identity of a resource in the cloud.
+/// The identity of a Terraform resource, as its provider reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudIdentity {
-    /// The provider, such as hashicorp/aws.
+    /// The provider, such as hashicorp/aws. The host is present unless it is Terraform's default.
     pub provider: String,
-    /// The provider's type, such as aws_db_instance.
+    /// The provider's type of the resource, such as aws_db_instance.
     pub resource_type: String,
-    /// The provider's id.
+    /// The provider's id: the attribute id. Empty for a sensitive id, and for resources without one.
     pub id: String,
-    /// The Amazon resource name, where there is one.
+    /// The Amazon resource name: the attribute arn. Empty for a sensitive one, and for resources without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arn: String,
 }

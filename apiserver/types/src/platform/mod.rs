@@ -3,6 +3,7 @@
 mod backend;
 mod compliance;
 mod notification_sink;
+mod terraform;
 mod workspace;
 
 pub use backend::{
@@ -10,6 +11,7 @@ pub use backend::{
 };
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
+pub use terraform::{ProviderMirror, ProviderNetwork, TerraformProvider, TerraformTarget};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
     UnlistedContents, Validation, Workspace, WorkspaceSpec, WorkspaceStatus,

@@ -9,7 +9,7 @@ use crate::{
     common::{
         Condition, LocalReference, SecretKeyReference, SecretReference, Subject, any_object_schema, conditions_schema,
     },
-    platform::Compliance,
+    platform::{Compliance, TerraformTarget},
 };
 
 /// The desired state of a Workspace.
@@ -25,7 +25,7 @@ use crate::{
     status = "WorkspaceStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Workspace is a landing zone that stacks are deployed to: clusters or a GitOps repository, with the platform's configuration for all stacks there. Deploying to it needs the verb use on it."
+    doc = "Workspace is a landing zone that stacks are deployed to: clusters or a GitOps repository, Terraform providers, or both, with the platform's configuration for all stacks there. Deploying to it needs the verb use on it."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSpec {
@@ -43,6 +43,9 @@ pub struct WorkspaceSpec {
     /// The repository that Kubernetes objects are committed to, if there is no cluster.
     #[serde(default, rename = "gitops", skip_serializing_if = "Option::is_none")]
     pub gitops: Option<GitOpsTarget>,
+    /// The providers that Terraform resources are applied with. Together with kubernetes or gitops, or alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terraform: Option<TerraformTarget>,
     /// The modules and their configuration, as in Kusion's workspace.yaml.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]

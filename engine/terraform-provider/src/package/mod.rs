@@ -6,16 +6,17 @@
 //! Elsewhere: [`Address`] names a provider, [`LockFile`] and [`enum@Hash`] say what is expected, `archive` reads packages,
 //! [`FilesystemMirror`] and [`NetworkMirror`] are the sources.
 
-mod address;
 mod archive;
 mod cache;
 mod hash;
 mod lock_file;
 mod mirror;
 mod network;
+mod platform;
 mod version;
 
-pub use self::address::{Address, AddressError, Platform};
+pub use stoa_engine::provider_address::{ProviderAddress as Address, ProviderAddressError as AddressError};
+
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::archive::extract;
 pub use self::archive::{ArchiveError, ArchiveLimits};
@@ -25,6 +26,7 @@ pub use self::hash::{Hash, HashError, HashScheme};
 pub use self::lock_file::{LockFile, LockFileError, LockedProvider};
 pub use self::mirror::{FilesystemMirror, MirrorError, Package};
 pub use self::network::{HttpAnswer, HttpClient, HttpError, NetworkError, NetworkMirror};
+pub use self::platform::Platform;
 pub use self::version::{VersionConstraint, VersionError, newest};
 
 /// A digest as lower-case hexadecimal digits.

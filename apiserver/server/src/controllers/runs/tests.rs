@@ -15,6 +15,7 @@ mod merged_plans;
 mod panics;
 mod plans_and_logs;
 mod proposals;
+mod provider_states;
 mod queue_status;
 mod queueing;
 mod rejected_runs;

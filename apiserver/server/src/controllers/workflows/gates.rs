@@ -228,10 +228,10 @@ impl Look {
             return Ok(Found::Unhealthy(lacking));
         }
         let recorded = State::load(&*services.log, &uid, workspace, None).await?;
-        let recorded = recorded.with_bodies(target.documents.clone(), target.scope()).await?;
+        let recorded = recorded.with_bodies(target.bodies(services)).await?;
         let request = stoa_proto::HealthRequest {
             target: Some(target.proto(services, &of).await?),
-            state: recorded.for_runner(),
+            state: recorded.for_runner()?,
         };
         let response = match services.runner.health(request).await {
             Ok(response) => response.into_inner(),

@@ -375,7 +375,11 @@ async fn second_runner_waits_for_expired_lease() {
     let head = world.services.log.scan(key.as_str(), None).await.unwrap().entries.remove(0);
     let written: Value = serde_json::from_slice(&head.value).unwrap();
     assert_eq!((&written["runner"], &written["dirty"]), (&json!("first"), &json!(true)));
-    let place = Place { clusters: vec!["east".to_owned(), "main".to_owned()], import_id: "shop/a".to_owned() };
+    let place = Place {
+        clusters: vec!["east".to_owned(), "main".to_owned()],
+        import_id: "shop/a".to_owned(),
+        r#type: "Kubernetes".to_owned(),
+    };
     let ack = first.ask(intent(&[A.to_owned()], vec![place.clone()])).await;
     assert!(ack.lease_millis > 1_000, "{ack:?}");
 

@@ -1,4 +1,4 @@
-//! Addresses of providers, and platforms.
+//! Addresses of providers, as Terraform writes them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ const NAMESPACE: &str = "hashicorp";
 
 /// The address of a provider: `<host>/<namespace>/<type>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
+pub struct ProviderAddress {
     /// The host of its registry, with a port if there is one.
     pub host: String,
     /// The namespace.
@@ -22,14 +22,14 @@ pub struct Address {
 /// A text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the address of a provider; the form is [[HOST/]NAMESPACE/]TYPE")]
-pub struct AddressError(String);
+pub struct ProviderAddressError(String);
 
-impl FromStr for Address {
-    type Err = AddressError;
+impl FromStr for ProviderAddress {
+    type Err = ProviderAddressError;
 
     /// Reads one to three parts. The default host and namespace are those of Terraform.
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let failed = || AddressError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ProviderAddressError> {
+        let failed = || ProviderAddressError(text.to_owned());
         let parts: Vec<&str> = text.split('/').collect();
         let (host, namespace, kind) = match parts[..] {
             [kind] => (HOST, NAMESPACE, kind),
@@ -57,36 +57,16 @@ impl FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
+impl ProviderAddress {
+    /// The address as people write it: without the host where that is the default one.
+    pub fn short(&self) -> String {
+        if self.host == HOST { format!("{}/{}", self.namespace, self.kind) } else { self.to_string() }
+    }
+}
+
+impl fmt::Display for ProviderAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.host, self.namespace, self.kind)
-    }
-}
-
-/// An operating system and an architecture: `linux_amd64`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Platform(pub String);
-
-impl Platform {
-    /// The platform of this program, by Go's names.
-    pub fn current() -> Self {
-        let os = match std::env::consts::OS {
-            "macos" => "darwin",
-            os => os,
-        };
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            "x86" => "386",
-            architecture => architecture,
-        };
-        Self(format!("{os}_{architecture}"))
-    }
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -96,13 +76,15 @@ mod tests {
 
     #[test]
     fn addresses_have_defaults() {
-        for (text, full) in [
-            ("random", "registry.terraform.io/hashicorp/random"),
-            ("stoa/frame", "registry.terraform.io/stoa/frame"),
-            ("localhost:8443/a/b", "localhost:8443/a/b"),
-            ("example.org/a_1/b-2", "example.org/a_1/b-2"),
+        for (text, full, short) in [
+            ("random", "registry.terraform.io/hashicorp/random", "hashicorp/random"),
+            ("stoa/frame", "registry.terraform.io/stoa/frame", "stoa/frame"),
+            ("localhost:8443/a/b", "localhost:8443/a/b", "localhost:8443/a/b"),
+            ("example.org/a_1/b-2", "example.org/a_1/b-2", "example.org/a_1/b-2"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), full);
+            let address = text.parse::<ProviderAddress>().unwrap();
+            assert_eq!((address.to_string().as_str(), address.short().as_str()), (full, short));
+            assert_eq!(address.short().parse(), Ok(address));
         }
     }
 
@@ -128,7 +110,7 @@ mod tests {
             "a b",
             "é",
         ] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
+            assert!(text.parse::<ProviderAddress>().is_err(), "{text}");
         }
     }
 }
