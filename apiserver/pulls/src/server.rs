@@ -71,8 +71,8 @@ impl Credentials {
         Self { token, basic: password.map(|it| (user, it)), authorities: get("ca.crt").unwrap_or_default().to_vec() }
     }
 
-    /// The header that shows them.
-    fn header(&self) -> Option<HeaderValue> {
+    /// The header `Authorization` that shows them, if there are any.
+    pub fn authorization(&self) -> Option<HeaderValue> {
         let text = match (&self.token, &self.basic) {
             (Some(token), _) => format!("Bearer {token}"),
             (None, Some((user, password))) => format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
@@ -130,7 +130,7 @@ impl Server {
     /// [`InvalidBundle`] when the certificate authorities are none.
     pub fn new(address: Address, credentials: &Credentials, pauses: Pauses) -> Result<Self, InvalidBundle> {
         let client = stoa_outbound::client(stoa_outbound::tls(&credentials.authorities)?);
-        let authorization = credentials.header();
+        let authorization = credentials.authorization();
         let mut hasher = DefaultHasher::new();
         (&address.api, authorization.as_ref().map(HeaderValue::as_bytes)).hash(&mut hasher);
         let limited = hasher.finish();

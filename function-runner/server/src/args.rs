@@ -2,20 +2,26 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
-use stoa_git::cache::Bounds;
+use stoa_git::cache::{Bounds, Folders};
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig, SubprocessConfig};
 
+use crate::terraform::sandbox::SandboxLauncher;
+use crate::terraform::{self, Terraform};
 use crate::{runtimes, service, source, worker};
 
 /// How long calls in flight for a resource may go on when its apply is stopped, at most.
 const GRACE: Duration = Duration::from_secs(30);
+
+/// How long a provider may take to start and to accept its configuration. Terraform allows a minute, too.
+const PROVIDER_START: Duration = Duration::from_secs(60);
 
 /// The number of blocking threads for files: Tokio's default.
 const FOR_FILES: usize = 512;
@@ -51,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tls_reload_seconds: u32,
 
-    /// Directory for caches of sources, with a folder for each runner; it can be emptied while no runner uses it
+    /// Directory for caches of sources and packages of providers, with a folder for each runner; it can be emptied while no runner uses it
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) cache_dir: PathBuf,
 
@@ -75,6 +81,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
+
+    #[command(flatten)]
+    pub(crate) terraform: TerraformArgs,
 
     /// Seconds for calls to finish after SIGTERM. The runner accepts no others, and applies move to another runner
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
@@ -296,6 +305,63 @@ impl SourceArgs {
     }
 }
 
+/// The providers of Terraform, each in a process of its own, and their limits.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TerraformArgs {
+    /// Directory below which workspaces can name filesystem mirrors of Terraform providers; repeatable. Default: none
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) provider_mirrors: Vec<PathBuf>,
+
+    /// Directory that providers can read and write; repeatable. Default: none, and a provider writes only a temporary
+    /// directory of its own. Providers of all organizations share it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) provider_directories: Vec<PathBuf>,
+
+    /// Memory of a provider, in MiB
+    #[arg(long, default_value_t = 2048, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..))]
+    pub(crate) provider_memory_mib: u32,
+
+    /// Seconds that a provider waits for the next call before its process ends
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) provider_idle_seconds: u32,
+
+    /// Processes of providers: one for each provider, configuration and organization. One organization uses three
+    /// quarters at once
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) max_provider_processes: u32,
+
+    /// Concurrent calls of providers; others wait, with turns for each organization and each of its runs
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_provider_calls: u32,
+}
+
+impl TerraformArgs {
+    /// Providers in sandboxes, with packages among `caches` and temporary files in `temporary`. Needs a Tokio runtime.
+    pub(crate) fn of_terraform(&self, caches: Folders, temporary: PathBuf) -> Terraform {
+        let launcher = SandboxLauncher {
+            program: worker::program(),
+            memory: u64::from(self.provider_memory_mib) << 20,
+            directories: self.provider_directories.clone(),
+        };
+        let options = terraform::Options {
+            mirrors: self.provider_mirrors.clone(),
+            launcher: Arc::new(launcher),
+            start_limit: PROVIDER_START,
+            idle: Duration::from_secs(self.provider_idle_seconds.into()),
+            processes: self.max_provider_processes as usize,
+            calls: self.max_provider_calls as usize,
+        };
+        Terraform::new(options, caches, temporary)
+    }
+}
+
+#[cfg(test)]
+impl Default for TerraformArgs {
+    fn default() -> Self {
+        Args::of_tests().terraform
+    }
+}
+
 #[cfg(test)]
 impl Args {
     fn of_tests() -> Self {
@@ -333,7 +399,9 @@ impl Args {
 
     /// Makes folders absolute, since processes for sources start elsewhere.
     pub(crate) fn absolute(mut self) -> anyhow::Result<Self> {
-        let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories);
+        let of_terraform = &mut self.terraform;
+        let of_providers = of_terraform.provider_mirrors.iter_mut().chain(&mut of_terraform.provider_directories);
+        let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories).chain(of_providers);
         for folder in folders {
             *folder = std::path::absolute(&*folder).with_context(|| format!("finding {}", folder.display()))?;
         }

@@ -5,8 +5,8 @@
 //!
 //! The folder is readable for its owner alone, since its files were fetched with credentials.
 //!
-//! It contains the caches of sources (`git`) and the copies of GitOps repositories (`gitops`), each for one remote and one set of
-//! credentials. A folder is removed when nobody has used it for some time ([`keep_sweeping`]).
+//! It contains the caches of sources (`git`), the copies of GitOps repositories (`gitops`) and the packages of providers (`providers`),
+//! each for one remote and one set of credentials. A folder is removed when nobody has used it for some time ([`keep_sweeping`]).
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -63,6 +63,17 @@ impl CacheFolder {
             fs::set_permissions(&folder.path, Permissions::from_mode(OWN))?;
         }
         Ok(folder)
+    }
+
+    /// An empty folder for temporary files, beside the other and as private. No sweep for unused caches finds it.
+    pub(crate) fn temporary(&self) -> io::Result<PathBuf> {
+        let path = self.path.with_extension("run");
+        match fs::remove_dir_all(&path) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        make_own(&path)?;
+        Ok(path)
     }
 
     /// The folder, which this process keeps until it ends: a sweep, or a call without a caller, may still work in it.
@@ -130,6 +141,17 @@ mod tests {
         drop((first, second));
         CacheFolder::take(root.path()).unwrap();
         assert!(!root.path().join("1").exists(), "nobody has it any more");
+    }
+
+    #[test]
+    fn temporary_folder_begins_empty_and_private() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = CacheFolder::take(root.path()).unwrap();
+        let folder = cache.temporary().unwrap();
+        assert_eq!(folder, root.path().join("0.run"));
+        fs::write(folder.join("left"), "").unwrap();
+        assert_eq!(fs::read_dir(cache.temporary().unwrap()).unwrap().count(), 0);
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, OWN);
     }
 
     #[test]

@@ -24,29 +24,29 @@ impl LocalRepositories {
     /// Checks whether a repository on this machine may be used.
     pub(crate) fn check(&self, address: &str) -> Result<(), String> {
         match stoa_git::local_path(address) {
-            Some(path) if !self.has(&path) => Err(format!(
+            Some(path) if !is_below(&path, &self.0) => Err(format!(
                 "{} is a path on the machine of the function-runner that its --local-repositories does not allow; use a URL, or add the folder there",
                 stoa_git::without_userinfo(address)
             )),
             _ => Ok(()),
         }
     }
+}
 
-    /// Resolves links; the parent folder counts for a path that does not exist.
-    fn has(&self, path: &Path) -> bool {
-        let real = path.ancestors().find_map(|ancestor| {
-            let real = ancestor.canonicalize().ok()?;
-            Some(real.join(path.strip_prefix(ancestor).ok()?))
-        });
-        let is_plain = |path: &Path| !path.components().any(|part| part == Component::ParentDir);
-        let below = |folder: &PathBuf| {
-            let folder = folder.canonicalize();
-            folder.is_ok_and(|folder| real.as_ref().is_some_and(|real| real.starts_with(folder) && is_plain(real)))
-        };
-        // libgit2 takes a path to end at a NUL, which an address may have as `%00`.
-        let has_nul = path.as_os_str().as_bytes().contains(&0);
-        path.is_absolute() && !has_nul && self.0.iter().any(below)
-    }
+/// Whether a path is below one of these folders. Resolves links; the parent folder counts for a path that does not exist.
+pub(crate) fn is_below(path: &Path, folders: &[PathBuf]) -> bool {
+    let real = path.ancestors().find_map(|ancestor| {
+        let real = ancestor.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(ancestor).ok()?))
+    });
+    let is_plain = |path: &Path| !path.components().any(|part| part == Component::ParentDir);
+    let below = |folder: &PathBuf| {
+        let folder = folder.canonicalize();
+        folder.is_ok_and(|folder| real.as_ref().is_some_and(|real| real.starts_with(folder) && is_plain(real)))
+    };
+    // libgit2 takes a path to end at a NUL, which an address may have as `%00`.
+    let has_nul = path.as_os_str().as_bytes().contains(&0);
+    path.is_absolute() && !has_nul && folders.iter().any(below)
 }
 
 #[cfg(test)]

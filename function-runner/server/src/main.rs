@@ -1,8 +1,8 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
 //! Start at `service`, which has one method for each call of the proto. `source` and `generate` render a path in Git to a Spec, both in
-//! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, and `apply` carries out a plan
-//! in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
+//! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, `terraform` has its providers,
+//! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
 
@@ -22,6 +22,7 @@ mod runtimes;
 mod serve;
 mod service;
 mod source;
+mod terraform;
 mod worker;
 
 use anyhow::Context as _;
@@ -33,6 +34,9 @@ use crate::args::{Args, LogFormat};
 fn main() -> anyhow::Result<()> {
     if let Some(worker) = worker::arguments() {
         return worker.serve();
+    }
+    if let Some(provider) = terraform::sandbox::arguments() {
+        return Err(provider.run());
     }
     let args = Args::parse().absolute()?;
     args.check()?;

@@ -11,15 +11,17 @@ use stoa_engine::{Owner, ResourceId, ResourceType, Spec, State, UnlistedContents
 use stoa_git::cache::Folders;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
-use stoa_runtime::{CallLimits, Caller, Runtime};
+use stoa_runtime::{CallLimits, Caller, Runtime, RuntimeSet};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo, Validated};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
+use stoa_runtime_terraform::TerraformRuntime;
 
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
 use crate::source::{self, ReaderPool, WorkspaceRepository};
+use crate::terraform::{self, Terraform};
 use tonic::Code;
 
 /// The folder for copies of GitOps repositories.
@@ -40,6 +42,8 @@ pub(crate) struct Runtimes {
     pauses: Pauses,
     /// The processes that reach repositories.
     readers: ReaderPool,
+    /// The providers of all workspaces.
+    terraform: Arc<Terraform>,
     /// The runtimes of runs that are planned or applied now, by the uid of the run.
     in_use: Arc<Mutex<InUse>>,
 }
@@ -63,6 +67,8 @@ struct WorkspaceSpec {
     kubernetes: Option<KubernetesSpec>,
     #[serde(default)]
     gitops: Option<GitOpsSpec>,
+    #[serde(default)]
+    terraform: Option<terraform::Spec>,
     #[serde(default)]
     health_policies: Vec<KindHealth>,
 }
@@ -151,9 +157,11 @@ impl Runtimes {
         local: LocalRepositories,
         limits: Limits,
         readers: ReaderPool,
+        terraform: Arc<Terraform>,
     ) -> Self {
         let (limits, connections, pauses) = (Arc::new(limits), Connections::default(), Pauses::default());
-        Self { kubeconfig, caches, local, limits, connections, pauses, readers, in_use: Arc::default() }
+        let in_use = Arc::default();
+        Self { kubeconfig, caches, local, limits, connections, pauses, readers, terraform, in_use }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack, for a run that may be asked [what it waits
@@ -184,27 +192,60 @@ impl Runtimes {
     /// The runtime for everything that is wanted or recorded of a stack.
     pub(crate) async fn of(&self, target: &Target, spec: &Spec, state: &State) -> Result<Arc<dyn Runtime>, Failure> {
         let workspace = target.workspace.clone().unwrap_or_default();
-        let problems = not_available(spec, state);
-        if !problems.is_empty() {
-            return Err(Failure::invalid(problems));
-        }
         let parsed = parse(&workspace)?;
-        match (parsed.kubernetes.filter(|kubernetes| !kubernetes.clusters.is_empty()), parsed.gitops) {
-            (Some(kubernetes), _) => {
-                let configs: Result<Vec<_>, _> = kubernetes
-                    .clusters
-                    .into_iter()
-                    .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
-                    .collect();
-                let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
-                let runtime = runtime.and_then(|runtime| runtime.with_health_policies(&parsed.health_policies));
-                let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
-                let runtime = runtime.with_unlisted_contents(kubernetes.unlisted_contents);
-                Ok(Arc::new(runtime.limited(&self.limits.kubernetes, &target.run_uid)))
-            }
-            (None, Some(gitops)) => self.gitops(gitops, target, &workspace),
-            (None, None) => Err(no_runtime(&workspace.name, spec, state)),
+        let mut runtimes = RuntimeSet::new(owner(target));
+        if has(spec, state, ResourceType::Terraform) {
+            let Some(terraform) = parsed.terraform else {
+                return Err(Failure::invalid(no_providers(&workspace.name, spec, state)));
+            };
+            runtimes = runtimes.with(ResourceType::Terraform, self.terraform(terraform, target, &workspace)?);
         }
+        let kubernetes: Arc<dyn Runtime> =
+            match (parsed.kubernetes.filter(|kubernetes| !kubernetes.clusters.is_empty()), parsed.gitops) {
+                (Some(kubernetes), _) => {
+                    let clusters = self.clusters(kubernetes, target, &workspace, &parsed.health_policies);
+                    Arc::new(clusters.await?)
+                }
+                (None, Some(gitops)) => self.gitops(gitops, target, &workspace)?,
+                // Terraform alone needs neither.
+                (None, None)
+                    if has(spec, state, ResourceType::Terraform) && !has(spec, state, ResourceType::Kubernetes) =>
+                {
+                    return Ok(Arc::new(runtimes));
+                }
+                (None, None) => return Err(no_runtime(&workspace.name, spec, state)),
+            };
+        Ok(Arc::new(runtimes.with(ResourceType::Kubernetes, kubernetes)))
+    }
+
+    async fn clusters(
+        &self,
+        kubernetes: KubernetesSpec,
+        target: &Target,
+        workspace: &Workspace,
+        health_policies: &[KindHealth],
+    ) -> Result<KubernetesRuntime, Failure> {
+        let configs: Result<Vec<_>, _> = kubernetes
+            .clusters
+            .into_iter()
+            .map(|cluster| self.cluster(cluster, &workspace.name, &workspace.kubeconfigs))
+            .collect();
+        let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
+        let runtime = runtime.and_then(|runtime| runtime.with_health_policies(health_policies));
+        let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
+        let runtime = runtime.with_unlisted_contents(kubernetes.unlisted_contents);
+        Ok(runtime.limited(&self.limits.kubernetes, &target.run_uid))
+    }
+
+    fn terraform(
+        &self,
+        spec: terraform::Spec,
+        target: &Target,
+        workspace: &Workspace,
+    ) -> Result<Arc<dyn Runtime>, Failure> {
+        let caller = Caller { organization: target.organization.as_str().into(), run: target.run_uid.as_str().into() };
+        let providers = self.terraform.of_workspace(spec, workspace, caller)?;
+        Ok(Arc::new(TerraformRuntime::new(owner(target), Arc::new(providers))))
     }
 
     fn gitops(&self, gitops: GitOpsSpec, target: &Target, workspace: &Workspace) -> Result<Arc<dyn Runtime>, Failure> {
@@ -378,21 +419,30 @@ fn owner(target: &Target) -> Owner {
     }
 }
 
+/// What is wanted or recorded, and calls without a known result.
 fn resources<'a>(spec: &'a Spec, state: &'a State) -> impl Iterator<Item = (&'a ResourceId, ResourceType)> {
     let wanted = spec.resources.iter().map(|resource| (&resource.id, resource.kind));
-    wanted.chain(state.resources.iter().map(|resource| (&resource.id, resource.kind)))
+    let recorded = state.resources.iter().map(|resource| (&resource.id, resource.kind));
+    wanted.chain(recorded).chain(state.open.iter().map(|call| (&call.id, call.place.kind)))
 }
 
-/// Types for which no runtime exists yet.
-fn not_available(spec: &Spec, state: &State) -> Vec<Problem> {
+fn has(spec: &Spec, state: &State, kind: ResourceType) -> bool {
+    resources(spec, state).any(|(_, of)| of == kind)
+}
+
+/// A problem of each resource that needs a provider, in a workspace without.
+fn no_providers(workspace: &str, spec: &Spec, state: &State) -> Vec<Problem> {
     let mut ids: Vec<&ResourceId> =
         resources(spec, state).filter(|(_, kind)| *kind == ResourceType::Terraform).map(|(id, _)| id).collect();
     ids.sort_unstable();
     ids.dedup();
+    let message = format!(
+        "workspace {workspace} has no spec.terraform; set it with a mirror and a lock to deploy resources of Terraform's providers"
+    );
     ids.into_iter()
         .map(|id| {
-            let message = "runtime Terraform is not available yet";
-            convert::problem_in(spec, stoa_engine::Problem::new(reason::NOT_AVAILABLE, message).of(id).at("type"))
+            let problem = stoa_engine::Problem::new(reason::NO_RUNTIME, message.clone());
+            convert::problem_in(spec, problem.of(id).at("type"))
         })
         .collect()
 }
@@ -401,7 +451,8 @@ fn no_runtime(workspace: &str, spec: &Spec, state: &State) -> Failure {
     let message = format!(
         "workspace {workspace} has neither spec.kubernetes.clusters nor spec.gitops, set one of them to deploy Kubernetes objects"
     );
-    let first = resources(spec, state).next().map(|(id, _)| id.0.clone()).unwrap_or_default();
+    let mut of_kubernetes = resources(spec, state).filter(|(_, kind)| *kind == ResourceType::Kubernetes);
+    let first = of_kubernetes.next().map(|(id, _)| id.0.clone()).unwrap_or_default();
     Failure::invalid(vec![Problem {
         resource_id: first,
         field: "spec".to_owned(),

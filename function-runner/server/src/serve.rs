@@ -44,6 +44,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::new()?;
     let cache = CacheFolder::take(&args.cache_dir).with_context(|| format!("taking {}", args.cache_dir.display()))?;
+    let temporary = cache.temporary().context("making a folder for temporary files")?;
     let certificate = ServingCertificate::from_files(&args.tls_cert, &args.tls_key)?;
     let tls = Arc::new(MutualTls::new(certificate, &args.client_ca, &[b"h2"])?);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
@@ -74,10 +75,19 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let readers = ReaderPool::new(starter, args.sources.source_processes as usize, local.folders());
     // Requests have a turn first, which organizations share.
     let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
+    let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary));
+    let runtimes = Runtimes::new(
+        args.kubeconfig.clone(),
+        caches.clone(),
+        local.clone(),
+        args.limits.of_runtimes(),
+        of_repositories,
+        Arc::clone(&terraform),
+    );
     let service = Service::new(
-        Sources::new(caches.clone(), local.clone(), readers),
+        Sources::new(caches, local, readers),
         Generators::new(pool),
-        Runtimes::new(args.kubeconfig.clone(), caches, local, args.limits.of_runtimes(), of_repositories),
+        runtimes,
         metrics,
         args.limits.of_calls(args.drain_limit()),
         asked.clone(),
@@ -101,6 +111,9 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         }
         if tokio::time::timeout(CLOSE, workers.close()).await.is_err() {
             tracing::warn!("shutting down while workers are busy");
+        }
+        if tokio::time::timeout(CLOSE, terraform.shut_down()).await.is_err() {
+            tracing::warn!("shutting down while providers run; the kernel ends them");
         }
         stop.cancel();
         tokio::time::sleep(CLOSE).await;

@@ -483,7 +483,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::args::{LimitArgs, PoolArgs};
+    use crate::args::{LimitArgs, PoolArgs, TerraformArgs};
     use crate::local::LocalRepositories;
     use crate::source::ReaderPool;
 
@@ -494,7 +494,9 @@ mod tests {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone(), ReaderPool::in_process());
-        let runtimes = Runtimes::new(None, cache, local, limits.of_runtimes(), ReaderPool::in_process());
+        let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned());
+        let runtimes =
+            Runtimes::new(None, cache, local, limits.of_runtimes(), ReaderPool::in_process(), Arc::new(terraform));
         let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
         let limits = limits.of_calls(Duration::ZERO);

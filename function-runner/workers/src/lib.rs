@@ -7,17 +7,20 @@
 //! Work that reaches servers gets a process of its own ([`SubprocessStarter`]), which has one folder to write to. It ends when its
 //! caller has no more jobs for it, or at its [`KillDeadline`].
 //!
+//! A program of others, such as a provider of Terraform, runs in a process that becomes it ([`program::run`]).
+//!
 //! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next job finds another
 //! worker.
 //!
-//! **Invariant:** a worker of a pool opens no file, reaches nobody but its pool and starts no thread. No worker starts a program or
-//! outlives the process that started it.
+//! **Invariant:** a worker of a pool opens no file, reaches nobody but its pool and starts no thread. No worker and no program starts
+//! another process, or outlives the process that started it.
 
 mod frame;
 mod kill_deadline;
 mod metrics;
 mod pool;
 mod process;
+pub mod program;
 mod queue;
 pub mod sandbox;
 mod subprocess;

@@ -76,8 +76,7 @@ impl Restrictions {
 /// Restricts a process with one thread.
 pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     close_all_but_the_pipes();
-    // When memory runs out, the kernel kills this process, not the pool.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    die_first();
     // Memory of the heap counts, by brk and by mmap; the program itself, as large as it may be, does not.
     limit(Resource::Data, terms.memory)?;
     limit(Resource::Stack, terms.stack)?;
@@ -100,6 +99,11 @@ pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     Ok(Restrictions { landlock, seccomp })
 }
 
+/// When memory runs out, the kernel kills this process, not the pool.
+pub(crate) fn die_first() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+}
+
 /// Writing beyond the limit of a file is an error like others, and the writer removes the file.
 #[expect(unsafe_code, reason = "dispositions of signals are the C library's")]
 fn outlive_full_files() {
@@ -116,7 +120,7 @@ pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "file descriptors are closed by their numbers")]
-fn close_all_but_the_pipes() {
+pub(crate) fn close_all_but_the_pipes() {
     // SAFETY: the process has one thread, which has opened no file.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } == 0 {
         return;
@@ -178,52 +182,63 @@ fn no_programs() -> bool {
         .is_ok_and(|filters| filters.iter().all(|filter| seccompiler::apply_filter(filter).is_ok()))
 }
 
+/// System calls that neither a process that reaches servers nor a program of others needs.
+const NEVER: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    libc::SYS_kcmp,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    // What the kernel offers to few, and where its mistakes are.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_io_uring_setup,
+    libc::SYS_userfaultfd,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_chroot,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+];
+
 /// Libraries that resolve names, speak TLS and write files use too many system calls to list, so this lists those that they never
-/// use. A filter cannot see the flags of `clone3`: without it, threads are started by `clone`.
-fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
-    let never = [
-        libc::SYS_execve,
-        libc::SYS_execveat,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_vfork,
-        // Other processes.
-        libc::SYS_ptrace,
-        libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
-        libc::SYS_kill,
-        libc::SYS_tkill,
-        libc::SYS_rt_sigqueueinfo,
-        libc::SYS_rt_tgsigqueueinfo,
-        libc::SYS_pidfd_open,
-        libc::SYS_pidfd_getfd,
-        libc::SYS_pidfd_send_signal,
-        libc::SYS_process_madvise,
-        libc::SYS_process_mrelease,
-        libc::SYS_move_pages,
-        libc::SYS_migrate_pages,
-        libc::SYS_kcmp,
-        libc::SYS_setpriority,
-        libc::SYS_ioprio_set,
-        libc::SYS_sched_setaffinity,
-        libc::SYS_sched_setattr,
-        libc::SYS_sched_setparam,
-        libc::SYS_sched_setscheduler,
-        // What the kernel offers to few, and where its mistakes are.
-        libc::SYS_bpf,
-        libc::SYS_perf_event_open,
-        libc::SYS_io_uring_setup,
-        libc::SYS_userfaultfd,
-        libc::SYS_unshare,
-        libc::SYS_setns,
-        libc::SYS_mount,
-        libc::SYS_chroot,
-        libc::SYS_add_key,
-        libc::SYS_request_key,
-        libc::SYS_keyctl,
-    ];
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = never.into_iter().map(|call| (call, Vec::new())).collect();
+/// use.
+fn without_programs(architecture: TargetArch) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+    without_other_processes(architecture, [libc::SYS_execve, libc::SYS_execveat].map(|call| (call, Vec::new())))
+}
+
+/// Filters that deny what reaches other processes, and more calls by their rules. They allow threads.
+///
+/// A filter cannot see the flags of `clone3`: without it, threads are started by `clone`.
+pub(crate) fn without_other_processes(
+    architecture: TargetArch,
+    more: impl IntoIterator<Item = (libc::c_long, Vec<SeccompRule>)>,
+) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = NEVER.iter().map(|call| (*call, Vec::new())).collect();
+    rules.extend(more);
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     let no_thread = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), 0)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
@@ -239,7 +254,7 @@ fn without_programs(architecture: TargetArch) -> Result<[BpfProgram; 2], seccomp
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture)?;
         BpfProgram::try_from(filter)
     };
-    Ok([refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?, refuse(rules, libc::EPERM)?])
+    Ok(vec![refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?, refuse(rules, libc::EPERM)?])
 }
 
 /// Denies all system calls to the thread except a few; false if the kernel cannot.

@@ -68,9 +68,7 @@ impl Progress {
 /// If the sandbox cannot be entered, in which case no job was read; or if a pipe breaks.
 pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io::Result<()> {
     ignore_signals_of_the_group();
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid().map(Pid::as_raw_pid) != i32::try_from(terms.parent).ok() {
-        // The parent died before this process could be notified.
+    if !end_with(terms.parent)? {
         return Ok(());
     }
     let place = where_it_panics();
@@ -87,6 +85,12 @@ pub fn serve(terms: &Terms, work: impl Fn(Vec<u8>, &Progress) -> Vec<u8>) -> io:
         say(Tag::Answer, &[&used.to_be_bytes(), &answer])?;
     }
     Ok(())
+}
+
+/// Has the kernel kill this process when its parent ends; false if the parent ended before that.
+pub(crate) fn end_with(parent: u32) -> io::Result<bool> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    Ok(rustix::process::getppid().map(Pid::as_raw_pid) == i32::try_from(parent).ok())
 }
 
 /// Signals to all processes of a service or a terminal are for the pool, which lets jobs finish.

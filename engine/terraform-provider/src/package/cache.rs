@@ -155,8 +155,40 @@ impl Installer {
             let path = self.folder("archives")?.join(hex(digest));
             fs::write(&path, files.to_string()).map_err(|source| InstallError::Io { path, source })?;
         }
+        self.ready(address, folder, files, archive)
+    }
+
+    /// The package that a lock permits, if the cache has it. The call reads files, so it needs a blocking thread.
+    ///
+    /// # Errors
+    ///
+    /// If the files cannot be read, or have no executable.
+    pub fn installed(&self, address: &Address, lock: &LockedProvider) -> Result<Option<Installed>, InstallError> {
+        for hash in &lock.hashes {
+            let (archive, known) = match hash {
+                Hash::Archive(digest) => (Some(hash.clone()), self.known(digest)?),
+                Hash::Files(_) => (None, self.intact(hash.clone())?),
+                Hash::Other(_) => continue,
+            };
+            let Some((files, folder)) = known else { continue };
+            let found: Vec<Hash> = archive.iter().cloned().chain([files.clone()]).collect();
+            if verify(address, &lock.hashes, &found, "the lock file", true).is_ok() {
+                return self.ready(address, folder, files, archive).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn ready(
+        &self,
+        address: &Address,
+        folder: PathBuf,
+        files: Hash,
+        archive: Option<Hash>,
+    ) -> Result<Installed, InstallError> {
         let executable = executable(address, &folder)?;
-        let digest = hash::digest(&executable).map_err(of_hash)?;
+        let digest = hash::digest(&executable)
+            .map_err(|source| InstallError::Hash { address: Box::new(address.clone()), source })?;
         Ok(Installed { address: address.clone(), folder, files, archive, executable, digest })
     }
 
@@ -171,6 +203,11 @@ impl Installer {
     fn known(&self, archive: &[u8; 32]) -> Result<Option<(Hash, PathBuf)>, InstallError> {
         let recorded = fs::read_to_string(self.folder("archives")?.join(hex(archive))).ok();
         let Some(files) = recorded.and_then(|text| text.parse::<Hash>().ok()) else { return Ok(None) };
+        self.intact(files)
+    }
+
+    /// The folder with these files, if it has them.
+    fn intact(&self, files: Hash) -> Result<Option<(Hash, PathBuf)>, InstallError> {
         let folder = self.folder("packages")?.join(name_of(&files));
         let is_intact = Hash::of_folder(&folder).is_ok_and(|found| found == files);
         Ok(is_intact.then_some((files, folder)))

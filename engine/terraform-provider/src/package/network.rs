@@ -1,7 +1,7 @@
 //! Packages over HTTPS: the provider network mirror protocol.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use semver::Version;
@@ -22,6 +22,14 @@ pub trait HttpClient: Send + Sync {
     ///
     /// If there is no whole answer.
     async fn get(&self, url: &str, limit: usize) -> Result<HttpAnswer, HttpError>;
+
+    /// The same with the body in a new file, which memory need not have. Returns the status code; another than 200 has
+    /// no file.
+    ///
+    /// # Errors
+    ///
+    /// If there is no whole answer, or the file cannot be written.
+    async fn download(&self, url: &str, into: &Path, limit: u64) -> Result<u16, HttpError>;
 }
 
 /// An answer.
@@ -85,14 +93,6 @@ pub enum NetworkError {
     /// The mirror does not have the version.
     #[error(transparent)]
     Missing(#[from] MirrorError),
-    /// The archive cannot be written.
-    #[error("writing {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
 }
 
 impl NetworkMirror {
@@ -137,7 +137,7 @@ impl NetworkMirror {
         client: &dyn HttpClient,
         wanted: (&Address, &VersionConstraint, &Platform),
         into: &Path,
-        limit: usize,
+        limit: u64,
     ) -> Result<(Version, Package, Vec<Hash>), NetworkError> {
         let (address, constraint, platform) = wanted;
         let versions = self.versions(client, address).await?;
@@ -165,12 +165,19 @@ impl NetworkMirror {
                 parsed.map_err(|source| NetworkError::Hash { url: url.clone(), source })?
             }
         };
-        let answer = get(client, &location, limit).await?;
         let path = into.join(format!("terraform-provider-{}_{version}_{platform}.zip", address.kind));
-        let written = tokio::fs::write(&path, &answer.body).await;
-        written.map_err(|source| NetworkError::Write { path: path.clone(), source })?;
+        let status = client.download(&location, &path, limit).await;
+        let status = status.map_err(|source| NetworkError::Request { url: shown(&location), source })?;
+        if status != 200 {
+            return Err(NetworkError::Status { url: shown(&location), status });
+        }
         Ok((version, Package::Archive(path), hashes))
     }
+}
+
+/// The URL in errors. A query may have a signature, which is a credential.
+fn shown(url: &str) -> String {
+    url.split('?').next().unwrap_or_default().to_owned()
 }
 
 async fn get(client: &dyn HttpClient, url: &str, limit: usize) -> Result<HttpAnswer, NetworkError> {

@@ -1,6 +1,6 @@
 //! Warm providers: one configured process for each executable and configuration.
 //!
-//! Start at [`Pool::get`]. Any number of calls share a process. A process that crashed fails the calls in flight, and the
+//! Start at [`Pool::get`]. Any number of calls of one tenant share a process. A process that crashed fails the calls in flight, and the
 //! next lease starts another one. A process is replaced after a number of calls, because the libraries of providers
 //! keep memory of each; it ends when the last lease of it does.
 //!
@@ -8,6 +8,7 @@
 
 mod start;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -17,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::process::Launcher;
+use crate::process::{Launcher, Network};
 use crate::protocol::{Diagnostics, Limits, Provider, ProviderError, Schemas};
 use crate::value::Json;
 use crate::value::convert::ConvertError;
@@ -35,13 +37,13 @@ pub struct PoolOptions {
     pub limits: Limits,
     /// Where folders of sockets are created.
     pub temporary: PathBuf,
-    /// How long a start may take.
+    /// How long a start may take, with the call that configures the provider.
     pub start_limit: Duration,
     /// How long a process without a lease lives.
     pub idle: Duration,
     /// After how many calls a process is replaced. Each leaves up to 35 kB behind.
     pub calls: u64,
-    /// The most processes. A new one ends the one that is idle for the longest time.
+    /// The most processes. A new one ends the one that is idle for the longest time. A tenant has leases of three quarters.
     pub processes: usize,
 }
 
@@ -63,6 +65,10 @@ impl PoolOptions {
 /// A provider with its configuration.
 #[derive(Clone, Debug)]
 pub struct ProviderSpec {
+    /// The tenant whose calls share the process. No other tenant gets it.
+    pub tenant: Arc<str>,
+    /// The network of the process.
+    pub network: Network,
     /// The executable.
     pub executable: PathBuf,
     /// Its SHA-256, which is compared before each start.
@@ -87,12 +93,15 @@ impl ProviderSpec {
             part(value.as_encoded_bytes());
         }
         part(self.configuration.to_string().as_bytes());
-        Key { executable: self.digest, configuration: configuration.finalize().into() }
+        let (tenant, network) = (Arc::clone(&self.tenant), self.network);
+        Key { tenant, network, executable: self.digest, configuration: configuration.finalize().into() }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
+    tenant: Arc<str>,
+    network: Network,
     executable: [u8; 32],
     configuration: [u8; 32],
 }
@@ -112,9 +121,15 @@ pub enum PoolError {
     /// The provider rejects its configuration.
     #[error("the provider rejected its configuration: {0}")]
     Rejected(Diagnostics),
-    /// All processes have leases.
+    /// The provider took too long to start or to accept its configuration.
+    #[error("the provider was not ready within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// All processes have leases, or the tenant has its share of them.
     #[error("all {0} processes of providers are in use; retry later")]
     Full(usize),
+    /// The pool is shut down.
+    #[error("the processes of providers are ending")]
+    Closed,
     /// Each process ended before it could be used.
     #[error("the provider ends after each start")]
     Ends,
@@ -133,6 +148,17 @@ pub struct Pool {
 #[derive(Debug)]
 pub struct Lease {
     warm: Arc<Warm>,
+    #[expect(dead_code, reason = "it is dropped with the lease")]
+    held: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Lease {
+    /// The same lease, which drops a value at its end.
+    #[must_use]
+    pub fn holding(self, value: impl Any + Send + Sync) -> Self {
+        let warm = Arc::clone(&self.warm);
+        Self { warm, held: Some(Box::new(value)) }
+    }
 }
 
 impl Deref for Lease {
@@ -160,10 +186,17 @@ struct Warm {
 /// A start and its result. The task of the start owns the sender, so waiting leases own nothing.
 type Slot = watch::Receiver<Option<Result<Arc<Warm>, PoolError>>>;
 
+/// The processes, until the pool is shut down.
+#[derive(Debug, Default)]
+struct Slots {
+    all: HashMap<Key, Slot>,
+    is_closed: bool,
+}
+
 #[derive(Debug)]
 struct Shared {
     options: PoolOptions,
-    slots: Mutex<HashMap<Key, Slot>>,
+    slots: Mutex<Slots>,
     /// The schemas of executables, which processes need not repeat.
     schemas: Mutex<HashMap<[u8; 32], Arc<Schemas>>>,
 }
@@ -188,13 +221,13 @@ impl Pool {
     pub async fn get(&self, spec: &ProviderSpec) -> Result<Lease, PoolError> {
         let key = spec.key();
         for _ in 0..ATTEMPTS {
-            let mut slot = self.slot(key, spec)?;
+            let mut slot = self.slot(&key, spec)?;
             let started = slot.wait_for(Option::is_some).await;
             let started = started.map(|it| it.clone()).unwrap_or(None).unwrap_or(Err(PoolError::Interrupted));
             match started {
                 Ok(warm) if warm.provider.process().exit().is_none() => {
                     *lock(&warm.used) = Instant::now();
-                    return Ok(Lease { warm });
+                    return Ok(Lease { warm, held: None });
                 }
                 Ok(_) => {}
                 Err(error) => return Err(error),
@@ -205,14 +238,42 @@ impl Pool {
 
     /// The number of processes.
     pub fn processes(&self) -> usize {
-        lock(&self.shared.slots).len()
+        lock(&self.shared.slots).all.len()
+    }
+
+    /// Ends all processes, and every call in flight. No lease begins afterwards.
+    pub async fn shut_down(&self) {
+        let slots = {
+            let mut slots = lock(&self.shared.slots);
+            slots.is_closed = true;
+            std::mem::take(&mut slots.all)
+        };
+        let mut ending = JoinSet::new();
+        for slot in slots.into_values() {
+            let Some(Ok(warm)) = slot.borrow().clone() else { continue };
+            drop(slot);
+            ending.spawn(async move {
+                match Arc::try_unwrap(warm) {
+                    Ok(warm) => warm.provider.shut_down().await,
+                    Err(leased) => {
+                        leased.provider.process().kill();
+                        leased.provider.process().ended().await
+                    }
+                }
+            });
+        }
+        ending.join_all().await;
     }
 
     /// The running or starting process of a key. One that failed, ended or is worn out is replaced.
-    fn slot(&self, key: Key, spec: &ProviderSpec) -> Result<Slot, PoolError> {
+    fn slot(&self, key: &Key, spec: &ProviderSpec) -> Result<Slot, PoolError> {
         let shared = &self.shared;
         let mut slots = lock(&shared.slots);
-        if let Some(slot) = slots.get(&key) {
+        if slots.is_closed {
+            return Err(PoolError::Closed);
+        }
+        let slots = &mut slots.all;
+        if let Some(slot) = slots.get(key) {
             let can_be_used = match &*slot.borrow() {
                 // A sender without a result is a start that was interrupted.
                 None => slot.has_changed().is_ok(),
@@ -224,14 +285,16 @@ impl Pool {
             if can_be_used {
                 return Ok(slot.clone());
             }
-            slots.remove(&key);
+            slots.remove(key);
         }
-        if slots.len() >= shared.options.processes && !end_longest_idle(&mut slots) {
-            return Err(PoolError::Full(shared.options.processes));
+        let most = shared.options.processes;
+        let in_use = slots.iter().filter(|(other, slot)| other.tenant == key.tenant && idle_time(slot).is_none());
+        let share = (most - most / 4).max(1);
+        if in_use.count() >= share || (slots.len() >= most && !end_longest_idle(slots)) {
+            return Err(PoolError::Full(most));
         }
         let (sender, slot) = watch::channel(None);
-        slots.insert(key, slot.clone());
-        drop(slots);
+        slots.insert(key.clone(), slot.clone());
         let known = lock(&shared.schemas).get(&key.executable).cloned();
         let (options, spec, schemas) = (shared.options.clone(), spec.clone(), Arc::downgrade(shared));
         tokio::spawn(async move {
@@ -258,8 +321,9 @@ fn idle_time(slot: &Slot) -> Option<Duration> {
 }
 
 fn end_longest_idle(slots: &mut HashMap<Key, Slot>) -> bool {
-    let longest = slots.iter().filter_map(|(key, slot)| Some((idle_time(slot)?, *key))).max_by_key(|(time, _)| *time);
-    longest.is_some_and(|(_, key)| slots.remove(&key).is_some())
+    let idle = slots.iter().filter_map(|(key, slot)| Some((idle_time(slot)?, key)));
+    let longest = idle.max_by_key(|(time, _)| *time).map(|(_, key)| key.clone());
+    longest.is_some_and(|key| slots.remove(&key).is_some())
 }
 
 /// Ends processes that are idle for too long, until the pool ends.
@@ -269,6 +333,6 @@ async fn end_idle(shared: Weak<Shared>) {
     loop {
         interval.tick().await;
         let Some(shared) = shared.upgrade() else { return };
-        lock(&shared.slots).retain(|_, slot| idle_time(slot).is_none_or(|time| time < idle));
+        lock(&shared.slots).all.retain(|_, slot| idle_time(slot).is_none_or(|time| time < idle));
     }
 }

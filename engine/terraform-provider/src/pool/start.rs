@@ -1,6 +1,7 @@
 //! The start of a configured process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::package::digest;
 use crate::process::StartOptions;
@@ -9,20 +10,35 @@ use crate::value::Value;
 
 use super::{PoolError, PoolOptions, ProviderSpec};
 
-/// Starts and configures a process.
+/// Starts and configures a process, within the time limit of a start.
 pub(super) async fn start(
     options: &PoolOptions,
     spec: &ProviderSpec,
     known: Option<Arc<Schemas>>,
 ) -> Result<Provider, PoolError> {
-    let executable = spec.executable.clone();
-    let found = tokio::task::spawn_blocking(move || digest(&executable)).await;
-    if !found.is_ok_and(|found| found.is_ok_and(|found| found == spec.digest)) {
-        return Err(PoolError::Changed(spec.executable.clone()));
+    // The process alone has the same limit, whose error quotes its output.
+    let limit = options.start_limit + Duration::from_millis(500);
+    let configured = tokio::time::timeout(limit, configured(options, spec, known)).await;
+    configured.unwrap_or(Err(PoolError::TimedOut(options.start_limit)))
+}
+
+async fn configured(
+    options: &PoolOptions,
+    spec: &ProviderSpec,
+    known: Option<Arc<Schemas>>,
+) -> Result<Provider, PoolError> {
+    if !options.launcher.verifies() {
+        let executable = spec.executable.clone();
+        let found = tokio::task::spawn_blocking(move || digest(&executable)).await;
+        if !found.is_ok_and(|found| found.is_ok_and(|found| found == spec.digest)) {
+            return Err(PoolError::Changed(spec.executable.clone()));
+        }
     }
     let start = StartOptions {
         executable: spec.executable.clone(),
+        digest: Some(spec.digest),
         environment: spec.environment.clone(),
+        network: spec.network,
         temporary: options.temporary.clone(),
         time_limit: options.start_limit,
     };

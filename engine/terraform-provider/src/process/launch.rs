@@ -2,42 +2,56 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::process::Command;
 
-/// Makes the command that runs a provider. A sandbox is a launcher whose command enters the sandbox first.
-///
-/// The environment, the streams and the folder of the socket are set afterwards.
-pub trait Launcher: fmt::Debug + Send + Sync {
-    /// The command.
-    fn command(&self, executable: &Path) -> Command;
+/// The network of a provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Network {
+    /// All of it.
+    Allow,
+    /// None.
+    #[default]
+    Deny,
 }
 
-/// Runs the executable itself. The provider survives a parent that is killed.
+/// A provider to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The executable, in the folder of its package.
+    pub executable: &'a Path,
+    /// The SHA-256 of the executable, if it is known.
+    pub digest: Option<&'a [u8; 32]>,
+    /// All variables of its environment.
+    pub environment: &'a [(OsString, OsString)],
+    /// The folder of its own, with its socket.
+    pub folder: &'a Path,
+    /// Its network.
+    pub network: Network,
+}
+
+/// Makes the command that runs a provider. A sandbox is a launcher whose command enters the sandbox first.
+///
+/// The streams are set afterwards.
+pub trait Launcher: fmt::Debug + Send + Sync {
+    /// The command, with the environment of the provider.
+    fn command(&self, program: &Program<'_>) -> Command;
+
+    /// Whether the command runs the executable only if it has its digest. Otherwise the pool compares the digest before each start.
+    fn verifies(&self) -> bool {
+        false
+    }
+}
+
+/// Runs the executable itself, without a sandbox. The provider survives a parent that is killed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectLauncher;
 
 impl Launcher for DirectLauncher {
-    fn command(&self, executable: &Path) -> Command {
-        Command::new(executable)
-    }
-}
-
-/// Runs the executable by a program that calls [`guard::run`](super::guard::run), so that the provider ends with its
-/// parent.
-#[derive(Clone, Debug)]
-pub struct GuardedLauncher {
-    /// The program.
-    pub program: PathBuf,
-    /// Arguments before those of the guard, such as a subcommand.
-    pub arguments: Vec<OsString>,
-}
-
-impl Launcher for GuardedLauncher {
-    fn command(&self, executable: &Path) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg(std::process::id().to_string()).arg(executable);
+    fn command(&self, program: &Program<'_>) -> Command {
+        let mut command = Command::new(program.executable);
+        command.env_clear().envs(program.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 }

@@ -4,10 +4,9 @@
 //! there. AutoMTLS adds nothing to a folder that no other user can enter. It would also need a second cryptography
 //! library: providers present P-521 certificates, which *ring* cannot verify.
 //!
-//! Elsewhere: [`Launcher`] makes the command, so that a sandbox can wrap it; [`guard`] binds a provider's life to that
-//! of its parent; `handshake` reads the line that a provider prints.
+//! Elsewhere: [`Launcher`] makes the command, so that a sandbox can wrap it; `handshake` reads the line that a provider
+//! prints.
 
-pub mod guard;
 mod handshake;
 mod launch;
 mod output;
@@ -31,7 +30,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
 pub use self::handshake::{Handshake, HandshakeError, Protocol};
-pub use self::launch::{DirectLauncher, GuardedLauncher, Launcher};
+pub use self::launch::{DirectLauncher, Launcher, Network, Program};
 pub use self::output::Output;
 
 /// The variable by which a provider knows that a client started it, not a person.
@@ -51,8 +50,12 @@ const LAST_LINES: Duration = Duration::from_millis(200);
 pub struct StartOptions {
     /// The executable.
     pub executable: PathBuf,
+    /// The SHA-256 of the executable, for launchers that verify it.
+    pub digest: Option<[u8; 32]>,
     /// The variables of its environment, which is empty otherwise.
     pub environment: Vec<(OsString, OsString)>,
+    /// Its network, for launchers that restrict it.
+    pub network: Network,
     /// Where the folder of its socket is created. The path has to be short.
     pub temporary: PathBuf,
     /// How long it may take until it accepts calls.
@@ -60,11 +63,13 @@ pub struct StartOptions {
 }
 
 impl StartOptions {
-    /// An executable with an empty environment, the system's folder for temporary files, and a minute to start.
+    /// An executable with an empty environment, all of the network, the system's folder for temporary files, and a minute to start.
     pub fn new(executable: impl Into<PathBuf>) -> Self {
         Self {
             executable: executable.into(),
+            digest: None,
             environment: Vec::new(),
+            network: Network::Allow,
             temporary: std::env::temp_dir(),
             time_limit: Duration::from_secs(60),
         }
@@ -160,8 +165,8 @@ pub struct Process {
 impl Process {
     /// Starts a provider and connects to it.
     ///
-    /// The thread that runs this has to live as long as the provider where [`GuardedLauncher`] is used: a worker of
-    /// the runtime does, a blocking thread does not.
+    /// The thread that runs this has to live as long as the provider where the launcher binds the provider's life to
+    /// that of its parent: a worker of the runtime does, a blocking thread does not.
     ///
     /// # Errors
     ///
@@ -169,13 +174,19 @@ impl Process {
     pub async fn start(launcher: &dyn Launcher, options: &StartOptions) -> Result<Self, StartError> {
         let folder = socket_folder(&options.temporary)?;
         let executable = &options.executable;
-        let mut command = launcher.command(executable);
         // The libraries of providers log each step otherwise, which is half of their work.
-        command
-            .env_clear()
-            .env("TF_LOG_SDK", "off")
-            .envs(options.environment.iter().map(|(name, value)| (name, value)));
-        command.env(COOKIE.0, COOKIE.1).env("PLUGIN_PROTOCOL_VERSIONS", "5,6").env("TMPDIR", folder.path());
+        let mut environment: Vec<(OsString, OsString)> = vec![("TF_LOG_SDK".into(), "off".into())];
+        environment.extend(options.environment.iter().cloned());
+        environment.push((COOKIE.0.into(), COOKIE.1.into()));
+        environment.push(("PLUGIN_PROTOCOL_VERSIONS".into(), "5,6".into()));
+        environment.push(("TMPDIR".into(), folder.path().into()));
+        let mut command = launcher.command(&Program {
+            executable,
+            digest: options.digest.as_ref(),
+            environment: &environment,
+            folder: folder.path(),
+            network: options.network,
+        });
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let spawned = command.spawn();
         let mut child = spawned.map_err(|source| StartError::Spawn { executable: executable.clone(), source })?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use stoa_terraform_provider::change::{Step, apply, plan};
 use stoa_terraform_provider::pool::{Pool, PoolError, PoolOptions, ProviderSpec};
-use stoa_terraform_provider::process::DirectLauncher;
+use stoa_terraform_provider::process::{DirectLauncher, Network};
 use stoa_terraform_provider::value::Json;
 
 use crate::support::{self, config};
@@ -20,7 +20,8 @@ fn spec(provider: &str, configuration: &str) -> Option<ProviderSpec> {
     let executable = support::executable(provider)?;
     let digest = Sha256::digest(std::fs::read(&executable).unwrap()).into();
     let configuration = Json::parse(configuration.as_bytes()).unwrap();
-    Some(ProviderSpec { executable, digest, environment: Vec::new(), configuration })
+    let (tenant, network, environment) = ("a".into(), Network::Allow, Vec::new());
+    Some(ProviderSpec { tenant, network, executable, digest, environment, configuration })
 }
 
 #[tokio::test]
@@ -38,6 +39,58 @@ async fn one_process_serves_one_configuration() {
     assert_eq!(ids.len(), 1);
     assert!(!ids.contains(&b.unwrap().process().id()));
     assert_eq!(pool.processes(), 2);
+}
+
+#[tokio::test]
+async fn tenants_and_networks_have_processes_of_their_own() {
+    let Some(of_a) = spec("random", "{}") else { return };
+    let pool = Pool::new(options());
+    let of_b = ProviderSpec { tenant: "b".into(), ..of_a.clone() };
+    let offline = ProviderSpec { network: Network::Deny, ..of_a.clone() };
+    let mut ids = BTreeSet::new();
+    for spec in [&of_a, &of_b, &offline, &of_a] {
+        ids.insert(pool.get(spec).await.unwrap().process().id());
+    }
+    assert_eq!((ids.len(), pool.processes()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_tenant_leases_three_quarters() {
+    let specs: Vec<_> = (0..4).filter_map(|number| spec("frame", &format!(r#"{{"folder":"/{number}"}}"#))).collect();
+    let [first, second, third, fourth] = &specs[..] else { return };
+    let pool = Pool::new(PoolOptions { processes: 4, ..options() });
+    let _leases = (pool.get(first).await.unwrap(), pool.get(second).await.unwrap(), pool.get(third).await.unwrap());
+    assert!(matches!(pool.get(fourth).await, Err(PoolError::Full(4))));
+    pool.get(&ProviderSpec { tenant: "b".into(), ..fourth.clone() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pool_that_is_shut_down_ends_all_processes() {
+    let Some(spec) = spec("random", "{}") else { return };
+    let Some(other) = self::spec("time", "{}") else { return };
+    let pool = Pool::new(options());
+    let leased = pool.get(&spec).await.unwrap();
+    let ids = [leased.process().id(), pool.get(&other).await.unwrap().process().id()];
+    pool.shut_down().await;
+    for id in ids {
+        assert!(!std::fs::exists(format!("/proc/{}", id.unwrap())).unwrap());
+    }
+    assert!(matches!(pool.get(&spec).await, Err(PoolError::Closed)));
+}
+
+#[tokio::test]
+async fn a_provider_that_hangs_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = folder.path().join("provider");
+    std::fs::write(&executable, "#!/bin/sh\necho starting >&2; exec sleep 60\n").unwrap();
+    std::fs::set_permissions(&executable, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let digest = Sha256::digest(std::fs::read(&executable).unwrap()).into();
+    let (tenant, network, environment) = ("a".into(), Network::Deny, Vec::new());
+    let configuration = Json::parse(b"{}").unwrap();
+    let spec = ProviderSpec { tenant, network, executable, digest, environment, configuration };
+    let pool = Pool::new(PoolOptions { start_limit: Duration::from_millis(300), ..options() });
+    let error = pool.get(&spec).await.unwrap_err().to_string();
+    assert!(error.contains("accepted no calls within") && error.ends_with("starting"), "{error}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use stoa_terraform_provider::process::{DirectLauncher, GuardedLauncher, Process, Protocol, StartError, StartOptions};
+use stoa_terraform_provider::process::{DirectLauncher, Process, Protocol, StartError, StartOptions};
 use stoa_terraform_provider::protocol::{Call, CallError};
 use stoa_terraform_provider::value::Value;
 
@@ -129,51 +129,4 @@ async fn diagnostics_name_the_attribute() {
     assert!(diagnostics.has_errors());
     let path = diagnostics.0[0].path.as_ref().unwrap();
     assert_eq!(path.to_string(), "length");
-}
-
-#[tokio::test]
-async fn a_guarded_provider_ends_with_its_parent() {
-    let Some(executable) = support::executable("random") else { return };
-    let guard = env!("CARGO_BIN_EXE_terraform-provider-guard");
-    let launcher = GuardedLauncher { program: guard.into(), arguments: Vec::new() };
-    let process = Process::start(&launcher, &StartOptions::new(&executable)).await.unwrap();
-    process.shut_down().await;
-    let missing = StartOptions::new("/missing/provider");
-    let error = Process::start(&launcher, &missing).await.expect_err("it does not exist").to_string();
-    assert!(error.contains("running a provider: No such file"), "{error}");
-
-    // A shell starts the guard in its own name, reports the id of the provider, and is killed.
-    let folder = tempfile::tempdir().unwrap();
-    let line = r#"TMPDIR="$3" "$1" $$ "$2" > "$3/line" & echo $!; exec sleep 60 > /dev/null"#;
-    let mut shell = tokio::process::Command::new("sh")
-        .args(["-c", line, "sh", guard])
-        .arg(&executable)
-        .arg(folder.path())
-        .env("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2")
-        .stdout(std::process::Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut id = String::new();
-    let mut output = tokio::io::BufReader::new(shell.stdout.take().unwrap());
-    tokio::io::AsyncBufReadExt::read_line(&mut output, &mut id).await.unwrap();
-    let mut interval = tokio::time::interval(Duration::from_millis(10));
-    let state = || std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).ok();
-    let runs = || state().is_some_and(|stat| !stat.contains(") Z "));
-    let started = || std::fs::metadata(folder.path().join("line")).is_ok_and(|it| it.len() > 0);
-    for _ in 0..1000 {
-        if started() {
-            break;
-        }
-        interval.tick().await;
-    }
-    assert!(started() && runs());
-    shell.kill().await.unwrap();
-    for _ in 0..1000 {
-        if !runs() {
-            return;
-        }
-        interval.tick().await;
-    }
-    panic!("the provider survived its parent");
 }

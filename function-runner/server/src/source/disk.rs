@@ -1,15 +1,15 @@
-//! Decides whether there is disk space to fetch more of a source or GitOps repository.
+//! Decides whether there is disk space to fetch more of a source, GitOps repository or package.
 
 use stoa_git::cache::{Folders, Kept};
 
 use crate::failure::Failure;
 
 /// The message if there is no space.
-pub(super) const LACKS_ROOM: &str = "the organization's repositories in use exceed its share of the cache; retry later";
+pub(crate) const LACKS_ROOM: &str = "the organization's repositories in use exceed its share of the cache; retry later";
 
 /// Whether more may be fetched into a folder. Unused folders are removed to make room. There is none if the folders in use exceed the
 /// cache, and the organization's others use more than half of it: so no organization fills the disk.
-pub(super) async fn has_room(folders: &Folders, folder: &Kept, organization: &str) -> Result<bool, Failure> {
+pub(crate) async fn has_room(folders: &Folders, folder: &Kept, organization: &str) -> Result<bool, Failure> {
     if !folders.is_over() {
         return Ok(true);
     }
@@ -24,7 +24,7 @@ pub(super) async fn has_room(folders: &Folders, folder: &Kept, organization: &st
 }
 
 /// Records the present size of a folder.
-pub(super) async fn measure(folders: &Folders, folder: &Kept) -> Result<(), Failure> {
+pub(crate) async fn measure(folders: &Folders, folder: &Kept) -> Result<(), Failure> {
     let (folders, folder) = (folders.clone(), folder.clone());
     on_files(move || {
         if let Err(error) = folders.measure(&folder) {

@@ -182,7 +182,8 @@ async fn undeployable_resource_names_its_workspace() {
     let spec = scene.generate(&[("s/spec.yaml", terraform)]).await.unwrap();
     let status = scene.caller.plan(&spec, false).await.unwrap_err();
     let (code, found) = problem(&status);
-    assert_eq!((code, found.message.as_str()), (Code::InvalidArgument, "runtime Terraform is not available yet"));
+    assert_eq!((code, found.reason.as_str()), (Code::InvalidArgument, "NoRuntime"));
+    assert!(found.message.starts_with("workspace dev has no spec.terraform; set it"), "{found:?}");
     assert_eq!(found.resource_id, "hashicorp:random:random_pet:a");
 
     let spec = scene.generate(&[("s/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")]).await.unwrap();
