@@ -33,6 +33,15 @@ pub(super) fn validate(import: &Import, errors: &mut Vec<FieldError>) {
             }
         }
     }
+    if let Some(terraform) = &import.terraform {
+        if !import.resources.is_empty() || import.kusion.is_some() {
+            let message = "may not be set together with resources or kusion; a state is imported as a whole";
+            errors.push(FieldError::forbidden("spec.import.terraform", message));
+        }
+        if file_segments(&terraform.path).is_err() {
+            errors.push(FieldError::invalid("spec.import.terraform.path", &terraform.path, NO_PATH));
+        }
+    }
     let Some(kusion) = &import.kusion else { return };
     if !import.resources.is_empty() {
         let message = "may not be set together with resources; a release is imported as a whole";
@@ -41,9 +50,12 @@ pub(super) fn validate(import: &Import, errors: &mut Vec<FieldError>) {
     validate_kusion(kusion, errors);
 }
 
+const NO_PATH: &str = "must be a relative path whose parts are letters, digits, '-', '_', '.', '+', '@', '=' and ' ', \
+                       and do not begin with a dot";
+
 /// Whether both ask for the same, in whatever order they name it.
 pub(super) fn is_same(a: &Import, b: &Import) -> bool {
-    by_id(a) == by_id(b) && a.kusion == b.kusion
+    by_id(a) == by_id(b) && a.kusion == b.kusion && a.terraform == b.terraform
 }
 
 fn by_id(import: &Import) -> BTreeMap<&str, Option<&str>> {

@@ -34,6 +34,7 @@ pub mod state;
 mod status;
 mod steps;
 pub mod target;
+pub mod terraform_state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -58,6 +58,12 @@ pub(crate) struct StandaloneOptions {
     /// Directory below which Git repositories can be named by path or file://; repeatable
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     pub(crate) local_repositories: Vec<PathBuf>,
+    /// Directory below which workspaces can name filesystem mirrors of Terraform providers; repeatable
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub(crate) provider_mirrors: Vec<PathBuf>,
+    /// Directory that Terraform providers can read and write; repeatable. Default: none
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) provider_directories: Vec<PathBuf>,
     /// Days that the function-runner keeps the cache of a source or GitOps repository after its last use; default: 7
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cache_days: Option<u32>,

@@ -139,7 +139,14 @@ impl RunnerProcess {
             binary.display()
         );
         let path = |path: PathBuf| path.display().to_string();
-        let local = options.local_repositories.iter().cloned().map(|folder| ("--local-repositories", path(folder)));
+        let folders = [
+            ("--local-repositories", &options.local_repositories),
+            ("--provider-mirrors", &options.provider_mirrors),
+            ("--provider-directories", &options.provider_directories),
+        ];
+        let folders = folders
+            .into_iter()
+            .flat_map(|(flag, folders)| folders.iter().cloned().map(move |folder| (flag, path(folder))));
         let numbers = [
             ("--cache-days", options.cache_days),
             ("--cache-mib", options.cache_mib),
@@ -154,7 +161,7 @@ impl RunnerProcess {
             ("--client-ca", path(certificates.certificate(RUNNER_AUTHORITY))),
             ("--cache-dir", path(data_dir.join("runner"))),
         ];
-        Ok(Self { binary, arguments: arguments.into_iter().chain(local).chain(numbers).collect() })
+        Ok(Self { binary, arguments: arguments.into_iter().chain(folders).chain(numbers).collect() })
     }
 
     /// Its standard input is held open by this process and closes with it, however it ends; the
@@ -213,18 +220,27 @@ mod tests {
         };
         let certificates = Certificates::issue(folder.path()).unwrap();
         let process = RunnerProcess::new(&standalone, folder.path(), &certificates, 1).unwrap();
-        let known =
-            ["--local-repositories", "--cache-days", "--cache-mib", "--source-memory-mib", "--source-timeout-seconds"];
+        let known = [
+            "--local-repositories",
+            "--provider-mirrors",
+            "--provider-directories",
+            "--cache-days",
+            "--cache-mib",
+            "--source-memory-mib",
+            "--source-timeout-seconds",
+        ];
         let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
         told.map(|(flag, value)| format!("{flag}={value}")).collect()
     }
 
     #[test]
     fn server_passes_runner_options_through() {
-        assert_eq!(passed_on(&[]), ["--local-repositories=/"]);
+        assert_eq!(passed_on(&[]), ["--local-repositories=/", "--provider-mirrors=/"]);
         let said = [
             "--local-repositories=/a",
             "--local-repositories=/b",
+            "--provider-mirrors=/c",
+            "--provider-directories=/d",
             "--cache-days=3",
             "--cache-mib=9",
             "--source-memory-mib=2048",

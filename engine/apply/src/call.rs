@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use stoa_engine::forgotten_clusters::forgotten_message;
-use stoa_engine::import::LEFT_AS_IMPORTED;
+use stoa_engine::import::{LEFT_AS_IMPORTED, Selection};
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
@@ -67,6 +67,8 @@ pub(crate) struct Caller {
     /// Resources with lost calls, and those whose objects differ from their records. The observer needs a new result
     /// for each of them.
     pub(crate) open: HashSet<ResourceId>,
+    /// The selection of an import.
+    pub(crate) import: Option<Arc<Selection>>,
     /// Replacements whose new objects an earlier try seems to have created.
     pub(crate) made_anew: HashSet<ResourceId>,
     /// Which changes of the plan may lift a rejection.
@@ -237,7 +239,7 @@ impl Caller {
                 }
             }
             Action::Import => {
-                let call = || read_planned(&*self.runtime, planned);
+                let call = || read_planned(&*self.runtime, planned, self.import.as_deref(), &self.keys);
                 match retried(&self.stop, &Sensitive::default(), &course.told, call).await {
                     Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
                     Ok(Err(problem)) => failed(planned, problem),

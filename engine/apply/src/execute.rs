@@ -12,7 +12,7 @@ use std::{
 
 use stoa_engine::{
     Action, AdmissionDependencies, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec,
-    State, StateResource, owner::LeftAlone, problem::reason,
+    State, StateResource, import::Selection, owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,8 @@ pub struct Execution<'a> {
     pub owed: &'a [ResourceId],
     /// The keys of the digests of sensitive values in the state.
     pub keys: &'a DigestKeys,
+    /// The selection of an import.
+    pub import: Option<&'a Selection>,
 }
 
 /// Limits of an execution.
@@ -206,6 +208,7 @@ impl<'e> Steps<'e> {
             grace: options.grace,
             grant: options.grant.clone(),
             keys: execution.keys.clone(),
+            import: execution.import.cloned().map(Arc::new),
             open,
             admission_dependencies: Arc::new(AdmissionDependencies::of(
                 &execution.plan.actions,

@@ -1,9 +1,14 @@
 //! Imports: reads existing objects and records them without a change.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
+use serde_json::{Map, Value};
 use stoa_engine::{
-    Live, PlanInput, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, StateResource,
+    DigestKeys, Live, PlanInput, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
+    StateResource,
     import::{self, Selection},
     object::uid_of,
     planner,
@@ -39,6 +44,7 @@ pub async fn import(
         .values()
         .map(|candidate| match &candidate.desired {
             Some(desired) => ReadRequest { desired: Some(desired), prior: None },
+            // An object of a provider is located by its state or external name.
             None => ReadRequest { desired: None, prior: Some(&candidate.resource) },
         })
         .collect();
@@ -60,7 +66,8 @@ pub async fn import(
     let mut plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
     let records = candidates.values().map(|candidate| &candidate.resource);
     plan.destinations = destination::of(&*runtime, [], records);
-    let notes = missing_records(selection, &live);
+    let mut notes = missing_records(selection, &live);
+    notes.extend(unwanted_records(selection, spec));
     plan.warnings.clone_from(&notes);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
@@ -73,16 +80,36 @@ fn missing_records(selection: &Selection, live: &BTreeMap<ResourceId, Live>) -> 
     gone.map(|id| format!("{id} no longer exists and is not recorded")).collect()
 }
 
+/// Records of another system that are left out because the Spec does not have them.
+fn unwanted_records(selection: &Selection, spec: &Spec) -> Vec<String> {
+    let wanted: HashSet<&ResourceId> = spec.resources.iter().map(|resource| &resource.id).collect();
+    let is_left = |id: &&ResourceId| selection.only_wanted && !wanted.contains(id);
+    let left = selection.records.iter().map(|record| &record.id).filter(is_left);
+    left.map(|id| format!("{id} is not in the Spec and is not recorded")).collect()
+}
+
 /// The record and the object of a planned import: the object that was planned, still without another owner.
 pub(crate) async fn read_planned(
     runtime: &dyn Runtime,
     planned: &PlannedAction,
+    selection: Option<&Selection>,
+    keys: &DigestKeys,
 ) -> Result<Result<(StateResource, Applied), Problem>, RuntimeError> {
     let stale = |message: &str| Ok(Err(Problem::new(reason::STALE_PLAN, message).of(&planned.id)));
+    if runtime.decides(planned.kind) {
+        let extensions = planned.found.as_ref().map(|found| &found.extensions);
+        let located = extensions.zip(selection).and_then(|(it, selection)| selection.located(&planned.id, it));
+        let (Some(extensions), Some(located)) = (extensions, located) else {
+            return stale("the selection no longer locates the object; plan again");
+        };
+        return match runtime.inspect(&[&located]).await?.pop().unwrap_or(Ok(Found::Absent))? {
+            Found::Ours(applied) => Ok(Ok((provided(runtime, planned, extensions, &applied, keys), applied))),
+            Found::Absent | Found::Foreign | Found::Unknowable => stale("it no longer exists"),
+        };
+    }
     let (Some(found), Some(named)) = (&planned.found, StateResource::named_by(&planned.id)) else {
         return stale("the plan does not name the object to import; plan again");
     };
-    debug_assert_eq!(planned.kind, ResourceType::Kubernetes, "only Kubernetes objects can be imported");
     let uid = found.uid.clone().unwrap_or_default();
     // Its id may name a namespace that it does not.
     let places = named.without_namespace().into_iter().chain([named]);
@@ -107,5 +134,32 @@ pub(crate) async fn read_planned(
         Found::Absent => stale("it no longer exists"),
         Found::Foreign => stale("it is not the object that was planned, or another deployment owns it; plan again"),
         Found::Unknowable => stale("the object cannot be read"),
+    }
+}
+
+/// The record of an imported object of a provider. Nothing was applied, so it has no attributes.
+fn provided(
+    runtime: &dyn Runtime,
+    planned: &PlannedAction,
+    extensions: &Map<String, Value>,
+    applied: &Applied,
+    keys: &DigestKeys,
+) -> StateResource {
+    let resource = Resource {
+        id: planned.id.clone(),
+        kind: planned.kind,
+        attributes: Map::new(),
+        depends_on: Vec::new(),
+        extensions: extensions.clone(),
+    };
+    let sensitive = Sensitive::of(&applied.live, &runtime.sensitive_paths(&resource, &applied.live));
+    StateResource {
+        id: planned.id.clone(),
+        kind: planned.kind,
+        live: sensitive.recorded(&planned.id, &applied.live, keys),
+        extensions: extensions.clone(),
+        depends_on: planned.depends_on.clone(),
+        provider_state: applied.provider_state.clone(),
+        ..StateResource::default()
     }
 }

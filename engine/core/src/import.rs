@@ -15,6 +15,7 @@ use crate::owner::{Owner, Ownership};
 use crate::plan::{Action, FoundResource, Live, Plan, PlannedAction};
 use crate::planner::{Draft, with_attributes};
 use crate::problem::{Problem, reason};
+use crate::provider_state::ProviderState;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
 use crate::state::{State, StateResource};
 use crate::validate::{check_id, identity};
@@ -41,6 +42,9 @@ pub struct Selection {
     /// Records of another system: existing ones are imported, even outside of the Spec.
     #[serde(default)]
     pub records: Vec<ForeignRecord>,
+    /// Whether records outside of the Spec are left out.
+    #[serde(default)]
+    pub only_wanted: bool,
 }
 
 /// One resource of the Spec.
@@ -55,7 +59,7 @@ pub struct Selected {
 }
 
 /// A record of another system, without values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignRecord {
     /// Its id, which is the same here.
@@ -69,13 +73,44 @@ pub struct ForeignRecord {
     /// Whether it has no namespace, although its id has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unplaced: bool,
+    /// The type of the resource.
+    #[serde(default, rename = "type", skip_serializing_if = "ResourceType::is_kubernetes")]
+    pub kind: ResourceType,
+    /// The state that its provider needs back, for resources of providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_state: Option<ProviderState>,
+}
+
+impl Selection {
+    /// The record of a resource of a provider that locates its object: by the state of another system, or by the external
+    /// name. `None` where the selection has neither.
+    pub fn located(&self, id: &ResourceId, extensions: &Map<String, Value>) -> Option<StateResource> {
+        let mut located = StateResource {
+            id: id.clone(),
+            kind: ResourceType::Terraform,
+            extensions: extensions.clone(),
+            ..StateResource::default()
+        };
+        let record = self.records.iter().find(|record| record.id == *id && record.provider_state.is_some());
+        if let Some(record) = record {
+            located.provider_state.clone_from(&record.provider_state);
+            return Some(located);
+        }
+        let named = self.resources.iter().find(|selected| selected.id == *id);
+        if let Some(name) = named.and_then(|selected| selected.infrastructure_id.clone()) {
+            located.extensions.insert(IMPORT_ID.to_owned(), name.into());
+        }
+        is_never_deleted(&located.extensions).then_some(located)
+    }
 }
 
 /// An object that an import has to read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Which object it is, and the extensions to record it with.
+    /// Which object it is.
     pub resource: StateResource,
+    /// The extensions to record it with.
+    extensions: Map<String, Value>,
     /// As it is wanted, where the Spec has it.
     pub desired: Option<Resource>,
     /// What a missing object, or one of another owner, means.
@@ -154,7 +189,7 @@ pub fn candidates(
     let mut found = BTreeMap::new();
     let mut take = |id: &ResourceId, infrastructure_id: Option<&str>, asked: Requirement| {
         let Some(resource) = wanted.get(id) else { return };
-        match wanted_candidate(resource, draft, infrastructure_id, asked) {
+        match wanted_candidate(resource, draft, selection, infrastructure_id, asked) {
             Ok(candidate) => {
                 let object = clusters.recorded(&candidate.resource);
                 if !recorded.contains(id) && object.is_none_or(|object| !objects.contains(&object)) {
@@ -179,6 +214,18 @@ pub fn candidates(
         problems.push(Problem::new(reason::NOT_IN_SPEC, message).of(id));
     }
     for record in selection.records.iter().filter(|it| !wanted.contains_key(&it.id) && !recorded.contains(&it.id)) {
+        if selection.only_wanted {
+            continue;
+        }
+        if record.kind != ResourceType::Kubernetes {
+            let located = selection.located(&record.id, &record.extensions);
+            if let Some(resource) = located {
+                let resource = resource.depending_on(record.depends_on.clone());
+                let (extensions, asked) = (record.extensions.clone(), Requirement::ForeignRecord);
+                found.insert(record.id.clone(), Candidate { resource, extensions, desired: None, asked });
+            }
+            continue;
+        }
         let Some(named) = StateResource::named_by(&record.id) else {
             let message = "the id does not name a Kubernetes object";
             problems.push(Problem::new(reason::INVALID_RESOURCE_ID, message).of(&record.id));
@@ -190,7 +237,8 @@ pub fn candidates(
             continue;
         }
         let resource = resource.depending_on(record.depends_on.clone());
-        found.insert(record.id.clone(), Candidate { resource, desired: None, asked: Requirement::ForeignRecord });
+        let (extensions, asked) = (record.extensions.clone(), Requirement::ForeignRecord);
+        found.insert(record.id.clone(), Candidate { resource, extensions, desired: None, asked });
     }
     problems.sort();
     problems.dedup();
@@ -200,12 +248,19 @@ pub fn candidates(
 fn wanted_candidate(
     resource: &Resource,
     draft: &Draft,
+    selection: &Selection,
     infrastructure_id: Option<&str>,
     asked: Requirement,
 ) -> Result<Candidate, Problem> {
+    let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
+    let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
     if resource.kind != ResourceType::Kubernetes {
-        let message = format!("resources of type {} cannot be imported", resource.kind);
-        return Err(Problem::new(reason::NO_RUNTIME, message));
+        let located = selection.located(&resource.id, &resource.recorded_extensions()).ok_or_else(|| {
+            let message = "the provider needs the id of the object; set it to the id that `terraform import` takes";
+            Problem::new(reason::INVALID_RESOURCE_ID, message).at("infrastructureId")
+        })?;
+        let (resource, extensions) = (located.depending_on(depends_on), resource.recorded_extensions());
+        return Ok(Candidate { resource, extensions, desired: None, asked });
     }
     let unnamed = || Problem::new(reason::INVALID_REFERENCE, "its name is known only after apply");
     let resolved = draft.desired.get(&resource.id).ok_or_else(unnamed)?;
@@ -219,11 +274,10 @@ fn wanted_candidate(
     let named = StateResource::named_by(&resource.id).ok_or_else(unnamed)?;
     let unplaced = named.without_namespace().filter(|_| object.namespace.is_empty());
     let named = unplaced.unwrap_or(named);
-    let planned = draft.plan.actions.iter().find(|planned| planned.id == resource.id);
-    let depends_on = planned.map(|planned| planned.depends_on.clone()).unwrap_or_default();
     let named = StateResource { extensions: resource.recorded_extensions(), ..named }.depending_on(depends_on);
     let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
-    Ok(Candidate { resource: named, desired: Some(desired), asked })
+    let extensions = resource.recorded_extensions();
+    Ok(Candidate { resource: named, extensions, desired: Some(desired), asked })
 }
 
 /// Plans the import of each candidate that exists without an owner.
@@ -266,7 +320,7 @@ pub fn plan(
                 continue;
             }
         }
-        let StateResource { depends_on, extensions, .. } = candidate.resource.clone();
+        let (depends_on, extensions) = (candidate.resource.depends_on.clone(), candidate.extensions.clone());
         let uid = uid_of(found).map(str::to_owned);
         actions.push(PlannedAction {
             depends_on,

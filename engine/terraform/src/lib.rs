@@ -3,7 +3,7 @@
 //! Start at [`TerraformRuntime`]. `stoa-terraform-provider` speaks with the providers; this crate maps resources,
 //! records and plans of the engine to its objects.
 //!
-//! Elsewhere: `session` has the calls for one object, `conversion` its values, [`StoredState`] the form in records,
+//! Elsewhere: `session` has the calls for one object, `conversion` its values, `stored` their form in records,
 //! `errors` what a failure means, and [`Providers`] is where providers come from.
 
 mod conversion;
@@ -15,4 +15,3 @@ mod stored;
 
 pub use providers::{ProviderRequest, Providers};
 pub use runtime::{DESTINATION, TerraformRuntime};
-pub use stored::{StoredIdentity, StoredState};

@@ -71,11 +71,15 @@ impl TerraformRuntime {
                 let read = async || self.session(&prior.extensions).await?.current(prior).await;
                 repeated(read).await?
             }
-            (_, Some(desired)) => match import_id(&desired.extensions) {
-                Some(name) => repeated(async || self.session(&desired.extensions).await?.import(name).await).await?,
-                None => None,
-            },
-            (_, None) => None,
+            (prior, desired) => {
+                let extensions = desired.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
+                match extensions.and_then(|it| Some((it, import_id(it)?))) {
+                    Some((extensions, name)) => {
+                        repeated(async || self.session(extensions).await?.import(name).await).await?
+                    }
+                    None => None,
+                }
+            }
         };
         let Some(object) = object else {
             lock(&self.found).remove(&id);
@@ -96,12 +100,17 @@ impl TerraformRuntime {
     }
 
     async fn inspect_one(&self, resource: &StateResource) -> Result<Found, RuntimeError> {
-        if resource.provider_state.is_none() {
+        let name = import_id(&resource.extensions).filter(|_| resource.provider_state.is_none());
+        if resource.provider_state.is_none() && name.is_none() {
             return Ok(Found::Unknowable);
         }
         let look = async || {
             let session = self.session(&resource.extensions).await?;
-            session.current(resource).await?.map(|object| session.outcome(&object)).transpose()
+            let object = match name {
+                Some(name) => session.import(name).await?,
+                None => session.current(resource).await?,
+            };
+            object.map(|object| session.outcome(&object)).transpose()
         };
         // The create of a replacement may have followed.
         Ok(repeated(look).await?.map_or(Found::Unknowable, Found::Ours))

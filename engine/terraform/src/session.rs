@@ -13,7 +13,7 @@ use stoa_terraform_provider::value::{Json as Exact, Value};
 
 use crate::conversion::{configuration, field_paths, plain};
 use crate::errors::{faulty, misconfigured, of_change, rejected, reported, unanswered};
-use crate::stored::StoredState;
+use crate::stored;
 
 /// How often a call that changes nothing is made where the provider ends during it.
 const ATTEMPTS: usize = 2;
@@ -54,10 +54,11 @@ impl Session {
 
     /// The object of a record as it is now; `None` if it does not exist.
     pub(crate) async fn current(&self, record: &StateResource) -> Result<Option<Object>, RuntimeError> {
-        let Some(stored) = StoredState::recorded(record)? else { return Ok(None) };
+        let Some(stored) = stored::recorded(record)? else { return Ok(None) };
         let json = Exact::parse(stored.attributes.get().as_bytes());
         let json = json.map_err(|_| rejected("the recorded state is no JSON".to_owned(), None))?;
-        let raw = RawState { version: stored.schema_version, json: &json };
+        let version = stored.schema_version.unwrap_or(self.schema().version);
+        let raw = RawState { version, json: &json };
         let upgraded = self.lease.upgrade_state(&self.resource, raw).await.map_err(|error| unanswered(&error))?;
         if upgraded.diagnostics.has_errors() {
             return Err(reported(&upgraded.diagnostics));
@@ -66,7 +67,7 @@ impl Session {
             Some(identity) => self.identity(identity.schema_version, identity.attributes.get()).await?,
             None => None,
         };
-        let private = stored.private()?.into();
+        let private = stored::private(&stored)?.into();
         self.read(Object { state: upgraded.state, private, identity, tainted: stored.tainted }).await
     }
 
@@ -142,7 +143,7 @@ impl Session {
 
     /// An object as the engine has it.
     pub(crate) fn outcome(&self, object: &Object) -> Result<Outcome, RuntimeError> {
-        let stored = StoredState::of(&self.resource, object, self.lease.schemas())?;
+        let stored = stored::of_object(&self.resource, object, self.lease.schemas())?;
         let live = plain(&object.state).attributes;
         Ok(Outcome { live, kubernetes: None, provider_state: Some(stored.to_recorded()) })
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use stoa_apply::Planned;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
+use stoa_engine::import::Selection;
 use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
 use stoa_engine::record::CallTarget;
@@ -102,6 +103,12 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
         state.resources.push(resource);
     }
     Ok(state)
+}
+
+/// The selection of an import; none if there are no bytes. Its states may contain secrets, which an error could quote.
+pub(crate) fn selection(bytes: &[u8]) -> Result<Option<Selection>, Failure> {
+    let selection = (!bytes.is_empty()).then(|| serde_json::from_slice(bytes)).transpose();
+    selection.map_err(|_| Failure::request("import is not a valid Selection".to_owned()))
 }
 
 /// The runtime of an object, for the record.

@@ -257,8 +257,7 @@ impl Service {
                 keys: &keys,
                 forget_clusters: &request.forget_clusters,
             };
-            let import = (!request.import.is_empty()).then(|| serde_json::from_slice(&request.import)).transpose();
-            let import = import.map_err(|err| Failure::request(format!("import is not a valid Selection: {err}")))?;
+            let import = convert::selection(&request.import)?;
             let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
             Ok(convert::plan(planned))
         };

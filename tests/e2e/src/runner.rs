@@ -45,7 +45,7 @@ impl Cluster {
             .arg(self.dir().join(format!("runner-cache-at-{port}")))
             .arg("--kubeconfig")
             .arg(self.dir().join("kubeconfig"))
-            .arg("--local-repositories=/")
+            .args(["--local-repositories=/", "--provider-mirrors=/"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())

@@ -79,7 +79,7 @@ async fn latest(store: &dyn DocumentStore, folder: &str) -> Result<u64, StepErro
     }
 }
 
-async fn file_of(store: &dyn DocumentStore, path: &str) -> Result<Option<bytes::Bytes>, StepError> {
+pub(super) async fn file_of(store: &dyn DocumentStore, path: &str) -> Result<Option<bytes::Bytes>, StepError> {
     store.file(path, LARGEST).await.map_err(|error| match error {
         DocumentError::TooLarge { .. } | DocumentError::Scope(_) => {
             StepError::failed(reason::IMPORT_FAILED, error.to_string())

@@ -21,9 +21,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use stoa_engine::{
-    ObjectRef, ResourceId,
+    ObjectRef, ProviderReference, ResourceId, ResourceType, StoredState,
     import::{ForeignRecord, IMPORT_ID, disagreement},
 };
 use stoa_machinery::schema::{self, Format};
@@ -129,12 +129,7 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
     let name = told(&id.0);
     match fields.text("type") {
         Some("Kubernetes") => {}
-        Some("Terraform") => {
-            return Err(format!(
-                "{name} has the unsupported type Terraform: import the Kubernetes resources by their ids \
-                 (spec.import.resources), and leave this one to Kusion"
-            ));
-        }
+        Some("Terraform") => return of_provider(id, &name, fields),
         Some(_) => return Err(format!("{name} has an unknown type: a later Kusion wrote it")),
         None => return Err(format!("{name} has no type")),
     }
@@ -144,11 +139,7 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
     if let Some(why) = disagreement(&id, &attributes) {
         return Err(format!("{name} is not the object that it says: {}", why.field));
     }
-    let depends_on = match fields.take("dependsOn") {
-        Value::Null => Vec::new(),
-        Value::Array(ids) => ids.iter().filter_map(Value::as_str).map(ResourceId::from).collect(),
-        _ => return Err(format!("{name}: dependsOn is not a list")),
-    };
+    let depends_on = depends_on(&name, &mut fields)?;
     let extensions = match fields.take("extensions") {
         Value::Null => Map::new(),
         Value::Object(mut extensions) => {
@@ -159,7 +150,39 @@ fn record(position: usize, resource: Value) -> Result<ForeignRecord, String> {
         _ => return Err(format!("{name}: extensions is not a map")),
     };
     let unplaced = ObjectRef::of(&attributes).is_some_and(|object| object.namespace.is_empty());
-    Ok(ForeignRecord { id, depends_on, extensions, unplaced })
+    Ok(ForeignRecord { id, depends_on, extensions, unplaced, ..ForeignRecord::default() })
+}
+
+/// A resource of a provider. Its attributes are the state that the provider needs back: Kusion keeps neither private
+/// data nor the version of the schema, which is that of the provider.
+fn of_provider(id: ResourceId, name: &str, mut fields: Fields) -> Result<ForeignRecord, String> {
+    let attributes = match fields.take("attributes") {
+        attributes @ Value::Object(_) => RawValue::from_string(attributes.to_string()),
+        _ => return Err(format!("{name} has no attributes")),
+    };
+    let attributes = attributes.map_err(|_| format!("{name} has no readable attributes"))?;
+    let depends_on = depends_on(name, &mut fields)?;
+    let extensions = match fields.take("extensions") {
+        Value::Object(extensions) => extensions,
+        _ => return Err(format!("{name} has no extensions")),
+    };
+    ProviderReference::of(&extensions).map_err(|error| format!("{name}: {} {error}", error.field))?;
+    Ok(ForeignRecord {
+        id,
+        depends_on,
+        extensions,
+        kind: ResourceType::Terraform,
+        provider_state: Some(StoredState::new(None, attributes).to_recorded()),
+        ..ForeignRecord::default()
+    })
+}
+
+fn depends_on(name: &str, fields: &mut Fields) -> Result<Vec<ResourceId>, String> {
+    match fields.take("dependsOn") {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(ids) => Ok(ids.iter().filter_map(Value::as_str).map(ResourceId::from).collect()),
+        _ => Err(format!("{name}: dependsOn is not a list")),
+    }
 }
 
 fn document(bytes: &[u8]) -> Result<Value, String> {

@@ -24,7 +24,7 @@ use stoa_proto::{
     ApplyRequest, ApplyStart, Cancel, FinishedEvent, Proposal, ResultEvent, apply_event::Event, apply_request::Message,
 };
 use stoa_types::{
-    delivery::{Progress, RunPhase},
+    delivery::{Operation, Progress, RunPhase},
     reason,
 };
 use tokio::sync::mpsc;
@@ -32,6 +32,7 @@ use tokio::sync::mpsc;
 use super::{
     call_lease::{CallLease, RunnerEvent, answered},
     health_record::HealthRecord,
+    import,
     pending_calls::PendingCalls,
     waiting_condition::WaitingCondition,
 };
@@ -77,6 +78,8 @@ pub(super) async fn apply(
     let total = status(&execution.run).plan.map_or(0, |p| p.summary.changes());
     let done = state.done_by(&run_uid);
     let changed = state.changed_by(&run_uid).try_into().unwrap_or(i64::MAX);
+    let is_import = execution.run.spec.operation == Operation::Import;
+    let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let start = ApplyStart {
         target: Some(target.proto(&execution.services, &execution.run).await?),
         spec: spec.clone(),
@@ -85,6 +88,7 @@ pub(super) async fn apply(
         done,
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
+        import,
     };
     let (client, last) = (execution.runners(), state.head().runner.clone());
     let opened = execution.unless_canceled(client.apply(start, last.as_deref())).await?;

@@ -13,7 +13,7 @@ use stoa_machinery::registry::ListOptions;
 use stoa_types::{Resource, Stack, delivery::Import, reason};
 
 use super::plan;
-use crate::{StepError, execution::Execution, kusion, state::State, target::Target};
+use crate::{StepError, execution::Execution, kusion, state::State, target::Target, terraform_state};
 
 /// So many resources are named in a message.
 const NAMED: usize = 5;
@@ -24,15 +24,20 @@ const NAMED: usize = 5;
 ///
 /// Failed when a release of Kusion cannot be taken over, and Refused when the Preview is gone whose plan is to be carried out.
 pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Result<Bytes, StepError> {
-    let Import { resources, kusion } = wanted(execution, target).await?;
-    let selection = match kusion {
-        Some(release) => {
+    let Import { resources, kusion, terraform } = wanted(execution, target).await?;
+    let selection = match (kusion, terraform) {
+        (None, Some(state)) => {
+            let found = terraform_state::read(&*target.documents, &state).await?;
+            execution.journal.note("Planning", found.told());
+            Selection { records: found.records, only_wanted: true, ..Selection::default() }
+        }
+        (Some(release), _) => {
             let ours = [target.project.name_any(), target.workspace.name_any()];
             let found = kusion::read(&*target.documents, ours, &release).await?;
             execution.journal.note("Planning", found.told());
             Selection { records: found.records, ..Selection::default() }
         }
-        None => Selection {
+        (None, None) => Selection {
             all: resources.is_empty(),
             resources: resources
                 .into_iter()

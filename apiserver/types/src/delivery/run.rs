@@ -137,7 +137,7 @@ fn default_timeout() -> DurationString {
 #[serde(rename_all = "camelCase")]
 pub struct Import {
     /// The resources of the stack's Spec to record. Each must exist and have no other owner. Empty, and without
-    /// kusion: all existing resources of the Spec.
+    /// kusion and terraform: all existing resources of the Spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
     pub resources: Vec<ImportResource>,
@@ -145,6 +145,18 @@ pub struct Import {
     /// those outside the Spec, as Kusion would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kusion: Option<KusionRelease>,
+    /// The state of Terraform whose resources are recorded, as far as the stack's Spec has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terraform: Option<TerraformState>,
+}
+
+/// A state of Terraform, in the workspace's Backend. Stoa only reads it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TerraformState {
+    /// The path of the terraform.tfstate, from the root of the Backend. A resource has the id
+    /// `<namespace>:<provider>:<type>:<name>` in the Spec, with `module.<name>.` before its name and its index after it.
+    pub path: String,
 }
 
 /// A resource to record.
@@ -154,7 +166,8 @@ pub struct ImportResource {
     /// The id in the Spec, such as apps/v1:Deployment:shop:web.
     pub id: String,
     /// The id in the infrastructure, if the Spec's id does not give it. Of a Kubernetes object: its id, namespace/name,
-    /// or the name alone without a namespace; other values are rejected.
+    /// or the name alone without a namespace; other values are rejected. Of a resource of a Terraform provider: the id
+    /// that terraform import takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_id: Option<String>,
 }

@@ -192,6 +192,7 @@ async fn foreign_record_outside_spec_is_deleted_by_next_apply() {
         depends_on: Vec::new(),
         extensions: serde_json::Map::new(),
         unplaced: false,
+        ..ForeignRecord::default()
     };
     let records = ["a", "old", "gone"].map(record).to_vec();
     let wanted = maps(&[("a", &[])]);
@@ -228,8 +229,13 @@ async fn object_without_namespace_is_imported() {
 
     // Another system has it on record, and nobody wants it.
     let stack = with();
-    let record =
-        ForeignRecord { id: a.into(), depends_on: Vec::new(), extensions: serde_json::Map::new(), unplaced: true };
+    let record = ForeignRecord {
+        id: a.into(),
+        depends_on: Vec::new(),
+        extensions: serde_json::Map::new(),
+        unplaced: true,
+        ..ForeignRecord::default()
+    };
     let selection = Selection { records: vec![record], ..Selection::default() };
     let outcome = import(&stack, &spec(Vec::new()), &selection).await;
     assert!(outcome.succeeded, "{outcome:?}");

@@ -112,6 +112,7 @@ fn foreign_records_are_imported_even_outside_spec() {
         depends_on: vec![id("a")],
         extensions: Map::from_iter([(IMPORT_ID.to_owned(), "shop/old".into())]),
         unplaced: false,
+        ..ForeignRecord::default()
     };
     let selection = Selection { records: vec![record("a"), record("old"), record("gone")], ..Selection::default() };
     let live = [("a", object("a")), ("old", object("old"))];

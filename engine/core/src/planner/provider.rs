@@ -97,10 +97,23 @@ pub fn changes(id: &ResourceId, planned: &Planned<'_>) -> Vec<FieldChange> {
     };
     let replaced_by: Vec<String> = plan.replaced_by.iter().map(FieldPath::to_string).collect();
     for change in &mut changes {
+        [&mut change.before, &mut change.after].into_iter().flatten().for_each(drop_nulls);
         let is_it = |path: &String| is_in(&change.path, path) || is_in(path, &change.path);
         change.forces_replacement = replaced_by.iter().any(is_it);
     }
     changes
+}
+
+/// Removes attributes without a value from a value that is shown as a whole.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Whether a shown path is another one, or below it.

@@ -18,7 +18,7 @@ use stoa_runtime::fake::FakeCloud;
 use stoa_runtime::{Health, Runtime, RuntimeError, RuntimeSet};
 use stoa_runtime_terraform::{ProviderRequest, Providers, TerraformRuntime};
 use stoa_terraform_provider::pool::{Lease, Pool, PoolOptions, ProviderSpec};
-use stoa_terraform_provider::process::DirectLauncher;
+use stoa_terraform_provider::process::{DirectLauncher, Network};
 use tokio_util::sync::CancellationToken;
 
 /// The executable of a provider, if there is one; otherwise the test is skipped.
@@ -49,6 +49,8 @@ impl Providers for Executables {
         };
         configuration.extend(request.configuration.cloned().unwrap_or_default());
         let spec = ProviderSpec {
+            tenant: "test".into(),
+            network: Network::Allow,
             executable: executable.clone(),
             digest: *digest,
             environment: Vec::new(),
@@ -158,6 +160,7 @@ impl Deployment {
             done: &[],
             owed: &[],
             keys: &self.keys,
+            import: None,
         };
         let options = Options {
             parallelism: 4,

@@ -459,6 +459,8 @@ pub struct ApplyStart {
     pub parallelism: u32,
     #[prost(string, repeated, tag = "7")]
     pub owed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bytes = "bytes", tag = "8")]
+    pub import: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {

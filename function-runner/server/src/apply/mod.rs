@@ -101,6 +101,7 @@ impl Apply {
         }
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
+        let import = convert::selection(&self.start.import)?;
         let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
         if let Some(message) = stoa_apply::leads_elsewhere(&plan, &*runtime) {
             return Err(Failure::new(Code::Aborted, reason::STALE_PLAN, message));
@@ -117,6 +118,7 @@ impl Apply {
             done: &done,
             owed: &owed,
             keys: &keys,
+            import: import.as_ref(),
         };
 
         let stop = CancellationToken::new();

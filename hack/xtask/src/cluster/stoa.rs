@@ -224,7 +224,7 @@ fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Command {
     path_flag(&mut command, "cache-dir", &cluster.dir.join("runner-cache"));
     path_flag(&mut command, "kubeconfig", &account_kubeconfig(cluster, "function-runner"));
     // Repositories of tests and samples are wherever they were made.
-    command.arg("--local-repositories=/");
+    command.args(["--local-repositories=/", "--provider-mirrors=/"]);
     command
 }
 
