@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use stoa_engine::{ProviderState, StateResource};
-use stoa_machinery::serve::Reload as _;
+use stoa_machinery::{registry::ListOptions, serve::Reload as _};
 use stoa_proto::{FinishedEvent, IntentEvent, ResultEvent, apply_event::Event};
 use stoa_runs::{encryption::Encryption, testing::runner_at};
 use stoa_types::Resource;
@@ -102,7 +102,9 @@ async fn provider_state_is_stored_encrypted_and_sent_in_clear() {
         assert!(shown.contains(ID), "{path}: {shown}");
         assert!(!shown.contains("providerState") && !shown.contains("v1:"), "{path}: {shown}");
     }
-    let resources = world.registry.api::<Resource>().list(Some("shop"), "spec.cloud.id=none").await.unwrap();
+    let selector = Some("spec.cloud.id=none,spec.cloud.provider=hashicorp/random".to_owned());
+    let options = ListOptions { field_selector: selector, ..ListOptions::default() };
+    let resources = world.registry.api::<Resource>().list_with(Some("shop"), &options).await.unwrap();
     let [resource] = &resources[..] else { panic!("{resources:?}") };
     assert_eq!(resource.spec.kind, "Terraform");
     let identity = json!({"provider": "hashicorp/random", "resourceType": "random_password", "id": "none"});
