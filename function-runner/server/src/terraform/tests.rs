@@ -5,8 +5,11 @@ mod failures;
 mod installations;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use stoa_pki::CertificateAuthority;
 use stoa_proto::ProviderSecrets;
+use stoa_terraform_provider::value::{Json, Value};
 
 use self::bed::{Bed, Scene, provider};
 
@@ -81,6 +84,41 @@ async fn destination_has_no_secret() {
     assert!(first.starts_with("Terraform providers registry.terraform.io/hashicorp/x with configuration "), "{first}");
     assert_eq!(first, destination(r#"{"region":"a"}"#, "renewed"));
     assert_ne!(first, destination(r#"{"region":"b"}"#, "hunter2"));
+}
+
+#[tokio::test]
+async fn calls_wait_for_a_process() {
+    let Some(executable) = provider("frame") else { return };
+    let bed = Bed::with_processes(1);
+    bed.unpacked("frame", "1.0.0", &executable);
+    let scene = |folder: &str| bed.scene("a").with_configuration("frame", &format!(r#"{{"folder":{folder:?}}}"#));
+    let first = scene("/one").get("frame").await.unwrap();
+    let next = scene("/two");
+    let mut waiting = Box::pin(next.get("frame"));
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut waiting).await.is_err(), "the first one is in use");
+    let id = first.process().id();
+    drop(first);
+    assert_ne!(waiting.await.unwrap().process().id(), id);
+}
+
+#[tokio::test]
+async fn provider_reaches_servers_only_with_the_network() {
+    let (Some(executable), Some(runner)) = (provider("tls"), bed::runner()) else { return };
+    let bed = Bed::sandboxed(runner);
+    bed.unpacked("tls", "4.0.4", &executable);
+    let authority = CertificateAuthority::new("server test").unwrap();
+    let server = installations::serve(&authority, |_| hyper::Response::default()).await;
+    let read = async |scene: Scene<'_>| {
+        let lease = scene.get("tls").await.unwrap();
+        let config = format!(r#"{{"url":"{server}","verify_chain":false}}"#);
+        let config = Value::from_json(Json::parse(config.as_bytes()).unwrap());
+        let config = lease.schemas().data_sources["tls_certificate"].configuration(config).unwrap();
+        lease.read_data_source("tls_certificate", &config).await.unwrap().diagnostics
+    };
+    let allowed = read(bed.scene("a")).await;
+    assert!(!allowed.has_errors(), "{allowed}");
+    let denied = read(bed.scene("a").without_network()).await.to_string();
+    assert!(denied.contains("operation not permitted"), "{denied}");
 }
 
 #[tokio::test]

@@ -57,27 +57,32 @@ pub(super) struct Bed {
 impl Bed {
     /// Providers without a sandbox.
     pub(super) fn new() -> Self {
-        Self::with(Arc::new(DirectLauncher), START)
+        Self::with_processes(8)
+    }
+
+    /// Providers in so many processes.
+    pub(super) fn with_processes(processes: usize) -> Self {
+        Self::with(Arc::new(DirectLauncher), START, processes)
     }
 
     /// Providers that start within a time.
     pub(super) fn with_start_limit(time: Duration) -> Self {
-        Self::with(Arc::new(DirectLauncher), time)
+        Self::with(Arc::new(DirectLauncher), time, 8)
     }
 
     /// Providers in the sandbox of this function-runner.
     pub(super) fn sandboxed(program: PathBuf) -> Self {
-        Self::with(Arc::new(SandboxLauncher { program, memory: 1 << 30, directories: Vec::new() }), START)
+        Self::with(Arc::new(SandboxLauncher { program, memory: 256 << 20, directories: Vec::new() }), START, 8)
     }
 
-    fn with(launcher: Arc<dyn Launcher>, start_limit: Duration) -> Self {
+    fn with(launcher: Arc<dyn Launcher>, start_limit: Duration, processes: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("mirrors/mirror")).unwrap();
         std::fs::create_dir_all(path("run")).unwrap();
         let idle = Duration::from_secs(60);
         let mirrors = vec![path("mirrors")];
-        let options = Options { mirrors, launcher, start_limit, idle, processes: 8, calls: 8 };
+        let options = Options { mirrors, launcher, start_limit, idle, processes, calls: 8 };
         let terraform = Terraform::new(options, Folders::new(path("caches")), path("run"));
         Self { terraform: Arc::new(terraform), folder }
     }
