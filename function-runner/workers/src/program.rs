@@ -9,6 +9,7 @@
 //! Unlike for our own code, both mechanisms of the kernel are required: without Landlock, the program could read the runner's keys.
 
 use std::ffi::{CString, OsString};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -130,7 +131,7 @@ pub enum Network {
 }
 
 /// A program, and the access that it has.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
     /// The process that starts it, with which it ends.
     pub parent: u32,
@@ -150,6 +151,13 @@ pub struct Program {
     pub network: Network,
     /// The limit of its memory, in bytes.
     pub memory: u64,
+}
+
+/// The environment may contain secrets.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("executable", &self.executable).finish_non_exhaustive()
+    }
 }
 
 /// Why a program does not run.

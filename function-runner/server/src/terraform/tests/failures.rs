@@ -64,17 +64,13 @@ async fn wrong_packages_are_not_started() {
     let marker = bed.caches().with_file_name("started");
     let hash = bed.script("x", &format!("touch {}", marker.display()));
     bed.unpacked_for("plan9_386", "other", "1.0.0", Path::new("/bin/true"));
-    let zero = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned();
+    let zero = &["h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned()];
     for (provider, lock, expected) in [
-        ("x", locked("x", "1.0.0", &[zero.clone()]), vec!["checksum", "compare the mirror with spec.terraform.lock"]),
+        ("x", locked("x", "1.0.0", zero), vec!["checksum", "compare the mirror with spec.terraform.lock"]),
         ("x", locked("x", "1.0.0", &[]), vec!["no checksum", &hash.to_string(), "record an h1 checksum"]),
-        (
-            "x",
-            locked("x", "1.0.1", &[zero.clone()]),
-            vec!["has no version", "it has 1.0.0", "add the package to the mirror"],
-        ),
-        ("missing", locked("missing", "1.0.0", &[zero.clone()]), vec!["it has none", "add the package to the mirror"]),
-        ("other", locked("other", "1.0.0", &[zero.clone()]), vec!["not for ", "add the package of this platform"]),
+        ("x", locked("x", "1.0.1", zero), vec!["has no version", "it has 1.0.0", "add the package to the mirror"]),
+        ("missing", locked("missing", "1.0.0", zero), vec!["it has none", "add the package to the mirror"]),
+        ("other", locked("other", "1.0.0", zero), vec!["not for ", "add the package of this platform"]),
     ] {
         let (message, passes) = bed.scene("a").with_lock(&lock).failure(provider).await;
         let start = format!("provider registry.terraform.io/hashicorp/{provider} 1.0.");
