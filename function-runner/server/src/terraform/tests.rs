@@ -7,6 +7,7 @@ mod installations;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use stoa_git::cache::Bounds;
 use stoa_pki::CertificateAuthority;
 use stoa_proto::ProviderSecrets;
 use stoa_terraform_provider::value::{Json, Value};
@@ -119,6 +120,23 @@ async fn provider_reaches_servers_only_with_the_network() {
     assert!(!allowed.has_errors(), "{allowed}");
     let denied = read(bed.scene("a").without_network()).await.to_string();
     assert!(denied.contains("operation not permitted"), "{denied}");
+}
+
+#[tokio::test]
+async fn unused_packages_may_be_swept() {
+    let bed = Bed::idle_for(Duration::from_millis(100));
+    bed.script("x", "exit 0");
+    bed.scene("a").failure("x").await;
+    let packages = || std::fs::read_dir(bed.caches().join("providers")).unwrap().count();
+    assert_eq!(packages(), 1);
+    let sweep = Bounds { unused: Duration::ZERO, bytes: 0 };
+    let installed = bed.scene("a").package("x").await;
+    assert_eq!((bed.folders.sweep(sweep).unwrap(), packages()), (0, 1), "it is in use");
+    drop(installed);
+    while bed.folders.sweep(sweep).unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(packages(), 0);
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ impl Scene {
         self.bed.children().into_iter().filter(is_provider).collect()
     }
 
-    async fn until_gone(processes: &[u32]) {
+    async fn until_ended(processes: &[u32]) {
         let start = Instant::now();
         while processes.iter().any(|pid| parent(*pid).is_some()) {
             assert!(start.elapsed() < PATIENCE, "{processes:?}");
@@ -120,7 +120,7 @@ async fn drain_ends_processes() {
     scene.bed.terminate();
     let status = tokio::time::timeout(PATIENCE, scene.bed.ended()).await.unwrap();
     assert!(status.success(), "{status:?}");
-    Scene::until_gone(&providers).await;
+    Scene::until_ended(&providers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn no_provider_outlives_a_runner_that_is_killed() {
     let providers = scene.providers();
     assert_eq!(providers.len(), 1);
     scene.bed.signal("KILL");
-    Scene::until_gone(&providers).await;
+    Scene::until_ended(&providers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

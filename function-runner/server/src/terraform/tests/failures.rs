@@ -11,29 +11,30 @@ use crate::failure::sentence;
 #[tokio::test]
 async fn wrong_settings_name_the_field() {
     let bed = Bed::new();
-    let told = |change: &dyn Fn(&mut serde_json::Value)| {
+    let problem = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut scene = bed.scene("a");
         change(&mut scene.spec);
         let failure = scene.providers().expect_err("the settings are wrong");
         sentence(&failure.problems()[0])
     };
     assert_eq!(
-        told(&|spec| spec["mirror"] = serde_json::json!({})),
+        problem(&|spec| spec["mirror"] = serde_json::json!({})),
         "spec.terraform.mirror: is missing; set directory or url"
     );
     assert_eq!(
-        told(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),
+        problem(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),
         "spec.terraform.mirror: has a directory and a url; remove one"
     );
     for folder in ["/etc", "mirrors/mirror", &format!("{}/../..", bed.mirror().display())] {
-        let told = told(&|spec| spec["mirror"]["directory"] = folder.into());
-        assert!(told.starts_with("spec.terraform.mirror.directory: ") && told.contains("--provider-mirrors"), "{told}");
+        let message = problem(&|spec| spec["mirror"]["directory"] = folder.into());
+        assert!(message.starts_with("spec.terraform.mirror.directory: "), "{message}");
+        assert!(message.contains("--provider-mirrors"), "{message}");
     }
-    let lock = told(&|spec| spec["lock"] = "provider \"x\" {\n}\n".into());
+    let lock = problem(&|spec| spec["lock"] = "provider \"x\" {\n}\n".into());
     assert_eq!(lock, "spec.terraform.lock: the lock file has no version of registry.terraform.io/hashicorp/x");
-    let source = told(&|spec| spec["providers"] = serde_json::json!([{"name": "x", "source": "../x"}]));
+    let source = problem(&|spec| spec["providers"] = serde_json::json!([{"name": "x", "source": "../x"}]));
     assert!(source.starts_with("spec.terraform.providers[name=x].source: \"../x\" is not the address"), "{source}");
-    let twice = told(&|spec| {
+    let twice = problem(&|spec| {
         let entries =
             [("a", "x"), ("b", "hashicorp/x")].map(|(name, of)| serde_json::json!({"name": name, "source": of}));
         spec["providers"] = entries.to_vec().into();
