@@ -472,6 +472,8 @@ mod tests {
         let here = std::env::current_dir().unwrap();
         assert_eq!(args.cache_dir, here.join("d"));
         assert_eq!(args.local_repositories, [here.join("a/b"), PathBuf::from("/c")]);
+        let args = parse(&["--provider-mirrors=a", "--provider-directories=b"]).unwrap().absolute().unwrap().terraform;
+        assert_eq!((args.provider_mirrors, args.provider_directories), (vec![here.join("a")], vec![here.join("b")]));
     }
 
     #[test]

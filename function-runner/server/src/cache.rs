@@ -65,11 +65,14 @@ impl CacheFolder {
         Ok(folder)
     }
 
-    /// An empty folder for temporary files, beside the other and as private. No sweep for unused caches finds it.
+    /// A folder for temporary files, without those of earlier processes, beside the other and as private. No sweep for unused caches finds it.
     pub(crate) fn temporary(&self) -> io::Result<PathBuf> {
         let path = self.path.with_extension("run");
         match fs::remove_dir_all(&path) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            // What programs of others left there disturbs nobody.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, folder = %path.display(), "temporary files cannot be removed");
+            }
             _ => {}
         }
         make_own(&path)?;

@@ -9,6 +9,7 @@
 //! Unlike for our own code, both mechanisms of the kernel are required: without Landlock, the program could read the runner's keys.
 
 use std::ffi::{CString, OsString};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -67,6 +68,59 @@ const OF_NETWORK: [&str; 14] = [
     "/usr/local/share/ca-certificates",
 ];
 
+/// System calls that Landlock does not see, and that would reach files of the runner or use memory beyond the limit.
+const UNSEEN: &[libc::c_long] = &[
+    // The modes, owners, times and attributes of all files of this user.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SETXATTRAT,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+    // Older kernels do not see it.
+    libc::SYS_truncate,
+    // The names of files that others make.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+    libc::SYS_fanotify_init,
+    // Memory that is no data of the process.
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_mq_open,
+];
+
+/// Calls that the C library does not name everywhere. All architectures have the same numbers.
+const FCHMODAT2: libc::c_long = 452;
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+const FILE_SETATTR: libc::c_long = 469;
+
 /// The network of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -77,7 +131,7 @@ pub enum Network {
 }
 
 /// A program, and the access that it has.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
     /// The process that starts it, with which it ends.
     pub parent: u32,
@@ -97,6 +151,13 @@ pub struct Program {
     pub network: Network,
     /// The limit of its memory, in bytes.
     pub memory: u64,
+}
+
+/// The environment may contain secrets.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("executable", &self.executable).finish_non_exhaustive()
+    }
 }
 
 /// Why a program does not run.
@@ -262,7 +323,12 @@ fn filters(architecture: TargetArch, network: Network) -> Result<Vec<BpfProgram>
     let number = |it: libc::c_int| u64::from(it.cast_unsigned());
     let is_not = |family: libc::c_int| when(0, SeccompCmpOp::Ne, number(family));
     let unix = is_not(libc::AF_UNIX)?;
-    let mut more = vec![(libc::SYS_execve, Vec::new())];
+    let mut more: Vec<_> = UNSEEN.iter().chain(&[libc::SYS_execve]).map(|call| (*call, Vec::new())).collect();
+    // It ends with its parent, and its shared memory would not count.
+    let death_signal = when(0, SeccompCmpOp::Eq, number(libc::PR_SET_PDEATHSIG))?;
+    more.push((libc::SYS_prctl, vec![SeccompRule::new(vec![death_signal])?]));
+    let shared = number(libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    more.push((libc::SYS_mmap, vec![SeccompRule::new(vec![when(3, SeccompCmpOp::MaskedEq(shared), shared)?])?]));
     match network {
         Network::Allow => {
             let families = [unix, is_not(libc::AF_INET)?, is_not(libc::AF_INET6)?, is_not(libc::AF_NETLINK)?];

@@ -11,6 +11,7 @@ mod start;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -63,7 +64,7 @@ impl PoolOptions {
 }
 
 /// A provider with its configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ProviderSpec {
     /// The tenant whose calls share the process. No other tenant gets it.
     pub tenant: Arc<str>,
@@ -77,6 +78,15 @@ pub struct ProviderSpec {
     pub environment: Vec<(OsString, OsString)>,
     /// The configuration, an object.
     pub configuration: Json,
+}
+
+/// The environment and the configuration may contain secrets.
+impl fmt::Debug for ProviderSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tenant, network, executable, .. } = self;
+        let mut shown = f.debug_struct("ProviderSpec");
+        shown.field("tenant", tenant).field("network", network).field("executable", executable).finish_non_exhaustive()
+    }
 }
 
 impl ProviderSpec {

@@ -17,7 +17,7 @@ pub enum Network {
 }
 
 /// A provider to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Program<'a> {
     /// The executable, in the folder of its package.
     pub executable: &'a Path,
@@ -29,6 +29,13 @@ pub struct Program<'a> {
     pub folder: &'a Path,
     /// Its network.
     pub network: Network,
+}
+
+/// The environment may contain secrets.
+impl fmt::Debug for Program<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("executable", &self.executable).finish_non_exhaustive()
+    }
 }
 
 /// Makes the command that runs a provider. A sandbox is a launcher whose command enters the sandbox first.

@@ -13,6 +13,7 @@ mod output;
 mod plugin;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,7 +47,7 @@ const EXIT: Duration = Duration::from_secs(2);
 const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// How a provider's process is started.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StartOptions {
     /// The executable.
     pub executable: PathBuf,
@@ -60,6 +61,13 @@ pub struct StartOptions {
     pub temporary: PathBuf,
     /// How long it may take until it accepts calls.
     pub time_limit: Duration,
+}
+
+/// The environment may contain secrets.
+impl fmt::Debug for StartOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartOptions").field("executable", &self.executable).finish_non_exhaustive()
+    }
 }
 
 impl StartOptions {
@@ -140,8 +148,8 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit(pub Option<ExitStatus>);
 
-impl std::fmt::Display for Exit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(status) => write!(f, "{status}"),
             None => f.write_str("status unknown"),

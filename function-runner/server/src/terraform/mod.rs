@@ -17,7 +17,7 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use stoa_engine::Sensitive;
@@ -35,6 +35,10 @@ use self::failure::Failed;
 use self::packages::{Packages, Wanted};
 use self::settings::Settings;
 pub(crate) use self::settings::Spec;
+
+/// How long a call waits for a process where all are in use, and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_millis(200);
 
 /// How providers run, and how many.
 #[derive(Clone, Debug)]
@@ -130,7 +134,15 @@ impl WorkspaceProviders {
             environment: configured.environment,
             configuration: configured.configuration,
         };
-        match terraform.pool.get(&spec).await {
+        let waiting = Instant::now();
+        let started = loop {
+            match terraform.pool.get(&spec).await {
+                // Another run ends, or lets its process idle.
+                Err(PoolError::Full(_)) if waiting.elapsed() < PATIENCE => tokio::time::sleep(RETRY).await,
+                started => break started,
+            }
+        };
+        match started {
             Ok(lease) => Ok(lease.holding((turn, package))),
             Err(error) => {
                 if matches!(error, PoolError::Start(_) | PoolError::Changed(_)) {

@@ -1,10 +1,10 @@
 //! The installed packages of providers, which runs share.
 //!
-//! A package is in a folder of the caches: one for each mirror, set of credentials, provider and lock. So nobody runs a package that
-//! was fetched with credentials that they did not show. The folders have the bounds of all caches, and stay while a process uses them.
+//! A package is in a folder of the caches: one for each mirror, set of credentials, provider and lock. So no organization runs a package
+//! that was fetched with credentials that it did not show. The folders have the bounds of all caches, and stay while a process uses them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -51,12 +51,12 @@ struct Slot {
     used: Instant,
 }
 
+type Slots = Mutex<HashMap<String, Slot>>;
+
 /// The packages that were used not long ago.
 pub(super) struct Packages {
     folders: Folders,
-    slots: Mutex<HashMap<String, Slot>>,
-    /// How long a package is remembered after its use. Its process lives as long.
-    idle: Duration,
+    slots: Arc<Slots>,
 }
 
 impl std::fmt::Debug for Packages {
@@ -66,8 +66,11 @@ impl std::fmt::Debug for Packages {
 }
 
 impl Packages {
+    /// No packages, in a runtime. Each is remembered for some time after its use. Its process lives as long.
     pub(super) fn new(folders: Folders, idle: Duration) -> Self {
-        Self { folders, slots: Mutex::default(), idle }
+        let slots = Arc::<Slots>::default();
+        tokio::spawn(forget_unused(Arc::downgrade(&slots), idle));
+        Self { folders, slots }
     }
 
     /// The package, which is installed first where that is necessary: once, however many wait for it. The installation goes on if they
@@ -75,8 +78,7 @@ impl Packages {
     pub(super) async fn get(&self, wanted: &Wanted<'_>) -> Result<Arc<Package>, Failed> {
         let name = name(wanted);
         let installing = {
-            let mut slots = self.slots();
-            slots.retain(|_, slot| slot.installing.peek().is_none() || slot.used.elapsed() < self.idle);
+            let mut slots = lock(&self.slots);
             let slot = slots.entry(name.clone()).or_insert_with(|| {
                 let install = Install::new(&self.folders, &name, wanted);
                 let interrupted = Failed::passing(format!("{}: its installation was interrupted", install.provider));
@@ -96,15 +98,25 @@ impl Packages {
 
     /// Has the next caller compare or install the files again.
     pub(super) fn forget(&self, wanted: &Wanted<'_>) {
-        let mut slots = self.slots();
+        let mut slots = lock(&self.slots);
         let name = name(wanted);
         if slots.get(&name).is_some_and(|slot| slot.installing.peek().is_some()) {
             slots.remove(&name);
         }
     }
+}
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(slots: &Slots) -> MutexGuard<'_, HashMap<String, Slot>> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the sweep for unused caches have the folders of packages that were not used for so long, until the packages end.
+async fn forget_unused(slots: Weak<Slots>, idle: Duration) {
+    let mut interval = tokio::time::interval(idle.max(Duration::from_millis(10)));
+    loop {
+        interval.tick().await;
+        let Some(slots) = slots.upgrade() else { return };
+        lock(&slots).retain(|_, slot| slot.installing.peek().is_none() || slot.used.elapsed() < idle);
     }
 }
 

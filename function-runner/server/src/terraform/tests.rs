@@ -5,8 +5,12 @@ mod failures;
 mod installations;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use stoa_git::cache::Bounds;
+use stoa_pki::CertificateAuthority;
 use stoa_proto::ProviderSecrets;
+use stoa_terraform_provider::value::{Json, Value};
 
 use self::bed::{Bed, Scene, provider};
 
@@ -81,6 +85,58 @@ async fn destination_has_no_secret() {
     assert!(first.starts_with("Terraform providers registry.terraform.io/hashicorp/x with configuration "), "{first}");
     assert_eq!(first, destination(r#"{"region":"a"}"#, "renewed"));
     assert_ne!(first, destination(r#"{"region":"b"}"#, "hunter2"));
+}
+
+#[tokio::test]
+async fn calls_wait_for_a_process() {
+    let Some(executable) = provider("frame") else { return };
+    let bed = Bed::with_processes(1);
+    bed.unpacked("frame", "1.0.0", &executable);
+    let scene = |folder: &str| bed.scene("a").with_configuration("frame", &format!(r#"{{"folder":{folder:?}}}"#));
+    let first = scene("/one").get("frame").await.unwrap();
+    let next = scene("/two");
+    let mut waiting = Box::pin(next.get("frame"));
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut waiting).await.is_err(), "the first one is in use");
+    let id = first.process().id();
+    drop(first);
+    assert_ne!(waiting.await.unwrap().process().id(), id);
+}
+
+#[tokio::test]
+async fn provider_reaches_servers_only_with_the_network() {
+    let (Some(executable), Some(runner)) = (provider("tls"), bed::runner()) else { return };
+    let bed = Bed::sandboxed(runner);
+    bed.unpacked("tls", "4.0.4", &executable);
+    let authority = CertificateAuthority::new("server test").unwrap();
+    let server = installations::serve(&authority, |_| hyper::Response::default()).await;
+    let read = async |scene: Scene<'_>| {
+        let lease = scene.get("tls").await.unwrap();
+        let config = format!(r#"{{"url":"{server}","verify_chain":false}}"#);
+        let config = Value::from_json(Json::parse(config.as_bytes()).unwrap());
+        let config = lease.schemas().data_sources["tls_certificate"].configuration(config).unwrap();
+        lease.read_data_source("tls_certificate", &config).await.unwrap().diagnostics
+    };
+    let allowed = read(bed.scene("a")).await;
+    assert!(!allowed.has_errors(), "{allowed}");
+    let denied = read(bed.scene("a").without_network()).await.to_string();
+    assert!(denied.contains("operation not permitted"), "{denied}");
+}
+
+#[tokio::test]
+async fn unused_packages_may_be_swept() {
+    let bed = Bed::idle_for(Duration::from_millis(100));
+    bed.script("x", "exit 0");
+    bed.scene("a").failure("x").await;
+    let packages = || std::fs::read_dir(bed.caches().join("providers")).unwrap().count();
+    assert_eq!(packages(), 1);
+    let sweep = Bounds { unused: Duration::ZERO, bytes: 0 };
+    let installed = bed.scene("a").package("x").await;
+    assert_eq!((bed.folders.sweep(sweep).unwrap(), packages()), (0, 1), "it is in use");
+    drop(installed);
+    while bed.folders.sweep(sweep).unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(packages(), 0);
 }
 
 #[tokio::test]

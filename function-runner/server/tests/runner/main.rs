@@ -16,5 +16,6 @@ mod proposals;
 mod repositories;
 mod rotation;
 mod sources;
+mod terraform;
 #[cfg(debug_assertions)]
 mod workers;

@@ -164,6 +164,28 @@ fn work(work: &[&str]) -> String {
                 std::hint::black_box(&all);
             }
         }
+        ["chmod", path] => kind(fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777))),
+        ["truncate", path] => {
+            let path = CString::new(path).unwrap();
+            #[expect(unsafe_code, reason = "no library truncates a file by its path")]
+            // SAFETY: the path ends with a NUL, and lives until the call returns.
+            let done = unsafe { libc::truncate(path.as_ptr(), 0) };
+            kind(if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) })
+        }
+        ["watch"] => {
+            #[expect(unsafe_code, reason = "no dependency watches files")]
+            // SAFETY: the call has no pointers.
+            let watch = unsafe { libc::inotify_init1(0) };
+            kind(if watch < 0 { Err(io::Error::last_os_error()) } else { Ok(()) })
+        }
+        ["shared-memory"] => {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            #[expect(unsafe_code, reason = "memory that is shared with nobody")]
+            // SAFETY: a new mapping replaces none.
+            let memory = unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0) };
+            kind(if memory == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) })
+        }
+        ["survive"] => kind(rustix::process::set_parent_process_death_signal(None).map_err(io::Error::from)),
         ["limits"] => {
             let of = |resource| rustix::process::getrlimit(resource).maximum;
             let limits = [Resource::Core, Resource::Data, Resource::Fsize].map(of);
@@ -215,9 +237,13 @@ fn program_reads_only_its_package_and_folders() {
         ("list", "outside"),
         ("write", "package/data"),
         ("remove", "package/program"),
+        ("chmod", "outside/key"),
+        ("chmod", "package/program"),
+        ("truncate", "outside/key"),
     ] {
         assert_eq!(on(what, name), "PermissionDenied", "{what} {name}");
     }
+    assert_eq!(bed.answer(Network::Allow, &["watch"]), "PermissionDenied");
     let parent = format!("/proc/{}", std::process::id());
     for path in [format!("{parent}/environ"), format!("{parent}/mem"), "/proc/self/environ".to_owned()] {
         assert_eq!(bed.answer(Network::Allow, &["read", &path]), "PermissionDenied", "{path}");
@@ -293,12 +319,14 @@ fn memory_limit_ends_the_program_alone() {
     let ended = start(&bed.program(Network::Deny, &["memory"])).wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && said.contains("memory allocation of"), "{ended:?}");
+    assert_eq!(bed.answer(Network::Deny, &["shared-memory"]), "PermissionDenied");
     assert_eq!(bed.answer(Network::Deny, &["thread"]), "done");
 }
 
 #[test]
 fn program_ends_with_its_parent() {
     let Some(bed) = Bed::new() else { return };
+    assert_eq!(bed.answer(Network::Deny, &["survive"]), "PermissionDenied");
     let program = bed.program(Network::Deny, &["wait"]);
     let hex = bed.digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let paths = [&program.executable, &program.folder, &program.writes[0]].map(|path| path.display().to_string());

@@ -13,11 +13,12 @@ use stoa_runtime::{Caller, RuntimeError};
 use stoa_runtime_terraform::{ProviderRequest, Providers as _};
 use stoa_terraform_provider::package::{Address, Hash, Platform};
 use stoa_terraform_provider::pool::Lease;
-use stoa_terraform_provider::process::{DirectLauncher, Launcher};
+use stoa_terraform_provider::process::DirectLauncher;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::terraform::failure::Failed;
+use crate::terraform::packages::{Package, Wanted};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::settings::{Configured, Spec};
 use crate::terraform::{Options, Terraform, WorkspaceProviders};
@@ -51,35 +52,54 @@ pub(super) fn runner() -> Option<PathBuf> {
 /// A filesystem mirror with a lock, and the providers of a runner.
 pub(super) struct Bed {
     folder: TempDir,
+    pub(super) folders: Folders,
     pub(super) terraform: Arc<Terraform>,
 }
 
 impl Bed {
     /// Providers without a sandbox.
     pub(super) fn new() -> Self {
-        Self::with(Arc::new(DirectLauncher), START)
+        Self::with(|_| {})
+    }
+
+    /// Providers in so many processes.
+    pub(super) fn with_processes(processes: usize) -> Self {
+        Self::with(|options| options.processes = processes)
     }
 
     /// Providers that start within a time.
     pub(super) fn with_start_limit(time: Duration) -> Self {
-        Self::with(Arc::new(DirectLauncher), time)
+        Self::with(|options| options.start_limit = time)
+    }
+
+    /// Providers whose processes and packages are idle for a time.
+    pub(super) fn idle_for(time: Duration) -> Self {
+        Self::with(|options| options.idle = time)
     }
 
     /// Providers in the sandbox of this function-runner.
     pub(super) fn sandboxed(program: PathBuf) -> Self {
-        Self::with(Arc::new(SandboxLauncher { program, memory: 1 << 30, directories: Vec::new() }), START)
+        let launcher = SandboxLauncher { program, memory: 256 << 20, directories: Vec::new() };
+        Self::with(|options| options.launcher = Arc::new(launcher))
     }
 
-    fn with(launcher: Arc<dyn Launcher>, start_limit: Duration) -> Self {
+    fn with(change: impl FnOnce(&mut Options)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("mirrors/mirror")).unwrap();
         std::fs::create_dir_all(path("run")).unwrap();
-        let idle = Duration::from_secs(60);
-        let mirrors = vec![path("mirrors")];
-        let options = Options { mirrors, launcher, start_limit, idle, processes: 8, calls: 8 };
-        let terraform = Terraform::new(options, Folders::new(path("caches")), path("run"));
-        Self { terraform: Arc::new(terraform), folder }
+        let mut options = Options {
+            mirrors: vec![path("mirrors")],
+            launcher: Arc::new(DirectLauncher),
+            start_limit: START,
+            idle: Duration::from_secs(60),
+            processes: 8,
+            calls: 8,
+        };
+        change(&mut options);
+        let folders = Folders::new(path("caches"));
+        let terraform = Terraform::new(options, folders.clone(), path("run"));
+        Self { terraform: Arc::new(terraform), folders, folder }
     }
 
     pub(super) fn caches(&self) -> PathBuf {
@@ -234,6 +254,15 @@ impl Scene<'_> {
         let configuration = self.configuration.as_ref();
         let request = ProviderRequest { address: &address, version: None, configuration };
         self.providers().unwrap().settings.configured(&request)
+    }
+
+    /// The package of a provider, which stays until it is dropped.
+    pub(super) async fn package(&self, provider: &str) -> Arc<Package> {
+        let address: Address = provider.parse().unwrap();
+        let providers = self.providers().unwrap();
+        let (locked, mirror) = (&providers.settings.lock.providers[&address], &providers.settings.mirror);
+        let wanted = Wanted { address: &address, locked, mirror, organization: &self.organization };
+        self.bed.terraform.packages.get(&wanted).await.unwrap()
     }
 
     pub(super) fn destination(&self) -> String {

@@ -11,29 +11,30 @@ use crate::failure::sentence;
 #[tokio::test]
 async fn wrong_settings_name_the_field() {
     let bed = Bed::new();
-    let told = |change: &dyn Fn(&mut serde_json::Value)| {
+    let problem = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut scene = bed.scene("a");
         change(&mut scene.spec);
         let failure = scene.providers().expect_err("the settings are wrong");
         sentence(&failure.problems()[0])
     };
     assert_eq!(
-        told(&|spec| spec["mirror"] = serde_json::json!({})),
+        problem(&|spec| spec["mirror"] = serde_json::json!({})),
         "spec.terraform.mirror: is missing; set directory or url"
     );
     assert_eq!(
-        told(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),
+        problem(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),
         "spec.terraform.mirror: has a directory and a url; remove one"
     );
     for folder in ["/etc", "mirrors/mirror", &format!("{}/../..", bed.mirror().display())] {
-        let told = told(&|spec| spec["mirror"]["directory"] = folder.into());
-        assert!(told.starts_with("spec.terraform.mirror.directory: ") && told.contains("--provider-mirrors"), "{told}");
+        let message = problem(&|spec| spec["mirror"]["directory"] = folder.into());
+        assert!(message.starts_with("spec.terraform.mirror.directory: "), "{message}");
+        assert!(message.contains("--provider-mirrors"), "{message}");
     }
-    let lock = told(&|spec| spec["lock"] = "provider \"x\" {\n}\n".into());
+    let lock = problem(&|spec| spec["lock"] = "provider \"x\" {\n}\n".into());
     assert_eq!(lock, "spec.terraform.lock: the lock file has no version of registry.terraform.io/hashicorp/x");
-    let source = told(&|spec| spec["providers"] = serde_json::json!([{"name": "x", "source": "../x"}]));
+    let source = problem(&|spec| spec["providers"] = serde_json::json!([{"name": "x", "source": "../x"}]));
     assert!(source.starts_with("spec.terraform.providers[name=x].source: \"../x\" is not the address"), "{source}");
-    let twice = told(&|spec| {
+    let twice = problem(&|spec| {
         let entries =
             [("a", "x"), ("b", "hashicorp/x")].map(|(name, of)| serde_json::json!({"name": name, "source": of}));
         spec["providers"] = entries.to_vec().into();
@@ -64,17 +65,13 @@ async fn wrong_packages_are_not_started() {
     let marker = bed.caches().with_file_name("started");
     let hash = bed.script("x", &format!("touch {}", marker.display()));
     bed.unpacked_for("plan9_386", "other", "1.0.0", Path::new("/bin/true"));
-    let zero = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned();
+    let zero = &["h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned()];
     for (provider, lock, expected) in [
-        ("x", locked("x", "1.0.0", &[zero.clone()]), vec!["checksum", "compare the mirror with spec.terraform.lock"]),
+        ("x", locked("x", "1.0.0", zero), vec!["checksum", "compare the mirror with spec.terraform.lock"]),
         ("x", locked("x", "1.0.0", &[]), vec!["no checksum", &hash.to_string(), "record an h1 checksum"]),
-        (
-            "x",
-            locked("x", "1.0.1", &[zero.clone()]),
-            vec!["has no version", "it has 1.0.0", "add the package to the mirror"],
-        ),
-        ("missing", locked("missing", "1.0.0", &[zero.clone()]), vec!["it has none", "add the package to the mirror"]),
-        ("other", locked("other", "1.0.0", &[zero.clone()]), vec!["not for ", "add the package of this platform"]),
+        ("x", locked("x", "1.0.1", zero), vec!["has no version", "it has 1.0.0", "add the package to the mirror"]),
+        ("missing", locked("missing", "1.0.0", zero), vec!["it has none", "add the package to the mirror"]),
+        ("other", locked("other", "1.0.0", zero), vec!["not for ", "add the package of this platform"]),
     ] {
         let (message, passes) = bed.scene("a").with_lock(&lock).failure(provider).await;
         let start = format!("provider registry.terraform.io/hashicorp/{provider} 1.0.");

@@ -78,7 +78,7 @@ impl Mirror {
 }
 
 /// Answers requests over HTTPS, and returns the URL.
-async fn serve(
+pub(super) async fn serve(
     authority: &CertificateAuthority,
     answer: impl Fn(Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync + 'static,
 ) -> String {
