@@ -24,11 +24,14 @@ use stoa_terraform_provider::value::Value;
 
 use crate::conversion::{field_path, field_paths, plain};
 use crate::errors::{faulty, rejected, reported, warnings};
-use crate::session::{Session, repeated};
+use crate::session::Session;
 use crate::{ProviderRequest, Providers};
 
 /// How many objects are read or prepared at once.
 const AT_ONCE: usize = 32;
+
+/// How often a call that changes nothing is made where the provider ends during it.
+const ATTEMPTS: usize = 2;
 
 /// The name of the destination of all resources of providers.
 pub const DESTINATION: &str = "Terraform";
@@ -63,19 +66,38 @@ impl TerraformRuntime {
         Session::new(lease, resource_type)
     }
 
+    /// Makes a call that changes nothing, again where the provider ends during it. A provider that ends each time rejects
+    /// the call, because no wait helps. A provider that is not available is an error of its own.
+    async fn repeated<T, F>(
+        &self,
+        extensions: &Map<String, Json>,
+        call: impl Fn(Session) -> F,
+    ) -> Result<T, RuntimeError>
+    where
+        F: Future<Output = Result<T, RuntimeError>>,
+    {
+        let mut attempt = 1;
+        loop {
+            match call(self.session(extensions).await?).await {
+                Err(RuntimeError::Unread { .. }) if attempt < ATTEMPTS => attempt += 1,
+                Err(RuntimeError::Unread { message }) => return Err(rejected(message, None)),
+                ended => return ended,
+            }
+        }
+    }
+
     async fn read_one(&self, request: &ReadRequest<'_>) -> Result<Live, RuntimeError> {
         let prior = request.prior.filter(|prior| prior.kind == ResourceType::Terraform);
         let id = request.id().clone();
         let object = match (prior, request.desired) {
             (Some(prior), _) if prior.provider_state.is_some() => {
-                let read = async || self.session(&prior.extensions).await?.current(prior).await;
-                repeated(read).await?
+                self.repeated(&prior.extensions, |session| async move { session.current(prior).await }).await?
             }
             (prior, desired) => {
                 let extensions = desired.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
                 match extensions.and_then(|it| Some((it, import_id(it)?))) {
                     Some((extensions, name)) => {
-                        repeated(async || self.session(extensions).await?.import(name).await).await?
+                        self.repeated(extensions, |session| async move { session.import(name).await }).await?
                     }
                     None => None,
                 }
@@ -104,8 +126,7 @@ impl TerraformRuntime {
         if resource.provider_state.is_none() && name.is_none() {
             return Ok(Found::Unknowable);
         }
-        let look = async || {
-            let session = self.session(&resource.extensions).await?;
+        let look = |session: Session| async move {
             let object = match name {
                 Some(name) => session.import(name).await?,
                 None => session.current(resource).await?,
@@ -113,7 +134,7 @@ impl TerraformRuntime {
             object.map(|object| session.outcome(&object)).transpose()
         };
         // The create of a replacement may have followed.
-        Ok(repeated(look).await?.map_or(Found::Unknowable, Found::Ours))
+        Ok(self.repeated(&resource.extensions, look).await?.map_or(Found::Unknowable, Found::Ours))
     }
 
     /// Plans a change, and makes it if the engine planned the same.
@@ -286,14 +307,14 @@ impl Runtime for TerraformRuntime {
         let replaced = request.prior.filter(|prior| is_of_another_type(prior, request.desired));
         let prior = lock(&self.found).get(&request.desired.id).cloned();
         let prior = prior.filter(|_| live.is_some() && replaced.is_none());
-        let planned = async || {
-            let session = self.session(&request.desired.extensions).await?;
+        let prior = &prior;
+        let planned = |session: Session| async move {
             let config = session.configuration(&request.desired.attributes, unknown)?;
             let plan = session.plan(prior.clone(), &config).await;
             let plan = plan.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
             Ok((provider_plan(&session, &plan, unknown), plan.tolerated))
         };
-        let (mut plan, tolerated) = repeated(planned).await?;
+        let (mut plan, tolerated) = self.repeated(&request.desired.extensions, planned).await?;
         if !tolerated.is_empty() {
             tracing::debug!(resource = %request.desired.id, faults = tolerated.len(), "an older provider library");
         }

@@ -15,9 +15,6 @@ use crate::conversion::{configuration, field_paths, plain};
 use crate::errors::{faulty, misconfigured, of_change, rejected, reported, unanswered};
 use crate::stored;
 
-/// How often a call that changes nothing is made where the provider ends during it.
-const ATTEMPTS: usize = 2;
-
 /// A leased provider and a type of its resources.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -172,22 +169,6 @@ impl Session {
             RuntimeError::Unread { message } => RuntimeError::Unread { message: hide(message) },
             RuntimeError::Stale(message) => RuntimeError::Stale(hide(message)),
             other => other,
-        }
-    }
-}
-
-/// Makes a call that changes nothing, again where the provider ends during it. A provider that ends each time rejects
-/// the call: no wait helps.
-pub(crate) async fn repeated<T, F>(call: impl Fn() -> F) -> Result<T, RuntimeError>
-where
-    F: Future<Output = Result<T, RuntimeError>>,
-{
-    let mut attempt = 1;
-    loop {
-        match call().await {
-            Err(RuntimeError::Unread { .. }) if attempt < ATTEMPTS => attempt += 1,
-            Err(RuntimeError::Unread { message }) => return Err(rejected(message, None)),
-            ended => return ended,
         }
     }
 }

@@ -41,6 +41,16 @@ impl State {
         Ok(Cow::Owned(StateResource { provider_state: Some(opened), ..resource.clone() }))
     }
 
+    /// All recorded resources, with their provider states in clear.
+    ///
+    /// # Errors
+    ///
+    /// Failed when one does not decrypt.
+    pub fn in_clear(&self) -> Result<Vec<StateResource>, StepError> {
+        let recorded = self.entries().filter_map(|entry| entry.resource.as_ref());
+        recorded.map(|resource| Ok(self.opened(resource)?.into_owned())).collect()
+    }
+
     /// The entries as people see them: without provider states.
     pub fn shown(&self) -> impl Iterator<Item = Cow<'_, Record>> {
         self.entries().map(|entry| {

@@ -12,6 +12,7 @@ mod run_plan;
 mod stack_state;
 mod start_run;
 mod stored;
+mod terraform_state;
 
 use std::sync::Arc;
 
@@ -91,6 +92,14 @@ impl Subresources {
                 description: "The current State of the stack in a workspace, between releases too.",
                 produces: &[],
                 handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
+            },
+            Subresource {
+                name: "terraformstate",
+                verbs: &["get"],
+                kind: names::sibling::<Stack>("Stack"),
+                description: "The resources of Terraform's providers as a terraform.tfstate, with secrets in clear.",
+                produces: &[],
+                handler: Arc::new(terraform_state::TerraformState { services: self.services.clone() }),
             },
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
         ]

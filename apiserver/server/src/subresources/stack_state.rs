@@ -138,7 +138,7 @@ fn shown(state: &State, stack: &str, workspace: &str, as_json: bool) -> Result<S
 /// # Errors
 ///
 /// 400 for a name that is none, and for none where the stack has several workspaces.
-fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
+pub(super) fn workspace(stack: &Stack, asked: Option<&str>) -> Result<String, ApiError> {
     if let Some(name) = asked.filter(|name| !name.is_empty()) {
         return match content::dns_subdomain(name).pop() {
             Some(wrong) => Err(bad_parameter(&FieldError::invalid("workspace", name, wrong))),

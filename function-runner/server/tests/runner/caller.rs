@@ -137,6 +137,7 @@ impl Caller {
             done: done.to_vec(),
             parallelism: 0,
             owed: Vec::new(),
+            ..ApplyStart::default()
         };
         requests.send(message(apply_request::Message::Start(start))).await.unwrap();
         let mut applied = Applied::default();

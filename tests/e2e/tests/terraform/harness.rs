@@ -112,6 +112,19 @@ impl Bed {
         self.kubectl.raw(&path)
     }
 
+    /// Everything that people read of the organization's runs, releases and resources.
+    pub(crate) fn everything_shown(&self) -> String {
+        let namespace = ["--namespace", &self.organization.name];
+        let mut shown =
+            self.kubectl.run(&[&["get", "runs,resources,releases", "--output=yaml"], &namespace[..]].concat());
+        let runs = self.kubectl.get(&[&["runs"], &namespace[..]].concat());
+        for run in runs["items"].as_array().unwrap() {
+            shown.push_str(&self.document(run, "plan"));
+            shown.push_str(&self.document(run, "log"));
+        }
+        shown
+    }
+
     /// The Resource of an id.
     pub(crate) fn resource(&self, id: &str) -> Value {
         let all = self.organization.of_stack("resources", STACK);

@@ -117,14 +117,7 @@ fn mixed_application_lives_its_whole_life() {
     assert!(third.len() == 16 && third != first);
 
     // Nothing that people read has any of them.
-    let shown = kubectl.run(&["get", "runs,resources,releases", "--namespace", &organization.name, "--output=yaml"]);
-    let runs = kubectl.get(&["runs", "--namespace", &organization.name]);
-    let documents = runs["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|run| ["plan", "log"].map(|subresource| bed.document(run, subresource)).concat());
-    let all = documents.fold(shown, |all, document| all + &document);
+    let all = bed.everything_shown();
     for secret in [&first, &second, &third] {
         assert!(!all.contains(secret.as_str()));
     }

@@ -4,6 +4,7 @@
 //! Elsewhere: `harness` makes a mirror of providers and a Workspace that uses it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod adoption;
 mod failures;
 mod harness;
 mod journey;
