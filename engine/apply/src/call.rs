@@ -12,9 +12,11 @@ use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
     Action, AdmissionDependencies, Cascade, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId,
-    Sensitive, StateResource, problem::reason, untracked,
+    ResourceType, Sensitive, StateResource, problem::reason, untracked,
 };
-use stoa_runtime::{Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Preview, Runtime, RuntimeError};
+use stoa_runtime::{
+    Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +24,7 @@ use crate::{
     importing::read_planned,
     observer::{ResourceOutcome, ResourceResult},
     permits::{Permit, Permits},
-    planning::problem,
+    planning::{exposure, problem},
     results::{done, failed, not_deleted, skipped},
     retry::{RetryLog, retried, timeout_message},
     values::{Ready, Values},
@@ -286,7 +288,7 @@ impl Caller {
     /// than is recorded.
     pub(crate) fn cluster(&self, desired: &Resource, prior: &StateResource) -> String {
         match self.runtime.kubernetes().clusters() {
-            clusters if clusters.is_empty() => prior.cluster.clone(),
+            clusters if clusters.is_empty() || desired.kind != ResourceType::Kubernetes => prior.cluster.clone(),
             clusters => clusters.of_wanted(desired).to_owned(),
         }
     }
@@ -366,6 +368,9 @@ impl Caller {
                 return Ok((Some(made), None));
             }
         }
+        if let Some(prior) = records.first().filter(|it| it.kind == planned.kind && self.runtime.decides(it.kind)) {
+            self.check_replacement(planned, prior, ready, course).await?;
+        }
         let why_not_deleted = |record: &StateResource| self.why_not_deleted(planned, Some(record));
         let kept = records.iter().find_map(why_not_deleted);
         let records = records.iter().filter(|record| why_not_deleted(record).is_none());
@@ -373,6 +378,32 @@ impl Caller {
         let records: Vec<StateResource> = records.map(|record| Cascade::replaced(record, &ready.desired)).collect();
         let left = self.delete(&records, sensitive, course).await?;
         Ok((None, kept.or(left.map(|why| why.to_string()))))
+    }
+
+    /// Rejects a replacement, before the deletion, that its provider now plans otherwise than it was approved.
+    async fn check_replacement(
+        &self,
+        planned: &PlannedAction,
+        prior: &StateResource,
+        ready: &Ready,
+        course: &Course,
+    ) -> Result<(), RuntimeError> {
+        let Ready { desired, sensitive, .. } = ready;
+        let read = async || {
+            let request = [ReadRequest { desired: Some(desired), prior: Some(prior) }];
+            self.runtime.read(&request).await?.pop().unwrap_or(Ok(Live::Absent))
+        };
+        let live = retried(&self.stop, sensitive, &course.told, read).await.map_err(RuntimeError::before_a_change)?;
+        // An earlier try has deleted it.
+        let Live::Present(live) = live else { return Ok(()) };
+        let changes = planned.unverified.is_none().then_some(&*planned.changes);
+        let request = ApplyRequest { changes, ..self.request(planned, ready, Some(prior)) };
+        let preview = retried(&self.stop, sensitive, &course.told, || self.runtime.preview(&request, Some(&live)));
+        let Preview::Planned(plan) = preview.await.map_err(RuntimeError::before_a_change)? else { return Ok(()) };
+        if plan.action != Action::Replace {
+            return Err(RuntimeError::Stale("the change no longer needs another object; plan again".to_owned()));
+        }
+        request.check_plan(&plan, Some(&live), &self.runtime.sensitive_paths(desired, &live))
     }
 
     /// Applies the resource once no terminating object is in its way.
@@ -416,6 +447,11 @@ impl Caller {
         course: &Course,
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
+        if !self.runtime.accepts_sensitive(planned.kind)
+            && let Some(problem) = exposure(&planned.id, &ready.desired.attributes, sensitive)
+        {
+            return failed(planned, problem);
+        }
         let (prior, left) = match planned.action {
             Action::Replace => match self.make_way(planned, records, ready, course).await {
                 Ok(way) => way,
@@ -442,7 +478,7 @@ impl Caller {
     }
 
     /// The record of a resource after an apply. `records` has what is recorded, and the record that counts.
-    fn record(
+    pub(crate) fn record(
         &self,
         planned: &PlannedAction,
         (records, prior): (&[StateResource], Option<&StateResource>),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stoa_engine::{Plan, Resource, StateResource, digest::digest_bytes};
+use stoa_engine::{Plan, Resource, ResourceType, StateResource, digest::digest_bytes};
 use stoa_runtime::Runtime;
 
 /// The digests of the destinations of these resources, by name.
@@ -14,10 +14,16 @@ pub(crate) fn of<'r>(
     recorded: impl IntoIterator<Item = &'r StateResource>,
 ) -> BTreeMap<String, String> {
     let clusters = runtime.kubernetes().clusters();
-    let wanted = wanted.into_iter().map(|resource| clusters.of_wanted(resource));
-    let named: BTreeSet<&str> = wanted.chain(recorded.into_iter().map(|record| clusters.of_recorded(record))).collect();
+    // Resources of other types have a destination of the name of the type.
+    let name = |kind: ResourceType, cluster: &str| match kind {
+        ResourceType::Kubernetes => cluster.to_owned(),
+        ResourceType::Terraform => kind.to_string(),
+    };
+    let wanted = wanted.into_iter().map(|resource| name(resource.kind, clusters.of_wanted(resource)));
+    let recorded = recorded.into_iter().map(|record| name(record.kind, clusters.of_recorded(record)));
+    let named: BTreeSet<String> = wanted.chain(recorded).collect();
     let mut digests = digests(runtime);
-    digests.retain(|name, _| named.contains(name.as_str()));
+    digests.retain(|name, _| named.contains(name));
     digests
 }
 
@@ -26,7 +32,11 @@ pub fn leads_elsewhere(plan: &Plan, runtime: &dyn Runtime) -> Option<String> {
     let now = digests(runtime);
     let is_moved = |(name, then): &(&String, &String)| now.get(*name).is_some_and(|now| now != *then);
     let (name, _) = plan.destinations.iter().find(is_moved)?;
-    let what = if name.is_empty() { "the workspace".to_owned() } else { format!("cluster {name}") };
+    let what = match name.as_str() {
+        "" => "the workspace".to_owned(),
+        name if name == ResourceType::Terraform.to_string() => format!("the workspace for resources of type {name}"),
+        name => format!("cluster {name}"),
+    };
     Some(format!("{what} has another destination than when the plan was made; start another run"))
 }
 

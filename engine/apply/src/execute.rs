@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     call::Caller,
+    commit_order::{self, Parts},
     health,
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
@@ -31,9 +32,6 @@ use crate::{
     verify::verify,
     walk::Walk,
 };
-
-/// How many actions of a deferred runtime run at once.
-const DEFERRED_WINDOW: usize = 512;
 
 /// A plan to carry out, with the state that it changes.
 #[derive(Clone, Debug)]
@@ -173,7 +171,6 @@ impl<'e> Steps<'e> {
             let message = "the plan was made from another Spec; plan again";
             return Err(Stop::with_problems(vec![Problem::new(reason::STALE_PLAN, message)]));
         }
-        let deferred = runtime.is_deferred(ResourceType::Kubernetes);
         let actions = &execution.plan.actions;
         let kept: HashSet<&ResourceId> =
             actions.iter().filter(|planned| planned.action.keeps()).map(|planned| &planned.id).collect();
@@ -219,40 +216,64 @@ impl<'e> Steps<'e> {
             made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };
-        let mut walk = Walk {
-            plan: execution.plan,
-            recorded,
+        let Parts { first, second } = commit_order::split(execution.plan, |kind| runtime.is_deferred(kind));
+        let walk = |plan| Walk {
+            plan,
+            recorded: recorded.clone(),
             before: execution.state.resources.iter().map(|it| (&it.id, it)).collect(),
             open: state.open.iter().map(|call| (&call.id, &call.place)).collect(),
-            caller,
+            caller: caller.clone(),
             observer: observer.clone(),
-            // The intents and results of some resources are recorded while others are called. A deferred runtime only collects its
-            // changes, so that one intent may be for all.
-            window: if deferred { DEFERRED_WINDOW } else { parallelism * 2 },
+            window: window(&**runtime, execution.plan, parallelism),
             deferred_results: Vec::new(),
             problems: Vec::new(),
             undeleted: BTreeSet::new(),
             abandoned: false,
         };
-        walk.run(&finished).await;
-        // After the result is reported, another runner may start at once.
-        walk.caller.settle().await;
-        let undeleted = walk.undeleted_problem();
-        let (deferred_results, mut problems, abandoned) = (walk.deferred_results, walk.problems, walk.abandoned);
-        if abandoned {
-            return Err(Abandoned.into());
-        }
-        // A stopped run reports itself.
-        problems.extend(undeleted.filter(|_| !problems.is_empty()));
-        let canceled = cancel.is_cancelled() || options.grant.check().is_err();
-        let mut outcome = Box::new(Outcome { canceled, problems, ..Outcome::default() });
+        let mut outcome = Box::new(Outcome::default());
+        let deferred_results = self.walked(walk(&first), Part::Begins(&finished), &mut outcome).await?;
         self.finish(deferred_results, &mut outcome).await?;
+        if let Some(second) = &second {
+            let part = match &outcome.proposal {
+                Some(_) => Part::IsLeft(&finished, "it comes after changes that are proposed but not merged yet"),
+                None if outcome.problems.is_empty() && !outcome.canceled => Part::Begins(&finished),
+                None => Part::IsLeft(&finished, "it comes after the commit, which was not made"),
+            };
+            // Only records are dropped here, and nothing has to be written for that.
+            let others = self.walked(walk(second), part, &mut outcome).await?;
+            report(&**observer, others).await?;
+        }
         if outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
             self.check_health(&state, &values, &mut outcome).await;
         }
         outcome.problems.sort();
         outcome.succeeded = outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none();
         Ok(outcome)
+    }
+
+    /// Walks a part of the plan, and adds its problems to the outcome. Returns the results that wait for the finishing
+    /// step.
+    async fn walked(
+        &self,
+        mut walk: Walk<'_>,
+        part: Part<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<ResourceResult>, Abandoned> {
+        match part {
+            Part::Begins(finished) => walk.run(finished).await,
+            Part::IsLeft(finished, why) => walk.skip_all(finished, why).await,
+        }
+        // After the result is reported, another runner may start at once.
+        walk.caller.settle().await;
+        let undeleted = walk.undeleted_problem();
+        if walk.abandoned {
+            return Err(Abandoned);
+        }
+        outcome.problems.extend(walk.problems);
+        // A stopped run reports itself.
+        outcome.problems.extend(undeleted.filter(|_| !outcome.problems.is_empty()));
+        outcome.canceled |= self.cancel.is_cancelled() || self.options.grant.check().is_err();
+        Ok(walk.deferred_results)
     }
 
     /// The actions of an import plan; `None` for any other plan.
@@ -304,7 +325,12 @@ impl<'e> Steps<'e> {
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
         values.read_uncalled(runtime, is_left, is_wanted, recorded).await.map_err(|error| Stop::unreadable(&error))?;
         let may_be_unsure = has_open_calls || state.resources.iter().any(StateResource::is_only_found);
-        if may_be_unsure && !runtime.is_deferred(ResourceType::Kubernetes) && self.imported().is_none() {
+        // A repository has no untracked fields.
+        let has_untracked = || {
+            !runtime.is_deferred(ResourceType::Kubernetes)
+                || state.resources.iter().any(|record| runtime.decides(record.kind))
+        };
+        if may_be_unsure && has_untracked() && self.imported().is_none() {
             values.read_secrets(runtime, &state.resources).await;
         }
         Ok(values)
@@ -374,6 +400,21 @@ impl<'e> Steps<'e> {
         }
         outcome.canceled = cancel.is_cancelled() && !outcome.problems.is_empty();
     }
+}
+
+/// A part of a plan.
+enum Part<'a> {
+    /// It begins, without the finished resources.
+    Begins(&'a HashSet<&'a ResourceId>),
+    /// Its unfinished resources are left, for this reason.
+    IsLeft(&'a HashSet<&'a ResourceId>, &'static str),
+}
+
+/// How many resources are begun at once: the intents and results of some are recorded while others are called. An intent
+/// without a call is no harm where the object can be found, which that of a provider cannot.
+fn window(runtime: &dyn Runtime, plan: &Plan, parallelism: usize) -> usize {
+    let is_decided = plan.actions.iter().any(|planned| runtime.decides(planned.kind));
+    if is_decided { parallelism } else { parallelism * 2 }
 }
 
 /// The ids whose records differ after the recovery of lost calls.

@@ -4,6 +4,7 @@
 //! caller of [`execute`] records intents and results through an [`Observer`].
 
 mod call;
+mod commit_order;
 mod custom;
 mod destination;
 mod execute;

@@ -19,17 +19,18 @@ use stoa_engine::{
     planner::{self, Outline, Sketch},
     problem::reason,
     render::{Colour, render},
-    resolve::Resolved,
+    resolve::references,
     terminating, unsupported,
 };
 use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError, SECRET_IN_THE_OPEN, Validation};
 use tokio::time::Instant;
 
 use crate::{
+    commit_order,
     custom::{Checked, Custom},
     destination,
     missing_namespaces::{self, wanted_namespaces},
-    providers,
+    providers::{self, Planners},
     recovery::{self, Undecided},
 };
 
@@ -153,10 +154,12 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let looked = PlanInput { live: &live, schemas: &schemas, sensitive: &all_sensitive, ..blind };
     // Resolved attributes may be large, and are computed again.
     drop(sketch);
-    let provided = providers::plans(&*runtime, &outline, &looked, &recorded).await?;
-    let looked = PlanInput { previews: &provided.previews, ..looked };
+    let planners = Planners::new(&*runtime, &recorded, &looked);
+    let mut provided = planners.plans(&outline, &looked).await?;
+    let (planned, known) = (provided.previews.clone(), provided.sensitive.clone());
+    let looked = PlanInput { previews: &planned, sensitive: &known, ..looked };
     let sketch = outline.sketch(&looked).map_err(PlanError::Problems)?;
-    let exposed = exposed(&*runtime, spec, &sketch);
+    let exposed = exposed(&*runtime, spec, &sketch, &known);
     for (id, resolved) in &sketch.desired {
         // Only what refers to something live is another now, or what leaves fields as they are live.
         if let Cow::Owned(attributes) = &resolved.attributes
@@ -193,8 +196,8 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
     let checked = if refresh { Checked::default() } else { custom.check(&*runtime, &previews).await };
     custom.ignore_pruned_previews(&mut previews);
-    problems.extend(provided.problems);
-    previews.extend(provided.previews.clone());
+    problems.append(&mut provided.problems);
+    previews.append(&mut provided.previews);
     // A rejection has no further findings.
     let refused: BTreeSet<ResourceId> = problems.iter().filter_map(|problem| problem.resource_id.clone()).collect();
     let is_refused = |problem: &Problem| {
@@ -207,8 +210,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     if !problems.is_empty() {
         return Err(PlanError::Problems(problems));
     }
-    let decided = PlanInput { previews: &previews, ..looked };
+    planners.repeat(&outline, &looked, &mut provided, &mut previews).await?;
+    let decided = PlanInput { previews: &previews, sensitive: &provided.sensitive, ..looked };
     let mut plan = outline.plan(&decided, sketch).map_err(PlanError::Problems)?;
+    let late = commit_order::problems(&plan, |kind| runtime.is_deferred(kind));
+    if !refresh && !late.is_empty() {
+        return Err(PlanError::Problems(late));
+    }
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     reject_undefined(&plan, &desired, clusters, lacking)?;
@@ -219,7 +227,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
-    notes.extend(provided.warnings);
+    notes.extend(providers::warnings(&previews));
     notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);
@@ -279,20 +287,40 @@ fn desired<'p>(spec: &'p Spec, sketch: &Sketch<'_>, destroy: bool) -> Desired<'p
 }
 
 /// Problems of sensitive values in plain text, for a runtime that accepts none. Values of a live Secret are unknown
-/// here, and are rejected once they are known.
-fn exposed(runtime: &dyn Runtime, spec: &Spec, sketch: &Sketch<'_>) -> Vec<Problem> {
+/// here, and are rejected once they are known. Values that a provider will make are known to be sensitive before.
+fn exposed(
+    runtime: &dyn Runtime,
+    spec: &Spec,
+    sketch: &Sketch<'_>,
+    of_providers: &providers::SensitivePaths,
+) -> Vec<Problem> {
     let is_exposed = |resource: &&Resource| !runtime.accepts_sensitive(resource.kind);
-    let resources = spec.resources.iter().filter(is_exposed);
-    let problem = |(id, resolved): (&ResourceId, &Resolved<'_>)| {
-        let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-        let field = sensitive.paths().first()?;
-        let message = match is_secret(&resolved.attributes) {
-            true => SECRET_IN_THE_OPEN,
-            false => "a reference puts a sensitive value here, which would be stored in plain text",
-        };
-        Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
+    let known: HashSet<&str> = spec.resources.iter().map(|resource| resource.id.0.as_str()).collect();
+    let refers_to_sensitive = |resource: &Resource| {
+        let is_known = |id: &str| known.contains(id);
+        let reference = references(&resource.attributes, &is_known).0.into_iter().find(|reference| {
+            let paths = of_providers.get(&reference.id);
+            paths.is_some_and(|paths| !Sensitive::of(&Map::new(), paths).below(&reference.path).is_empty())
+        })?;
+        let message = format!("{reference} is sensitive, and would be stored in plain text");
+        Some(Problem::new(reason::INVALID_RESOURCE, message).of(&resource.id).at("attributes"))
     };
-    resources.filter_map(|resource| problem(sketch.desired.get_key_value(&resource.id)?)).collect()
+    let problem = |resource: &Resource| {
+        let resolved = sketch.desired.get(&resource.id)?;
+        let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
+        exposure(&resource.id, &resolved.attributes, &sensitive).or_else(|| refers_to_sensitive(resource))
+    };
+    spec.resources.iter().filter(is_exposed).filter_map(problem).collect()
+}
+
+/// The problem of a resource with sensitive values where they are stored in plain text.
+pub(crate) fn exposure(id: &ResourceId, attributes: &Map<String, Value>, sensitive: &Sensitive) -> Option<Problem> {
+    let field = sensitive.paths().first()?;
+    let message = match is_secret(attributes) {
+        true => SECRET_IN_THE_OPEN,
+        false => "a reference puts a sensitive value here, which would be stored in plain text",
+    };
+    Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
 }
 
 /// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.

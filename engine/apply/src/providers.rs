@@ -6,7 +6,8 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     FieldPath, Live, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, StateResource,
-    planner::{Outline, Sketch, with_attributes},
+    planner::{Outline, with_attributes},
+    resolve::Resolved,
 };
 use stoa_runtime::{ApplyRequest, Runtime, RuntimeError};
 
@@ -16,14 +17,18 @@ use crate::planning::{PlanError, problem};
 const AT_ONCE: usize = 16;
 
 /// The paths of resources that are sensitive by the schemas of their providers.
-type SensitivePaths = BTreeMap<ResourceId, BTreeSet<FieldPath>>;
+pub(crate) type SensitivePaths = BTreeMap<ResourceId, BTreeSet<FieldPath>>;
+
+/// The plan of one resource, or its problem.
+type Answer = (ResourceId, Result<Preview, (Problem, RuntimeError)>);
 
 /// The plans of providers.
 #[derive(Debug, Default)]
 pub(crate) struct Provided {
     pub(crate) previews: BTreeMap<ResourceId, Preview>,
+    /// The sensitive paths of wanted attributes, live objects and planned ones.
+    pub(crate) sensitive: SensitivePaths,
     pub(crate) problems: Vec<Problem>,
-    pub(crate) warnings: Vec<String>,
 }
 
 /// Gets the runtime ready for the resources that it decides about.
@@ -73,36 +78,92 @@ pub(crate) fn with_live<'r>(
     paths
 }
 
-/// Asks the providers for their plans, as many at once as do not refer to each other. A refresh compares with records
-/// instead.
-pub(crate) async fn plans<'s>(
-    runtime: &dyn Runtime,
-    outline: &'s Outline<'_>,
-    looked: &PlanInput<'s>,
-    recorded: &BTreeMap<&ResourceId, &StateResource>,
-) -> Result<Provided, PlanError> {
-    let mut provided = Provided::default();
-    let is_decided = looked.spec.resources.iter().any(|resource| runtime.decides(resource.kind));
-    if !is_decided || looked.destroy || looked.refresh {
-        return Ok(provided);
+/// The plans of providers for one plan.
+pub(crate) struct Planners<'p> {
+    pub(crate) runtime: &'p dyn Runtime,
+    pub(crate) recorded: &'p BTreeMap<&'p ResourceId, &'p StateResource>,
+    /// The wanted resources that providers decide about.
+    wanted: HashMap<&'p ResourceId, &'p Resource>,
+}
+
+impl<'p> Planners<'p> {
+    /// A destruction needs no plans, and a refresh compares with records instead.
+    pub(crate) fn new(
+        runtime: &'p dyn Runtime,
+        recorded: &'p BTreeMap<&'p ResourceId, &'p StateResource>,
+        looked: &PlanInput<'p>,
+    ) -> Self {
+        let is_planned = |resource: &&Resource| runtime.decides(resource.kind) && !looked.destroy && !looked.refresh;
+        let wanted = looked.spec.resources.iter().filter(is_planned).map(|it| (&it.id, it)).collect();
+        Self { runtime, recorded, wanted }
     }
-    let wanted: HashMap<&ResourceId, &Resource> = looked.spec.resources.iter().map(|it| (&it.id, it)).collect();
-    let sketch = outline.sketch(looked).map_err(PlanError::Problems)?;
-    let layers = layers(outline, &sketch, |id| wanted.get(id).is_some_and(|it| runtime.decides(it.kind)));
-    drop(sketch);
-    for layer in layers {
-        let previews = std::mem::take(&mut provided.previews);
-        let input = PlanInput { previews: &previews, ..*looked };
-        let sketch = outline.sketch(&input).map_err(PlanError::Problems)?;
-        let mut calls: Vec<BoxFuture<'_, (ResourceId, Result<Preview, (Problem, RuntimeError)>)>> = Vec::new();
-        for id in layer {
-            let (Some(resource), Some(resolved)) = (wanted.get(&id), sketch.desired.get(&id)) else { continue };
+
+    /// Asks the providers for their plans, as many at once as do not refer to each other.
+    pub(crate) async fn plans(&self, outline: &Outline<'_>, looked: &PlanInput<'_>) -> Result<Provided, PlanError> {
+        let mut provided = Provided { sensitive: looked.sensitive.clone(), ..Provided::default() };
+        for layer in self.layers(outline) {
+            let (previews, known) = (std::mem::take(&mut provided.previews), provided.sensitive.clone());
+            let input = PlanInput { previews: &previews, sensitive: &known, ..*looked };
+            let desired = outline.sketch(&input).map_err(PlanError::Problems)?.desired;
+            let found = self.ask(&layer, &desired, looked, &mut provided).await?;
+            drop(desired);
+            provided.previews = previews;
+            provided.previews.extend(found);
+            if !provided.problems.is_empty() {
+                // The plans of others would need values that are not known.
+                break;
+            }
+        }
+        Ok(provided)
+    }
+
+    /// Repeats the plans that were made with values which dry runs have shown to be unknown. `previews` has all results.
+    pub(crate) async fn repeat(
+        &self,
+        outline: &Outline<'_>,
+        looked: &PlanInput<'_>,
+        provided: &mut Provided,
+        previews: &mut BTreeMap<ResourceId, Preview>,
+    ) -> Result<(), PlanError> {
+        let mut layers = self.layers(outline).into_iter();
+        while layers.len() > 0 {
+            let known = provided.sensitive.clone();
+            let input = PlanInput { previews: &*previews, sensitive: &known, ..*looked };
+            let desired = outline.resolved(&input).map_err(PlanError::Problems)?;
+            let is_outdated = |id: &ResourceId| match (previews.get(id), desired.get(id)) {
+                (Some(Preview::Planned(plan)), Some(desired)) => !desired.unknown.is_subset(&plan.config_unknown),
+                _ => false,
+            };
+            // Values of a repeated plan may be unknown to later layers alone.
+            let mut outdated = layers.by_ref().map(|layer| layer.into_iter().filter(is_outdated).collect::<Vec<_>>());
+            let Some(outdated) = outdated.find(|outdated| !outdated.is_empty()) else { break };
+            let found = self.ask(&outdated, &desired, looked, provided).await?;
+            drop(desired);
+            previews.extend(found);
+            if !provided.problems.is_empty() {
+                return Err(PlanError::Problems(std::mem::take(&mut provided.problems)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the plans of some resources. Notes their problems and sensitive paths.
+    async fn ask(
+        &self,
+        ids: &[ResourceId],
+        desired: &BTreeMap<ResourceId, Resolved<'_>>,
+        looked: &PlanInput<'_>,
+        provided: &mut Provided,
+    ) -> Result<BTreeMap<ResourceId, Preview>, PlanError> {
+        let mut calls: Vec<BoxFuture<'_, Answer>> = Vec::new();
+        for id in ids {
+            let (Some(resource), Some(resolved)) = (self.wanted.get(id), desired.get(id)) else { continue };
             let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
-            let live: Option<&Map<String, Value>> = match looked.live.get(&id) {
+            let live: Option<&Map<String, Value>> = match looked.live.get(id) {
                 Some(Live::Present(live)) => Some(live),
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
-            let prior = recorded.get(&id).copied();
+            let prior = self.recorded.get(id).copied();
             calls.push(Box::pin(async move {
                 let sensitive = Sensitive::of(&desired.attributes, &resolved.sensitive);
                 let request = ApplyRequest {
@@ -112,9 +173,8 @@ pub(crate) async fn plans<'s>(
                     keys: Some(looked.keys),
                     ..ApplyRequest::new(&desired, prior)
                 };
-                let preview = runtime.preview(&request, live).await;
-                let preview = preview.map_err(|error| (problem(&id, &error, &sensitive), error));
-                (id, preview)
+                let preview = self.runtime.preview(&request, live).await;
+                (id.clone(), preview.map_err(|error| (problem(id, &error, &sensitive), error)))
             }));
         }
         let mut answers = stream::iter(calls).buffer_unordered(AT_ONCE);
@@ -126,42 +186,38 @@ pub(crate) async fn plans<'s>(
                 Err((problem, _)) => provided.problems.push(problem),
             }
         }
-        drop(answers);
-        drop(sketch);
-        provided.previews = previews;
-        provided.previews.extend(found);
-        if !provided.problems.is_empty() {
-            // The plans of others would need values that are not known.
-            break;
+        for (id, preview) in &found {
+            if let Preview::Planned(plan) = preview {
+                provided.sensitive.entry(id.clone()).or_default().extend(plan.sensitive.iter().cloned());
+            }
         }
+        Ok(found)
     }
-    for (id, preview) in &provided.previews {
-        if let Preview::Planned(plan) = preview {
-            provided.warnings.extend(plan.warnings.iter().map(|warning| format!("{id}: {warning}")));
+
+    /// The resources that are decided about, in layers: a layer needs only values of those before it.
+    fn layers(&self, outline: &Outline<'_>) -> Vec<Vec<ResourceId>> {
+        let mut depths: HashMap<&ResourceId, usize> = HashMap::new();
+        let mut layers: Vec<Vec<ResourceId>> = Vec::new();
+        for id in outline.order().iter().filter(|_| !self.wanted.is_empty()) {
+            let is_decided = |id: &ResourceId| self.wanted.contains_key(id);
+            let after = |before: &ResourceId| depths.get(before).map_or(0, |it| it + usize::from(is_decided(before)));
+            let depth = outline.before(id).map(after).max().unwrap_or_default();
+            depths.insert(id, depth);
+            if is_decided(id) {
+                if layers.len() <= depth {
+                    layers.resize_with(depth + 1, Vec::new);
+                }
+                layers[depth].push(id.clone());
+            }
         }
+        layers
     }
-    Ok(provided)
 }
 
-/// The resources that are decided about, in layers: a layer needs only values of those before it.
-fn layers(
-    outline: &Outline<'_>,
-    sketch: &Sketch<'_>,
-    is_decided: impl Fn(&ResourceId) -> bool,
-) -> Vec<Vec<ResourceId>> {
-    let mut depths: HashMap<&ResourceId, usize> = HashMap::new();
-    let mut layers: Vec<Vec<ResourceId>> = Vec::new();
-    for id in outline.order() {
-        let before = sketch.actions.get(id).map(|planned| &planned.depends_on[..]).unwrap_or_default();
-        let after = |before: &ResourceId| depths.get(before).map_or(0, |depth| depth + usize::from(is_decided(before)));
-        let depth = before.iter().map(after).max().unwrap_or_default();
-        depths.insert(id, depth);
-        if is_decided(id) {
-            if layers.len() <= depth {
-                layers.resize_with(depth + 1, Vec::new);
-            }
-            layers[depth].push(id.clone());
-        }
-    }
-    layers
+/// The warnings of plans of providers.
+pub(crate) fn warnings(previews: &BTreeMap<ResourceId, Preview>) -> impl Iterator<Item = String> {
+    previews.iter().flat_map(|(id, preview)| match preview {
+        Preview::Planned(plan) => plan.warnings.iter().map(|warning| format!("{id}: {warning}")).collect(),
+        _ => Vec::new(),
+    })
 }

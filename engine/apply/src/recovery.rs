@@ -33,6 +33,8 @@ struct Search<'a> {
     beyond: Option<String>,
     /// Its id may be of several objects.
     is_unclear: bool,
+    /// The Spec names the object since the call, by an import id that the call did not have.
+    is_named: bool,
 }
 
 /// The results of the search.
@@ -131,8 +133,11 @@ fn search<'a>(
     let named = recorded.map_or_else(|| unrecorded_objects(call, wanted), |recorded| vec![recorded.clone()]);
     let (first, is_unclear) = (named.first()?, named.len() > 1);
     if clusters.is_empty() || first.kind != ResourceType::Kubernetes {
+        let import_id = |wanted: &Resource| wanted.extensions.get(IMPORT_ID)?.as_str().map(str::to_owned);
+        let named_now = wanted.filter(|wanted| wanted.kind != ResourceType::Kubernetes).and_then(import_id);
+        let is_named = named_now.is_some_and(|id| !id.is_empty() && id != call.place.import_id);
         let (own, others) = if recorded.is_some() { (Some(first.clone()), Vec::new()) } else { (None, named) };
-        return Some(Search { call, own, others, beyond: None, is_unclear });
+        return Some(Search { call, own, others, beyond: None, is_unclear, is_named });
     }
     let home = clusters.of_recorded(first);
     let goal = wanted.map(|wanted| clusters.of_wanted(wanted));
@@ -162,7 +167,7 @@ fn search<'a>(
     let others: Vec<StateResource> = moved.into_iter().chain(places).flat_map(is_there).collect();
     // The planner reports an unreadable recorded location.
     let is_sought = own.is_some() || !others.is_empty() || beyond.is_some();
-    is_sought.then_some(Search { call, own, others, beyond, is_unclear })
+    is_sought.then_some(Search { call, own, others, beyond, is_unclear, is_named: false })
 }
 
 /// The objects that an unrecorded call may have created: several if its id is ambiguous and its resource has left the
@@ -215,6 +220,13 @@ fn decide_call(
     };
     // The call created another object, and the recorded one stays, such as an imported one in its former cluster.
     let is_beside = matches!(own, Ok(Found::Ours(_))) && is_recorded && sought.call.action == Action::Create;
+    // The planner adopts the object of a provider that the Spec names.
+    if !is_recorded
+        && own_place.kind != ResourceType::Kubernetes
+        && (sought.is_named || matches!(own, Ok(Found::Ours(_))))
+    {
+        return Ok(None);
+    }
     // Otherwise, an object at its recorded location was not deleted, so that no other was created.
     if let Ok(Found::Ours(applied)) = &own
         && !is_beside
@@ -251,6 +263,8 @@ fn decide_call(
         // The call is repeatable, and the planner decides about the owner.
         Ok(Found::Foreign | Found::Unknowable) if !may_have_made => {}
         Ok(Found::Unknowable) if sought.call.retry => {}
+        // The named object is adopted in place of the recorded one.
+        Ok(Found::Unknowable) if sought.is_named => drop(known.resources.remove(id)),
         Ok(Found::Foreign) => drop(known.resources.remove(id)),
         Ok(Found::Unknowable) => drop(known.resources.insert(id.clone(), StateResource { unknown: true, ..own_place })),
         // An unavailable cluster blocks no other: its records and open calls stay. An unrecorded object would get lost.

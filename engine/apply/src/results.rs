@@ -1,7 +1,7 @@
 //! Results of one resource, as they are reported to the observer.
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use stoa_engine::{ObjectRef, PlannedAction, Problem, StateResource};
+use stoa_engine::{ObjectRef, PlannedAction, Problem, ResourceType, StateResource};
 use stoa_runtime::KubernetesObject;
 
 use crate::observer::{Abandoned, Observer, ResourceOutcome, ResourceResult};
@@ -25,7 +25,8 @@ pub(crate) fn done(
 }
 
 pub(crate) fn kubernetes_object(record: &StateResource) -> Option<KubernetesObject> {
-    ObjectRef::of(&record.attributes).map(|object| KubernetesObject {
+    let object = ObjectRef::of(&record.attributes).filter(|_| record.kind == ResourceType::Kubernetes);
+    object.map(|object| KubernetesObject {
         cluster: record.cluster.clone(),
         uid: record.uid().unwrap_or_default().to_owned(),
         group: object.group,

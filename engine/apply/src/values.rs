@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use stoa_engine::{
-    DigestKeys, Ignored, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    DigestKeys, FieldPath, Ignored, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, StateResource,
     bounds::Budget,
     diff::{Comparison, three_way},
     lookup::Settled,
@@ -73,7 +73,8 @@ impl Values {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
         let mut secrets = Sensitive::default();
         for resource in &spec.resources {
-            secrets.extend_texts(&Sensitive::of(&resource.attributes, &BTreeSet::new()));
+            let by_schema = runtime.sensitive_paths(resource, &resource.attributes);
+            secrets.extend_texts(&Sensitive::of(&resource.attributes, &by_schema));
         }
         Self {
             runtime,
@@ -99,25 +100,32 @@ impl Values {
         self.secrets.lock().clone()
     }
 
-    /// Takes in the texts of a live Secret, which may have some that the Spec does not say. What is recorded of one has none.
-    fn add_secret_texts(&self, live: &Map<String, Value>) {
-        if is_secret(live) && !live.values().any(contains_mask) {
-            self.secrets.lock().extend_texts(&Sensitive::of(live, &BTreeSet::new()));
+    /// Takes in the texts of a live Secret, or at the paths that are sensitive by a schema, which may have some that the
+    /// Spec does not say. What is recorded has none.
+    fn add_secret_texts(&self, live: &Map<String, Value>, by_schema: &BTreeSet<FieldPath>) {
+        if (is_secret(live) || !by_schema.is_empty()) && !live.values().any(contains_mask) {
+            self.secrets.lock().extend_texts(&Sensitive::of(live, by_schema));
         }
     }
 
-    /// Adds the texts of all recorded Secrets as they are live, since the Spec may have dropped some. Unreadable ones
-    /// are skipped.
+    /// Adds the texts of all recorded Secrets and objects of providers as they are live, since the Spec may have dropped
+    /// some. Unreadable ones are skipped.
     pub(crate) async fn read_secrets(&self, runtime: &dyn Runtime, recorded: &[StateResource]) {
-        let secrets = recorded.iter().filter(|record| is_secret(&record.attributes));
-        let secrets: Vec<ReadRequest<'_>> =
-            secrets.map(|record| ReadRequest { desired: None, prior: Some(record) }).collect();
+        let has_secrets = |record: &&StateResource| is_secret(&record.attributes) || runtime.decides(record.kind);
+        let secrets: Vec<&StateResource> = recorded.iter().filter(has_secrets).collect();
         if secrets.is_empty() {
             return;
         }
-        for found in runtime.read(&secrets).await.into_iter().flatten() {
+        let applied: Vec<Resource> = secrets.iter().map(|record| record.as_applied()).collect();
+        let decided: Vec<&Resource> = applied.iter().filter(|applied| runtime.decides(applied.kind)).collect();
+        if !decided.is_empty() && runtime.prepare(&decided).await.is_err() {
+            return;
+        }
+        let requests: Vec<ReadRequest<'_>> =
+            secrets.iter().map(|record| ReadRequest { desired: None, prior: Some(record) }).collect();
+        for (applied, found) in applied.iter().zip(runtime.read(&requests).await.into_iter().flatten()) {
             if let Ok(Live::Present(live)) = found {
-                self.add_secret_texts(&live);
+                self.add_secret_texts(&live, &runtime.sensitive_paths(applied, &live));
             }
         }
     }
@@ -186,13 +194,14 @@ impl Values {
     /// references.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
-        self.add_secret_texts(&live);
+        let by_schema = self.runtime.sensitive_paths(resource, &live);
+        self.add_secret_texts(&live, &by_schema);
         if let Some(uid) = uid_of(&live) {
             self.uids.lock().insert(uid.to_owned(), id.clone());
         }
         if let (Ok(resolved), Ok(ignored)) = (self.resolve(resource), Ignored::of(resource)) {
             let mut resolved = ignored.resolved(resolved, &live);
-            resolved.sensitive.extend(self.runtime.sensitive_paths(resource, &live));
+            resolved.sensitive.extend(by_schema);
             let settled = Settled::applied(resource, resolved.into_owned(), live);
             self.settled.lock().insert(id.clone(), settled);
         }
@@ -247,7 +256,9 @@ impl Values {
     fn is_written(&self, reference: &Reference) -> bool {
         let known = |id: &str| self.wanted.contains_key(id);
         let target = self.wanted.get(&reference.id);
-        if target.is_some_and(|it| Ignored::of(it).is_ok_and(|ignored| ignored.touches(&reference.path))) {
+        // A provider may convert the value.
+        let is_converted = target.is_some_and(|it| it.kind == ResourceType::Terraform);
+        if is_converted || target.is_some_and(|it| Ignored::of(it).is_ok_and(|it| it.touches(&reference.path))) {
             return false;
         }
         target.and_then(|target| reference.path.get(&target.attributes)).is_some_and(|value| {

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 use stoa_engine::{PlannedAction, Problem, StateResource, object::uid_of, problem::reason};
-use stoa_runtime::{Live, ReadRequest, RuntimeError};
+use stoa_runtime::{Found, Live, ReadRequest, RuntimeError};
 
 use crate::{
     call::Caller,
@@ -63,8 +63,11 @@ impl Caller {
         self.runtime.decides(planned.kind) || !self.values.refers(&planned.id) || ways().contains(&prior.attributes)
     }
 
-    /// Whether a lost call may have set untracked fields.
+    /// Whether a lost call may have set untracked fields, or left another state of a provider.
     fn is_unsure(&self, planned: &PlannedAction, prior: &StateResource) -> bool {
+        if self.runtime.decides(planned.kind) {
+            return self.open.contains(&planned.id);
+        }
         !self.runtime.is_deferred(planned.kind) && self.may_hold_untracked(planned, std::slice::from_ref(prior))
     }
 
@@ -134,6 +137,9 @@ impl Caller {
         PendingRead { ready, reference_changed }: &PendingRead,
         told: &RetryLog,
     ) -> Option<ResourceResult> {
+        if self.runtime.decides(planned.kind) {
+            return self.renewed(planned, prior, ready, told).await;
+        }
         if !reference_changed {
             // The values are as applied, so that an unreadable object only leaves untracked fields possible.
             let live = self.read(ready, prior).await.ok().and_then(|live| recorded_object(live, prior));
@@ -173,6 +179,33 @@ impl Caller {
             None => {
                 let place = kubernetes_object(&record);
                 Some(ResourceResult { message, ..done(planned, Some(record), place) })
+            }
+        }
+    }
+
+    /// The record of an object of a provider after a lost call, with the state that its provider has now.
+    async fn renewed(
+        &self,
+        planned: &PlannedAction,
+        prior: &StateResource,
+        ready: &Ready,
+        told: &RetryLog,
+    ) -> Option<ResourceResult> {
+        let find = async || self.runtime.inspect(&[prior]).await?.pop().unwrap_or(Ok(Found::Absent));
+        match retried(&self.stop, &ready.sensitive, told, find).await {
+            Ok(Found::Ours(applied)) => {
+                let records = std::slice::from_ref(prior);
+                let record = self.record(planned, (records, Some(prior)), ready, applied);
+                self.with_record(planned, prior, ready, record)
+            }
+            Ok(Found::Absent | Found::Foreign | Found::Unknowable) => {
+                let message = "it was planned as Unchanged, but it no longer exists; plan again";
+                let problem = Problem::new(reason::STALE_PLAN, message).of(&planned.id);
+                Some(self.failed_check(planned, prior, problem))
+            }
+            Err(error) => {
+                let problem = problem(&planned.id, &error, &ready.sensitive);
+                Some(self.failed_check(planned, prior, problem))
             }
         }
     }

@@ -36,6 +36,9 @@ const RECORD_UPDATES: usize = 1024;
 /// The maximum number of waiting resources whose permits others use, since each needs memory.
 const MAX_WAITING: usize = 1024;
 
+/// How many actions of a deferred runtime run at once: it only collects them, so that one intent may be for all.
+const DEFERRED_WINDOW: usize = 512;
+
 /// How many postponed deletions a problem names.
 const NAMED: usize = 20;
 
@@ -55,7 +58,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) open: HashMap<&'a ResourceId, &'a CallTarget>,
     pub(crate) caller: Caller,
     pub(crate) observer: Arc<dyn Observer>,
-    /// The maximum number of started and unfinished resources, without waiting ones.
+    /// The maximum number of started and unfinished resources, without waiting and deferred ones.
     pub(crate) window: usize,
     /// Results of a deferred runtime, reported when it has finished.
     pub(crate) deferred_results: Vec<ResourceResult>,
@@ -76,6 +79,8 @@ impl Walk<'_> {
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
         // Unchanged resources whose records are updated or read.
         let mut telling: HashSet<ResourceId> = HashSet::new();
+        // The number of deferred changes that are being collected.
+        let mut collected = 0;
         loop {
             let mut batch: Vec<&PlannedAction> = Vec::new();
             while let Some(action) = schedule.first() {
@@ -101,11 +106,17 @@ impl Walk<'_> {
                     }
                     continue;
                 }
-                let waiting = self.caller.permits.released().min(MAX_WAITING);
-                if running.len() - telling.len() + batch.len() >= self.window + waiting {
+                let is_full = if deferred.contains(id) {
+                    collected >= DEFERRED_WINDOW
+                } else {
+                    let waiting = self.caller.permits.released().min(MAX_WAITING);
+                    running.len() - telling.len() + batch.len() - collected >= self.window + waiting
+                };
+                if is_full {
                     break;
                 }
                 schedule.begin();
+                collected += usize::from(deferred.contains(id));
                 batch.push(action);
             }
             self.start(batch, &running);
@@ -117,7 +128,9 @@ impl Walk<'_> {
             };
             let Some((id, (result, told))) = ended_next else { break };
             self.abandoned |= told.is_err();
-            telling.remove(&id);
+            if !telling.remove(&id) && deferred.contains(&id) {
+                collected -= 1;
+            }
             let why = result.as_ref().and_then(|result| match (result.outcome, &result.problem) {
                 (ResourceOutcome::Done, None) => None,
                 (ResourceOutcome::Done, Some(_)) => Some("is not healthy"),
@@ -263,6 +276,17 @@ impl Walk<'_> {
         self.deferred_results.extend(deferred);
         if !self.abandoned {
             self.abandoned = report(&*self.observer, results).await.is_err();
+        }
+    }
+
+    /// Reports that no action is begun, for this reason, apart from `finished` ones.
+    pub(crate) async fn skip_all(&mut self, finished: &HashSet<&ResourceId>, why: &str) {
+        if self.caller.grant.check().is_err() {
+            return;
+        }
+        let plan = self.plan;
+        for action in plan.actions.iter().filter(|it| it.action.is_call() && !finished.contains(&it.id)) {
+            self.skip(action, why).await;
         }
     }
 

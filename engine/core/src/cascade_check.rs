@@ -146,11 +146,12 @@ pub(crate) fn check(
                 Becomes::Terminating => Why::Terminating,
             };
             let needs_it = |it: &&Wanted<'_>| {
+                // A resource that follows it is created with it. An explicit dependency may reverse that order.
+                let follows = before.get(it.id).is_some_and(|before| before.contains(id));
                 let is_lost = match why {
                     Why::Unwanted | Why::Moved => true,
-                    Why::Recreated => it.is_kept,
-                    // A resource that follows it is recreated with it.
-                    Why::Terminating => !before.get(it.id).is_some_and(|before| before.contains(id)),
+                    Why::Recreated => it.is_kept || !follows,
+                    Why::Terminating => !follows,
                 };
                 servers.are_one(it.cluster, cluster) && is_lost && holder.has(it, &definitions, &servers)
             };

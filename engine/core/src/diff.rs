@@ -233,6 +233,7 @@ fn compare(
         sensitive: &sensitive,
         hidden: &hidden,
         unsure: comparison.unsure,
+        records: comparison.records,
         shown: FieldPath::default(),
         raw: FieldPath::default(),
         changes: Vec::new(),
@@ -321,6 +322,8 @@ struct Walker<'a> {
     hidden: &'a Sensitive,
     /// Whether live values without an equal record may be sensitive.
     unsure: bool,
+    /// All records, for objects of providers: their attributes are recorded as they are live.
+    records: &'a [&'a Map<String, Value>],
     /// The current path, for people.
     shown: FieldPath,
     /// The current path in the wanted object, with list indexes.
@@ -509,8 +512,8 @@ impl Walker<'_> {
 
     /// Whether a live value here may be sensitive.
     fn may_be_sensitive(&self, had: &Value) -> bool {
-        let recorded = || self.prior.and_then(|prior| self.finder.get(prior, &self.shown));
-        self.unsure && recorded() != Some(had)
+        let recorded = if self.kubernetes { self.prior.as_slice() } else { self.records };
+        self.unsure && !recorded.iter().any(|record| self.finder.get(record, &self.shown) == Some(had))
     }
 
     /// The wanted value here, with unknown values shown as such.

@@ -128,8 +128,17 @@ impl<'l> Settled<'l> {
     /// [`ReferenceError::Dangling`] when there is no such value and applying will not make one.
     pub fn lookup(&self, reference: &Reference) -> Result<Lookup<'_>, ReferenceError> {
         let path = &reference.path;
-        if let Some(lookup) = self.of_provider(path) {
-            return Ok(lookup);
+        match self.of_provider(path) {
+            Some(lookup) => return Ok(lookup),
+            None if self.plan.is_some() => {
+                let message = format!("{} has no {path}, by the plan of its provider", reference.id);
+                return Err(ReferenceError::Dangling(message));
+            }
+            // The provider has not planned yet, and may convert what is wanted.
+            None if self.kind == ResourceType::Terraform && matches!(self.dry_run, DryRun::Pending) => {
+                return Ok(Lookup::Unknown);
+            }
+            None => {}
         }
         if self.resolved.is_unknown(path) {
             return Ok(Lookup::Unknown);

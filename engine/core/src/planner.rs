@@ -193,11 +193,21 @@ impl<'a> Outline<'a> {
         &self.order
     }
 
+    /// The direct dependencies of a resource of the Spec.
+    pub fn before(&self, id: &ResourceId) -> impl Iterator<Item = &ResourceId> {
+        self.before.get(id).into_iter().flatten()
+    }
+
     /// Decides without dry runs, and resolves the attributes to apply. `input` is that of the outline, with all that is
     /// known by then.
     pub fn sketch<'s>(&'s self, input: &PlanInput<'s>) -> Result<Sketch<'s>, Vec<Problem>> {
         let Decided { actions, settled, .. } = decide(self, input, Pass::Sketch)?;
         Ok(Sketch { actions, desired: resolved(settled) })
+    }
+
+    /// The attributes to apply, as far as they are known with the results of dry runs.
+    pub fn resolved<'s>(&'s self, input: &PlanInput<'s>) -> Result<BTreeMap<ResourceId, Resolved<'s>>, Vec<Problem>> {
+        decide(self, input, Pass::Whole).map(|decided| resolved(decided.settled))
     }
 
     /// The plan with the results of dry runs: `sketch` has the same `input`, apart from the previews.

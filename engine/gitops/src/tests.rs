@@ -189,8 +189,8 @@ impl Subject for TestRepository {
         Arc::new(self.run_of(owner, &format!("run-{}", self.runs.fetch_add(1, Ordering::Relaxed))))
     }
 
-    fn namespace(&self) -> &str {
-        "shop"
+    fn namespace(&self) -> Option<&str> {
+        Some("shop")
     }
 }
 

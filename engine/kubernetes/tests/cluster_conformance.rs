@@ -20,8 +20,8 @@ impl Subject for Cluster {
         Arc::new(made.expect("the kubeconfig is good"))
     }
 
-    fn namespace(&self) -> &str {
-        "default"
+    fn namespace(&self) -> Option<&str> {
+        Some("default")
     }
 }
 

@@ -135,6 +135,8 @@ struct State {
     delays: BTreeMap<ResourceId, Duration>,
     in_flight: usize,
     most_in_flight: usize,
+    /// Whether deferred changes become a pull request that is open.
+    proposes: bool,
 }
 
 impl FakeCloud {
@@ -329,6 +331,11 @@ impl FakeCloud {
     /// Delays the health reports of a resource.
     pub fn delay_health(&self, id: &str, delay: Duration) {
         self.lock().delays.insert(id.into(), delay);
+    }
+
+    /// Lets deferred runtimes open a pull request for their changes, until it is merged.
+    pub fn propose(&self, is_open: bool) {
+        self.lock().proposes = is_open;
     }
 
     /// All calls so far, in order.

@@ -1,5 +1,5 @@
-//! The seam between the engine and the infrastructure: the [`Runtime`] trait, a fake runtime for tests, and the
-//! conformance suite.
+//! The seam between the engine and the infrastructure: the [`Runtime`] trait, two fakes for tests, and the conformance
+//! suite.
 //!
 //! The engine reads everything that a plan needs in one [`Runtime::read`], decides with the pure core, and makes one
 //! call per resource while it walks.
@@ -8,6 +8,8 @@
 pub mod conformance;
 #[cfg(feature = "fake")]
 pub mod fake;
+#[cfg(feature = "fake")]
+pub mod fake_provider;
 mod grant;
 mod kubernetes_checks;
 mod limit;
@@ -23,8 +25,10 @@ use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Ownership, is_marked};
 use stoa_engine::{
-    DigestKeys, FieldChange, FieldConflict, FieldPath, Owner, Problem, ProviderState, Resource, ResourceId,
-    ResourceType, Sensitive, StateResource, conflict, problem::reason,
+    Action, DigestKeys, FieldChange, FieldConflict, FieldPath, Owner, Problem, ProviderPlan, ProviderState, Resource,
+    ResourceId, ResourceType, Sensitive, StateResource, conflict,
+    planner::{Planned, changes, disagreements},
+    problem::reason,
 };
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
@@ -125,6 +129,39 @@ impl<'a> ApplyRequest<'a> {
         Err(RuntimeError::Conflict(message.to_owned()))
     }
 
+    /// Rejects a provider's plan at the time of the apply that differs from the approved one, or that needs another
+    /// object where none was planned. `live` is the object before, and `sensitive` has its paths that are sensitive by the
+    /// schema.
+    ///
+    /// # Errors
+    ///
+    /// [`RuntimeError::Stale`], with the fields that differ.
+    pub fn check_plan(
+        &self,
+        plan: &ProviderPlan,
+        live: Option<&Map<String, Value>>,
+        sensitive: &BTreeSet<FieldPath>,
+    ) -> Result<(), RuntimeError> {
+        let stale = |message: String| Err(RuntimeError::Stale(format!("{message}; plan again")));
+        if !self.create && plan.action == Action::Replace {
+            let paths: Vec<String> = plan.replaced_by.iter().map(FieldPath::to_string).collect();
+            let why = if paths.is_empty() { String::new() } else { format!(", because of {}", paths.join(", ")) };
+            return stale(format!("the change now needs another object{why}"));
+        }
+        if !self.create && self.prior.is_some() && live.is_none() {
+            return stale("the object no longer exists".to_owned());
+        }
+        let (Some(planned), Some(keys)) = (self.changes, self.keys) else { return Ok(()) };
+        let mut all = sensitive.clone();
+        all.extend(self.sensitive.into_iter().flat_map(|sensitive| sensitive.paths().iter().cloned()));
+        let now = Planned { plan, live, prior: self.prior, sensitive: &all, keys };
+        let differing = disagreements(planned, &changes(&self.desired.id, &now));
+        if differing.is_empty() {
+            return Ok(());
+        }
+        stale(format!("the provider now plans other values than were approved: {}", differing.join(", ")))
+    }
+
     /// Whether these fields are taken from their managers.
     pub fn takes(&self, conflicts: &[FieldConflict]) -> bool {
         match self.taken {
@@ -151,6 +188,7 @@ pub struct Validation {
 
 /// The object after a call without a known result.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it exists for a few lost calls at a time")]
 pub enum Found {
     /// Nothing.
     Absent,

@@ -1,4 +1,4 @@
-//! The runtimes of one run: each resource goes to the one of its type.
+//! The runtimes of one run, by the type of their resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -12,11 +12,15 @@ use serde_json::{Map, Value};
 use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceOutcome, ResourceResult};
 use stoa_engine::object::is_terminating;
 use stoa_engine::owner::MARK;
-use stoa_engine::{Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, StateResource};
+use stoa_engine::{
+    Action, FieldConflict, FieldPath, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, ResourceType,
+    StateResource,
+};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
+use stoa_runtime::fake_provider::{ChangeFault, FakeProvider};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError,
+    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError, RuntimeSet,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +72,10 @@ struct Inner {
 
 pub(crate) struct Infrastructure {
     pub(crate) cloud: FakeCloud,
-    runtime: FakeRuntime,
+    pub(crate) provider: FakeProvider,
+    /// The runtime of the cloud alone, and the one of both.
+    of_cloud: FakeRuntime,
+    runtime: RuntimeSet,
     inner: Mutex<Inner>,
 }
 
@@ -78,9 +85,13 @@ impl fmt::Debug for Infrastructure {
     }
 }
 
+/// The uid of an object, or the id of one of the provider.
 pub(crate) fn uid(object: &Map<String, Value>) -> Option<&str> {
-    object.get("metadata")?.get("uid")?.as_str()
+    object.get("metadata").map_or_else(|| object.get("id"), |metadata| metadata.get("uid"))?.as_str()
 }
+
+/// The beginning of texts that no record and no plan has.
+pub(crate) const SECRET: &str = "pa55word";
 
 /// The owner annotation of an object, read without the engine, which may be wrong.
 fn mark(object: &Map<String, Value>) -> Option<&str> {
@@ -93,7 +104,7 @@ pub(crate) fn is_theirs(object: &Map<String, Value>) -> bool {
 
 impl Infrastructure {
     pub(crate) fn is_ours(&self, object: &Map<String, Value>) -> bool {
-        mark(object) == Some(&self.runtime.owner().mark())
+        mark(object) == Some(&self.of_cloud.owner().mark())
     }
 
     /// Whether one of our calls made it.
@@ -107,14 +118,60 @@ impl Infrastructure {
     }
 
     pub(crate) fn new() -> Arc<Self> {
-        let cloud = FakeCloud::new();
+        let (cloud, provider) = (FakeCloud::new(), FakeProvider::new());
         cloud.fix(FIXED);
-        Arc::new(Self { runtime: cloud.runtime(), cloud, inner: Mutex::default() })
+        let of_cloud = cloud.runtime();
+        let owner = of_cloud.owner().clone();
+        let of_provider = Arc::new(provider.runtime(owner.clone()));
+        let runtime = RuntimeSet::new(owner)
+            .with(ResourceType::Kubernetes, Arc::new(of_cloud.clone()))
+            .with(ResourceType::Terraform, of_provider);
+        Arc::new(Self { cloud, provider, of_cloud, runtime, inner: Mutex::default() })
     }
 
     pub(crate) fn objects(&self) -> Objects {
         let ids = self.cloud.ids();
-        ids.iter().filter_map(|id| Some((slot_of(id), self.cloud.live(&id.0)?))).collect()
+        let of_cloud = ids.iter().filter_map(|id| Some((slot_of(id), self.cloud.live(&id.0)?)));
+        of_cloud.chain(self.provided()).collect()
+    }
+
+    /// The objects of the provider.
+    fn provided(&self) -> impl Iterator<Item = (usize, Map<String, Value>)> {
+        self.provider.objects().into_values().filter_map(|object| {
+            let slot = SLOTS.iter().position(|slot| slot.is_provided && object["name"] == slot.provided_name())?;
+            Some((slot, object))
+        })
+    }
+
+    /// Every object of the provider is recorded, or a call that may have created it is unresolved. There is one for each
+    /// resource.
+    pub(crate) fn check_provided(&self) {
+        let store = self.store();
+        let mut seen = BTreeSet::new();
+        for (slot, object) in self.provided() {
+            let id = SLOTS[slot].id(false);
+            let recorded = store.record(&id);
+            let is_recorded = recorded.is_some_and(|record| uid(&record.live) == uid(&object));
+            let is_unknown = store.open().any(|call| call.id == id && call.may_have_made(recorded.is_some()));
+            if !is_recorded && !is_unknown {
+                self.broken(format!("{id} has an object that is neither recorded nor unknown: {object:?}"));
+            }
+            if !seen.insert(slot) {
+                self.broken(format!("{id} has two objects"));
+            }
+        }
+    }
+
+    /// A user searches the objects of a lost call, deletes them, and permits another call.
+    pub(crate) fn decide(&self, slot: usize) {
+        let id = SLOTS[slot].id(false);
+        let store = self.store();
+        let recorded = store.record(&id).and_then(|record| uid(&record.live));
+        if store.open().any(|call| call.id == id) {
+            let lost = self.provided().filter(|(of, object)| *of == slot && uid(object) != recorded);
+            lost.for_each(|(_, object)| self.provider.remove(uid(&object).unwrap()));
+            self.inner.lock().store.retry(&id);
+        }
     }
 
     /// The fields of an object that others have.
@@ -250,7 +307,14 @@ impl Infrastructure {
         if let Some(fault) = fault {
             self.note(format!("    {fault:?}"));
         }
+        let is_provided = SLOTS[slot_of(id)].is_provided;
         match fault {
+            // A provider does not say that a call which may have been made can be repeated.
+            Some(Fault::Passing) if is_provided => Err(RuntimeError::Unread { message: "busy".to_owned() }),
+            Some(Fault::Lingers | Fault::Stuck) if is_provided => {
+                self.provider.fail_change(&id.0, ChangeFault::Halfway);
+                Ok(fault)
+            }
             Some(Fault::Refused) => {
                 Err(RuntimeError::Rejected { message: "no".to_owned(), field: None, by_definition: false })
             }
@@ -262,8 +326,12 @@ impl Infrastructure {
 
     /// The call took effect; its answer may be lost.
     async fn after(&self, id: &ResourceId, fault: Option<Fault>) -> Result<(), RuntimeError> {
+        self.provider.clear_faults();
         self.step(format!("called {id}")).await;
         match fault {
+            Some(Fault::Lost) if SLOTS[slot_of(id)].is_provided => {
+                Err(RuntimeError::Lost { message: "no answer".to_owned() })
+            }
             Some(Fault::Lost) => Err(passing(id).await),
             Some(Fault::HangsAfter) => pending().await,
             Some(Fault::Refused | Fault::Passing | Fault::HangsBefore | Fault::Lingers | Fault::Stuck) | None => Ok(()),
@@ -321,10 +389,42 @@ impl Infrastructure {
         inner.broken.extend(broken);
     }
 
+    /// Checks what a call did to the object of the provider.
+    fn check_provided_effect(&self, is_apply: bool, id: &ResourceId, before: Option<&str>, after: Option<&str>) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Some(walk) = &inner.walk else { return };
+        let planned = named(&walk.plan, is_apply, id);
+        let recorded = inner.store.record(id).and_then(|record| uid(&record.live));
+        match (before, after) {
+            (None, Some(after)) if is_apply => {
+                let is_creation = |it: &PlannedAction| matches!(it.action, Action::Create | Action::Replace);
+                if !planned.is_some_and(is_creation) {
+                    inner.broken.push(format!("{id} was created, and no creation was planned"));
+                }
+                inner.made.insert(after.to_owned(), walk.run.clone());
+            }
+            (Some(before), None) if !is_apply => {
+                if recorded != Some(before) {
+                    inner.broken.push(format!("{id} was deleted, and another object is recorded"));
+                }
+                if inner.made.get(before) == Some(&walk.run) {
+                    inner.broken.push(format!("{id} was deleted by the run that made it"));
+                }
+            }
+            (before, after) if before == after => {}
+            (before, after) => inner.broken.push(format!("{id} was {before:?}, and a call made it {after:?}")),
+        }
+    }
+
     /// Checks what a call did to the objects.
     fn check_effect(&self, is_apply: bool, id: &ResourceId, before: &Objects, claims: &[FieldConflict]) {
         let after = self.objects();
         let slot = slot_of(id);
+        if SLOTS[slot].is_provided {
+            let [had, has] = [before, &after].map(|objects| objects.get(&slot).and_then(uid));
+            return self.check_provided_effect(is_apply, id, had, has);
+        }
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         for other in (0..SLOTS.len()).filter(|other| *other != slot && before.get(other) != after.get(other)) {
@@ -444,6 +544,18 @@ impl Runtime for CheckedRuntime {
         self.0.runtime.kubernetes()
     }
 
+    fn decides(&self, kind: ResourceType) -> bool {
+        self.0.runtime.decides(kind)
+    }
+
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        self.0.runtime.prepare(resources).await
+    }
+
+    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        self.0.runtime.sensitive_paths(resource, object)
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         self.0.step("read".to_owned()).await;
         self.0.runtime.read(requests).await
@@ -474,7 +586,7 @@ impl Runtime for CheckedRuntime {
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         let fault = self.0.before(false, &prior.id).await?;
-        if matches!(fault, Some(Fault::Lingers | Fault::Stuck)) {
+        if matches!(fault, Some(Fault::Lingers | Fault::Stuck)) && !SLOTS[slot_of(&prior.id)].is_provided {
             self.0.hold(slot_of(&prior.id), fault == Some(Fault::Lingers));
         }
         let before = self.0.objects();
@@ -544,7 +656,14 @@ impl Observer for CheckedObserver {
             let mut inner = self.0.inner.lock();
             let inner = &mut *inner;
             let walk = inner.walk.as_ref().ok_or(Abandoned)?;
-            let record = inner.store.record(&result.id).and_then(StateResource::uid);
+            let record = inner.store.record(&result.id).and_then(|record| uid(&record.live));
+            if let Some(record) = &result.resource {
+                let record = StateResource { provider_state: None, ..record.clone() };
+                let has_secret = serde_json::to_string(&record).unwrap().contains(SECRET);
+                if has_secret || result.message.contains(SECRET) {
+                    inner.broken.push(format!("the result of {} has a secret", result.id));
+                }
+            }
             if is_removed && record.is_some() && objects.get(&slot).and_then(uid) == record {
                 inner.broken.push(format!("{} is told to be gone, and is there", result.id));
             }

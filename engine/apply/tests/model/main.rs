@@ -26,7 +26,7 @@ use stoa_engine::{Action, DigestKeys, Problem, ResourceId, Spec};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use infrastructure::{CheckedObserver, CheckedRuntime, Infrastructure, Walk, is_theirs, uid};
+use infrastructure::{CheckedObserver, CheckedRuntime, Infrastructure, SECRET, Walk, is_theirs, uid};
 use script::{
     Edit, FIXED, Fault, Goal, Interrupt, Look, NAMESPACE, OTHERS_MARK, Operation, Run, SLOTS, Try, Want, reference_key,
     value_of,
@@ -85,10 +85,12 @@ impl Model {
                     self.run(run).await;
                 }
             }
+            self.infrastructure.check_provided();
             self.infrastructure.verdict()?;
         }
         for goal in [self.goal.clone(), Goal::Destroy] {
             self.settle(&goal).await;
+            self.infrastructure.check_provided();
             self.infrastructure.verdict()?;
         }
         Ok(())
@@ -96,7 +98,11 @@ impl Model {
 
     fn edit(&mut self, slot: usize, edit: Edit) {
         let infrastructure = &self.infrastructure;
+        if SLOTS[slot].is_provided {
+            return self.edit_provided(slot, edit);
+        }
         match edit {
+            Edit::Decide => return,
             Edit::Sicken | Edit::Heal => return infrastructure.sicken(slot, matches!(edit, Edit::Sicken)),
             Edit::LetGo => return infrastructure.let_go(slot),
             _ => {}
@@ -136,9 +142,23 @@ impl Model {
             }
             (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::DeleteSlowly | Edit::Take, None)
             | (Edit::Make | Edit::MakeMarked, Some(_))
-            | (Edit::Sicken | Edit::Heal | Edit::LetGo, _) => return,
+            | (Edit::Sicken | Edit::Heal | Edit::LetGo | Edit::Decide, _) => return,
         };
         infrastructure.cloud.put(&id, changed);
+    }
+
+    fn edit_provided(&self, slot: usize, edit: Edit) {
+        let objects = self.infrastructure.objects();
+        let id = objects.get(&slot).and_then(uid);
+        let provider = &self.infrastructure.provider;
+        match (edit, id) {
+            (Edit::Change | Edit::Claim, Some(id)) => provider.edit(id, "note", json!("edited")),
+            (Edit::Extend, Some(id)) => provider.edit(id, "label", json!("edited")),
+            (Edit::Delete | Edit::DeleteSlowly, Some(id)) => provider.remove(id),
+            (Edit::Decide, _) => self.infrastructure.decide(slot),
+            (Edit::Change | Edit::Claim | Edit::Extend | Edit::Delete | Edit::DeleteSlowly, None)
+            | (Edit::Make | Edit::MakeMarked | Edit::Take | Edit::LetGo | Edit::Sicken | Edit::Heal, _) => {}
+        }
     }
 
     async fn plan(&self, goal: &Goal) -> Result<Planned, Vec<Problem>> {
@@ -161,6 +181,11 @@ impl Model {
         } else {
             stoa_apply::plan(runtime, &planning).await
         };
+        if let Ok(planned) = &planned
+            && (planned.table.contains(SECRET) || serde_json::to_string(&planned.plan).unwrap().contains(SECRET))
+        {
+            self.infrastructure.broken("a plan has a secret");
+        }
         planned.map_err(|err| match err {
             PlanError::Problems(problems) => problems,
             PlanError::Runtime(err) => panic!("everything can be read: {err}"),
@@ -208,7 +233,9 @@ impl Model {
                 now: now.clone(),
                 steps: 0,
             };
-            let Some(outcome) = self.one_try(&spec, &planned, walk).await else { continue };
+            let outcome = self.one_try(&spec, &planned, walk).await;
+            self.infrastructure.check_provided();
+            let Some(outcome) = outcome else { continue };
             if outcome.succeeded && run.meanwhile.is_empty() {
                 match &run.goal {
                     Goal::Import(wants) => self.check_import(wants),
@@ -243,6 +270,7 @@ impl Model {
             done: &done,
             owed: &owed,
             keys: &self.keys,
+            import: None,
         };
         let (runtime, keeper) = (
             Arc::new(CheckedRuntime(self.infrastructure.clone())),
@@ -276,6 +304,7 @@ impl Model {
                     goal.wants().iter().any(|want| goal.id(want.slot).as_ref() == id && self.is_claimed(want))
                 }
                 reason::STILL_NEEDED => id == Some(&SLOTS[NAMESPACE].id(false)) && self.goes_with_what_is_wanted(goal),
+                reason::UNKNOWN_STATE => id.is_some_and(|id| self.is_unknown(id)),
                 reason::HOLDS_OTHERS => self.is_of_namespace(problem) && self.is_deleted(goal) && self.holds_others(),
                 _ => false,
             };
@@ -292,6 +321,14 @@ impl Model {
         let object = self.infrastructure.objects().remove(&want.slot);
         let is_ours = object.is_some_and(|object| !is_theirs(&object) && self.is_known(want.slot, &object));
         !want.force && claims.iter().any(|claim| claim.applies || !is_ours)
+    }
+
+    /// Whether a lost call may have created an object of the provider.
+    fn is_unknown(&self, id: &ResourceId) -> bool {
+        let store = self.infrastructure.store();
+        let is_recorded = store.record(id).is_some();
+        let is_lost = store.open().any(|call| call.id == *id && call.may_have_made(is_recorded) && !call.retry);
+        SLOTS[script::slot_of(id)].is_provided && is_lost
     }
 
     fn is_of_namespace(&self, problem: &Problem) -> bool {
@@ -346,7 +383,7 @@ impl Model {
     /// and the next apply finds them.
     fn check_import(&self, wants: &[Want]) {
         let (objects, store) = (self.infrastructure.objects(), self.infrastructure.store());
-        for want in wants {
+        for want in wants.iter().filter(|want| !SLOTS[want.slot].is_provided) {
             let is_there = objects.get(&want.slot).is_some_and(|object| !is_theirs(object));
             let is_open = store.open().any(|call| script::slot_of(&call.id) == want.slot);
             if is_there && !is_open && !self.is_recorded(want.slot) {
@@ -376,17 +413,28 @@ impl Model {
                 continue;
             };
             match store.record(&id) {
-                Some(record) if record.uid() == uid(object) => {}
+                Some(record) if uid(&record.live) == uid(object) => {}
                 Some(_) => broken.push(format!("another object is recorded as {id}")),
                 None => broken.push(format!("{id} is not recorded")),
             }
             let mut values = object[SLOTS[want.slot].values].as_object().cloned().unwrap();
             values.remove("theirs");
+            if SLOTS[want.slot].is_provided {
+                values.insert("v".to_owned(), object["note"].clone());
+                let fixed = json!(want.fixed.map(|fixed| fixed.to_string()));
+                if object["fixed"] != fixed || !object["label"].is_null() {
+                    broken.push(format!("{id} is {object:?}"));
+                }
+            }
             let wanted = self.values(goal, want);
             if Value::from(values.clone()) != wanted {
                 broken.push(format!("{id} is {values:?} and was to be {wanted}"));
             }
-            if want.fixed.is_some() && object.get(FIXED) != want.fixed.map(|it| json!(it.to_string())).as_ref() {
+            let is_provided = SLOTS[want.slot].is_provided;
+            if !is_provided
+                && want.fixed.is_some()
+                && object.get(FIXED) != want.fixed.map(|it| json!(it.to_string())).as_ref()
+            {
                 broken.push(format!("{id} has the {FIXED} {:?}", object.get(FIXED)));
             }
         }
@@ -417,6 +465,8 @@ impl Model {
                 Look::Text => json!(format!("x-{value}")),
                 Look::Uid => json!(uid),
                 Look::UidText => json!(uid.map(|uid| format!("x-{uid}"))),
+                Look::Password if SLOTS[*to].is_provided => json!(objects.get(to).map(|object| &object["password"])),
+                Look::Password => json!(uid),
                 Look::Passed => {
                     let other = goal.want(*to).unwrap();
                     let key = other.refers.first().map_or("v".to_owned(), |(to, _)| reference_key(*to));
@@ -433,6 +483,7 @@ impl Model {
         for slot in 0..SLOTS.len() {
             self.infrastructure.sicken(slot, false);
             self.infrastructure.let_go(slot);
+            self.infrastructure.decide(slot);
             let Slotted { id, object } = Slotted::of(&self.infrastructure, slot);
             self.infrastructure.cloud.release(&id);
             let Some(object) = object.as_ref().and_then(Value::as_object) else { continue };
@@ -587,6 +638,31 @@ fn interrupted_replacements_happen_once() {
             let interrupted = Try { faults: Vec::new(), interrupt: Some((at, how)) };
             let operations = [run(0, vec![Try::default()]), run(1, vec![interrupted, Try::default()])];
             check(&operations).unwrap_or_else(|broken| panic!("{how:?} at {at}: {broken}"));
+        }
+    }
+}
+
+/// Nor do they interrupt the changes of a provider, whose objects nobody finds again, at each of their steps.
+#[test]
+fn interrupted_provider_changes_are_recorded_or_unknown() {
+    const PROVIDED: usize = 6;
+    let referring = Want { refers: vec![(PROVIDED, Look::Uid)], ..plain(0) };
+    let brought = |fixed: u8, tries: Vec<Try>| {
+        let provided = Want { fixed: Some(fixed), refers: vec![(1, Look::Value)], ..plain(PROVIDED) };
+        run(Goal::Apply(vec![provided, referring.clone(), plain(1)]), tries)
+    };
+    let decided = Operation::Edit(PROVIDED, Edit::Decide);
+    for at in 0..STEPS * 2 {
+        for how in [Interrupt::Crash, Interrupt::Suspend, Interrupt::Cancel] {
+            let interrupted = || vec![Try { faults: Vec::new(), interrupt: Some((at, how)) }, Try::default()];
+            let whole = || vec![Try::default()];
+            for operations in [
+                vec![brought(0, interrupted()), decided.clone(), brought(0, whole())],
+                vec![brought(0, whole()), brought(1, interrupted()), decided.clone(), brought(1, whole())],
+                vec![brought(0, whole()), run(Goal::Destroy, interrupted())],
+            ] {
+                check(&operations).unwrap_or_else(|broken| panic!("{how:?} at {at}: {broken}"));
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use stoa_engine::conflict::FORCE;
 use stoa_engine::owner::TAKE_OVER_FROM;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{ResourceId, Spec};
+use stoa_runtime::fake_provider::RESOURCE_TYPE;
 
 /// Another deployment by its name, and its mark.
 pub(crate) const OTHER: &str = "fake/other/workspace";
@@ -25,6 +26,8 @@ pub(crate) struct Slot {
     pub(crate) name: &'static str,
     /// The field in which its values are.
     pub(crate) values: &'static str,
+    /// Whether it is an object of the provider.
+    pub(crate) is_provided: bool,
 }
 
 const fn slot(
@@ -33,17 +36,24 @@ const fn slot(
     namespace: Option<&'static str>,
     name: &'static str,
 ) -> Slot {
-    Slot { api_version, kind, namespace, name, values: "data" }
+    Slot { api_version, kind, namespace, name, values: "data", is_provided: false }
 }
 
-/// Names with dots and colons, one the beginning of another; a namespace, a Secret, one that is served in two versions.
-pub(crate) const SLOTS: [Slot; 6] = [
+const fn provided(name: &'static str) -> Slot {
+    Slot { values: "tags", is_provided: true, ..slot("", RESOURCE_TYPE, None, name) }
+}
+
+/// Names with dots and colons, one the beginning of another; a namespace, a Secret, one that is served in two versions;
+/// objects of a provider.
+pub(crate) const SLOTS: [Slot; 8] = [
     slot("v1", "ConfigMap", Some("shop"), "a"),
     slot("v1", "ConfigMap", Some("shop"), "a.b"),
     slot("rbac.authorization.k8s.io/v1", "ClusterRole", None, "system:c"),
     slot("apps/v1", "Deployment", Some("shop"), "d"),
     Slot { values: "stringData", ..slot("v1", "Secret", Some("shop"), "e") },
     slot("v1", "Namespace", None, "shop"),
+    provided("f"),
+    provided("g"),
 ];
 
 /// The slot of the namespace that others are in.
@@ -56,12 +66,51 @@ impl Slot {
 
     /// Its id; `earlier` in the version before.
     pub(crate) fn id(&self, earlier: bool) -> ResourceId {
+        if self.is_provided {
+            return ResourceId(format!("stoa:fake:{}:{}", self.kind, self.name));
+        }
         let namespace = self.namespace.map(|namespace| format!("{namespace}:")).unwrap_or_default();
         ResourceId(format!("{}:{}:{namespace}{}", self.version(earlier), self.kind, self.name))
     }
 
     fn version(&self, earlier: bool) -> String {
         if earlier { format!("{}beta1", self.api_version) } else { self.api_version.to_owned() }
+    }
+
+    /// The name of its object, as the provider has it.
+    pub(crate) fn provided_name(&self) -> String {
+        self.name.to_uppercase()
+    }
+
+    /// The path of a value.
+    fn path(&self, key: &str) -> String {
+        match (key, self.is_provided) {
+            ("v", true) => "note".to_owned(),
+            ("v", false) => format!("{}.v", self.values),
+            (key, _) => format!("{}[{key:?}]", self.values),
+        }
+    }
+
+    /// The resource of the Spec, without its dependencies.
+    fn resource(&self, want: &Want, values: Map<String, Value>) -> Value {
+        if self.is_provided {
+            let mut tags = values;
+            let note = tags.remove("v");
+            let mut attributes = json!({"name": self.name, "note": note, "tags": tags});
+            attributes["fixed"] = json!(want.fixed.map(|fixed| fixed.to_string()));
+            return json!({"id": self.id(false), "type": "Terraform", "attributes": attributes,
+                "extensions": {"provider": "stoa/fake", "resourceType": self.kind}});
+        }
+        let mut attributes = self.object(want.earlier, values.into());
+        attributes.extend(want.fixed.map(|fixed| (FIXED.to_owned(), json!(fixed.to_string()))));
+        let mut extensions = json!({RECREATE: "true"});
+        if want.take_over {
+            extensions[TAKE_OVER_FROM] = json!(OTHER);
+        }
+        if want.force {
+            extensions[FORCE] = json!("true");
+        }
+        json!({"id": self.id(want.earlier), "type": "Kubernetes", "attributes": attributes, "extensions": extensions})
     }
 
     /// The object with these values.
@@ -94,6 +143,8 @@ pub(crate) enum Look {
     Uid,
     /// The same inside a text.
     UidText,
+    /// A sensitive field that the provider chose; a uid of other objects.
+    Password,
     /// The field that itself is a reference, or a value; unknown while that is.
     Passed,
 }
@@ -124,6 +175,7 @@ impl fmt::Debug for Want {
                 Look::Text => "text",
                 Look::Uid => "uid",
                 Look::UidText => "uid text",
+                Look::Password => "password",
                 Look::Passed => "what is passed",
             };
             write!(f, " {what} of {}", SLOTS[*to].name)?;
@@ -165,31 +217,25 @@ impl Goal {
             let mut values = Map::from_iter([("v".to_owned(), json!(value_of(want)))]);
             for (to, look) in &want.refers {
                 let id = self.id(*to).expect("what is referred to is wanted");
+                let slot = &SLOTS[*to];
+                let uid = if slot.is_provided { "id" } else { "metadata.uid" };
                 let text = match look {
-                    Look::Value => format!("$kusion_path.{id}.{}.v", SLOTS[*to].values),
-                    Look::Text => format!("x-${{kusion_path.{id}.{}.v}}", SLOTS[*to].values),
-                    Look::Uid => format!("$kusion_path.{id}.metadata.uid"),
-                    Look::UidText => format!("x-${{kusion_path.{id}.metadata.uid}}"),
+                    Look::Value => format!("$kusion_path.{id}.{}", slot.path("v")),
+                    Look::Text => format!("x-${{kusion_path.{id}.{}}}", slot.path("v")),
+                    Look::Password if slot.is_provided => format!("$kusion_path.{id}.password"),
+                    Look::Uid | Look::Password => format!("$kusion_path.{id}.{uid}"),
+                    Look::UidText => format!("x-${{kusion_path.{id}.{uid}}}"),
                     Look::Passed => {
                         let first = self.want(*to).and_then(|want| want.refers.first());
-                        let key = first.map_or(".v".to_owned(), |(to, _)| format!("[{:?}]", reference_key(*to)));
-                        format!("$kusion_path.{id}.{}{key}", SLOTS[*to].values)
+                        let key = first.map_or("v".to_owned(), |(to, _)| reference_key(*to));
+                        format!("$kusion_path.{id}.{}", slot.path(&key))
                     }
                 };
                 values.insert(reference_key(*to), json!(text));
             }
-            let mut attributes = SLOTS[want.slot].object(want.earlier, values.into());
-            attributes.extend(want.fixed.map(|fixed| (FIXED.to_owned(), json!(fixed.to_string()))));
-            let mut extensions = json!({RECREATE: "true"});
-            if want.take_over {
-                extensions[TAKE_OVER_FROM] = json!(OTHER);
-            }
-            if want.force {
-                extensions[FORCE] = json!("true");
-            }
-            let after: Vec<_> = want.after.iter().filter_map(|slot| self.id(*slot)).collect();
-            json!({"id": self.id(want.slot), "type": "Kubernetes", "attributes": attributes,
-                "dependsOn": after, "extensions": extensions})
+            let mut resource = SLOTS[want.slot].resource(want, values);
+            resource["dependsOn"] = want.after.iter().filter_map(|slot| self.id(*slot)).map(|id| json!(id)).collect();
+            resource
         });
         let resources: Vec<Value> = resources.collect();
         serde_json::from_value(json!({ "resources": resources })).expect("it is a Spec")
@@ -229,6 +275,8 @@ pub(crate) enum Edit {
     Sicken,
     /// And be well again.
     Heal,
+    /// A user searches the object of a lost call of the provider, deletes it, and permits another call.
+    Decide,
 }
 
 /// A fault of a call.
@@ -244,9 +292,9 @@ pub(crate) enum Fault {
     HangsBefore,
     /// It is made, and never answered.
     HangsAfter,
-    /// The deleted object has a finalizer for a while.
+    /// The deleted object has a finalizer for a while. A change of the provider fails halfway.
     Lingers,
-    /// The deleted object has a finalizer until others remove it.
+    /// The deleted object has a finalizer until others remove it. A change of the provider fails halfway.
     Stuck,
 }
 
@@ -362,6 +410,8 @@ fn edit() -> impl Strategy<Value = Edit> {
         Edit::LetGo,
         Edit::Sicken,
         Edit::Heal,
+        Edit::Decide,
+        Edit::Decide,
     ])
 }
 
@@ -381,7 +431,8 @@ struct Drawn {
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
-    let look = prop::sample::select(vec![Look::Value, Look::Text, Look::Uid, Look::UidText, Look::Passed]);
+    let look =
+        prop::sample::select(vec![Look::Value, Look::Text, Look::Uid, Look::UidText, Look::Password, Look::Passed]);
     (
         0..3_u8,
         prop::option::weighted(0.3, 0..2_u8),

@@ -64,6 +64,11 @@ impl Store {
         }
     }
 
+    /// A user confirms that a lost call left nothing behind.
+    pub(crate) fn retry(&mut self, id: &ResourceId) {
+        self.open.get_mut(id).into_iter().for_each(|call| call.retry = true);
+    }
+
     pub(crate) fn is_healthy(&mut self, id: &ResourceId) {
         self.owed.remove(id);
     }

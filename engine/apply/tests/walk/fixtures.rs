@@ -254,7 +254,7 @@ impl Stack {
 
     pub(crate) async fn planned(
         &self,
-        runtime: Arc<FakeRuntime>,
+        runtime: Arc<dyn Runtime>,
         spec: &Spec,
         destroy: bool,
     ) -> Result<Planned, PlanError> {
@@ -266,9 +266,9 @@ impl Stack {
         self.planned_to(Arc::new(self.runtime()), spec, [false, true]).await
     }
 
-    async fn planned_to(
+    pub(crate) async fn planned_to(
         &self,
-        runtime: Arc<FakeRuntime>,
+        runtime: Arc<dyn Runtime>,
         spec: &Spec,
         [destroy, refresh]: [bool; 2],
     ) -> Result<Planned, PlanError> {
@@ -321,6 +321,7 @@ impl Stack {
             done,
             owed: &owed,
             keys: &self.keys.0,
+            import: None,
         };
         stoa_apply::execute(execution, runtime, self.observer.clone(), options, self.cancel.clone()).await
     }

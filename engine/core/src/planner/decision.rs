@@ -80,12 +80,15 @@ pub(super) fn decide_placed(
 ) -> Result<Decision, Problem> {
     let prior = records.into_iter().flatten().next();
     if let Some(Preview::Planned(plan)) = input.previews.get(&resource.id) {
-        return Ok(provider::decide(input, resource, prior, resolved, plan));
+        return provider::decide(input, resource, prior, resolved, plan);
     }
     let Some((prior, from)) = prior.and_then(|prior| Some((prior, moved_from(input, resource, prior)?))) else {
         let recreated = is_recreated(input, &resource.id, records);
         let decision = decide(input, resource, records, prior.filter(|_| !recreated), resolved, ignored);
-        return Ok(Decision { recreated, drift: decision.drift || recreated, ..decision });
+        // The object of a record of another resource type is deleted first.
+        let is_other = prior.is_some_and(|prior| prior.kind != resource.kind);
+        let action = if is_other && decision.action == Action::Create { Action::Replace } else { decision.action };
+        return Ok(Decision { action, recreated, drift: decision.drift || recreated, ..decision });
     };
     let decision = decide(input, resource, records, None, resolved, ignored);
     if is_never_deleted(&prior.extensions) {
@@ -238,6 +241,9 @@ pub(super) fn may_hold_untracked(
     live: &Map<String, Value>,
 ) -> bool {
     let is_open = input.state.open.iter().any(|call| call.id == *id);
+    if records.into_iter().flatten().any(|prior| prior.kind != ResourceType::Kubernetes) {
+        return is_open;
+    }
     untracked::may_be_in(input.owner.has(live), is_open, records.into_iter().flatten())
 }
 

@@ -58,7 +58,9 @@ pub(super) fn of_wanted(
         _ => None,
     };
     let is_others = object.is_some_and(|object| input.owner.other(object).is_some());
-    if refused.is_none() && !is_others && is_as_wanted(input, prior, object, (resolved, ignored)) {
+    // A provider may have converted the wanted values, so that its objects are compared with their records alone.
+    let is_comparable = resource.kind == ResourceType::Kubernetes && refused.is_none() && !is_others;
+    if is_comparable && is_as_wanted(input, prior, object, (resolved, ignored)) {
         return decision;
     }
     let mut found = of_record(input, prior, live, Some((resource, resolved)));

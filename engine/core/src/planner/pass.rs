@@ -324,13 +324,14 @@ impl<'s> Decider<'s> {
     /// Forgets the records of open calls that left nothing behind, and those in forgotten clusters.
     fn forget_records(&mut self) {
         let Outline { by_id, recorded, .. } = self.outline;
-        let forget = |id: &ResourceId| PlannedAction::new(id.clone(), ResourceType::Kubernetes, Action::Forget);
-        let open = self.input.state.open.iter().map(|call| &call.id);
-        for id in open.filter(|id| !by_id.contains_key(id.0.as_str()) && !recorded.contains_key(id)) {
-            self.actions.insert(id.clone(), forget(id));
+        let forget = |id: &ResourceId, kind| PlannedAction::new(id.clone(), kind, Action::Forget);
+        let is_left = |id: &ResourceId| !by_id.contains_key(id.0.as_str()) && !recorded.contains_key(id);
+        for call in self.input.state.open.iter().filter(|call| is_left(&call.id)) {
+            self.actions.insert(call.id.clone(), forget(&call.id, call.place.kind));
         }
         for (id, clusters) in self.input.forgotten_clusters {
-            self.actions.entry(id.clone()).or_insert_with(|| forget(id)).forgotten_clusters.clone_from(clusters);
+            let action = self.actions.entry(id.clone()).or_insert_with(|| forget(id, ResourceType::Kubernetes));
+            action.forgotten_clusters.clone_from(clusters);
         }
     }
 

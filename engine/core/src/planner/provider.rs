@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 use super::PlanInput;
 use super::decision::Decision;
 use crate::diff::{Comparison, Deployed, moved, of_new, three_way};
+use crate::import::{IMPORT_ID, is_never_deleted};
 use crate::path::FieldPath;
 use crate::plan::{Action, FieldChange, Live, ProviderPlan};
+use crate::problem::{Problem, reason};
 use crate::resolve::Resolved;
 use crate::secret_digest::DigestKeys;
 use crate::sensitive::UNKNOWN;
@@ -17,24 +19,43 @@ use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
 
 /// Decides by the plan of the provider. An object without a record was found by its import id, and is adopted.
+///
+/// # Errors
+///
+/// The plan would delete an imported object to replace it.
 pub(super) fn decide(
     input: &PlanInput<'_>,
     resource: &Resource,
     prior: Option<&StateResource>,
     resolved: &Resolved<'_>,
     plan: &ProviderPlan,
-) -> Decision {
+) -> Result<Decision, Problem> {
     let live = match input.live.get(&resource.id) {
         Some(Live::Present(live)) => Some(live),
         Some(Live::Absent | Live::Unverified(_)) | None => None,
     };
+    // A record of another resource type is of another object, which the replacement deletes.
+    let is_other = prior.is_some_and(|prior| prior.kind != resource.kind);
     let action = match (prior, live) {
+        _ if is_other => Action::Replace,
         (_, None) => Action::Create,
         (None, Some(_)) => Action::Adopt,
         (Some(_), Some(_)) => plan.action,
     };
-    let mut changes =
-        changes(&resource.id, &Planned { plan, live, prior, sensitive: &resolved.sensitive, keys: input.keys });
+    let prior = prior.filter(|_| !is_other);
+    if live.is_some() && plan.action == Action::Replace && is_never_deleted(&resource.extensions) {
+        let paths: Vec<String> = plan.replaced_by.iter().map(FieldPath::to_string).collect();
+        let why = if paths.is_empty() { String::new() } else { format!(" because of {}", paths.join(", ")) };
+        let message = format!(
+            "the change needs another object{why}, and an imported object is not deleted; restore the values, or \
+             remove {IMPORT_ID} to replace the object"
+        );
+        return Err(Problem::new(reason::REJECTED, message).of(&resource.id).at("attributes"));
+    }
+    // A lost call may have set sensitive values that the Spec no longer has.
+    let unsure = input.state.open.iter().any(|call| call.id == resource.id);
+    let planned = Planned { plan, live, prior, sensitive: &resolved.sensitive, keys: input.keys };
+    let mut changes = changes_of(&resource.id, &planned, unsure);
     let drifted: HashSet<String> = match (prior, live) {
         (Some(record), Some(live)) => {
             let deployed = Deployed { record, released: None, unsure: false, live, keys: input.keys, schema: None };
@@ -46,12 +67,13 @@ pub(super) fn decide(
         change.drift = drifted.contains(&change.path);
     }
     let is_covered = resolved.unknown.is_subset(&plan.config_unknown);
-    Decision {
+    Ok(Decision {
         drift: changes.iter().any(|change| change.drift) || (prior.is_some() && live.is_none()),
         unverified: resolved.waits().filter(|_| !is_covered),
         changes,
+        takes_over: is_other && live.is_some(),
         ..Decision::new(action)
-    }
+    })
 }
 
 /// The plan of a provider, and what it is compared with.
@@ -71,6 +93,11 @@ pub struct Planned<'a> {
 
 /// The fields that a plan of a provider changes, with sensitive values masked.
 pub fn changes(id: &ResourceId, planned: &Planned<'_>) -> Vec<FieldChange> {
+    changes_of(id, planned, false)
+}
+
+/// The same, where a lost call may have set values without a record, if `unsure`.
+fn changes_of(id: &ResourceId, planned: &Planned<'_>, unsure: bool) -> Vec<FieldChange> {
     let Planned { plan, live, prior, sensitive, keys } = *planned;
     let after = Resolved {
         attributes: Cow::Borrowed(&plan.after),
@@ -87,7 +114,7 @@ pub fn changes(id: &ResourceId, planned: &Planned<'_>) -> Vec<FieldChange> {
             // All attributes are the provider's: one that the plan does not have goes.
             prior: Some(live),
             records: &records,
-            unsure: false,
+            unsure,
             desired: &after,
             live,
             keys,
@@ -123,20 +150,21 @@ fn is_in(path: &str, parent: &str) -> bool {
 
 /// What an apply compares with its own plan: the planned values, without those that may differ.
 pub fn disagreements(planned: &[FieldChange], now: &[FieldChange]) -> Vec<String> {
-    let unknown = serde_json::Value::from(crate::sensitive::UNKNOWN);
-    let is_known_later =
-        |path: &str| planned.iter().any(|change| change.after.as_ref() == Some(&unknown) && is_in(path, &change.path));
+    let is_unknown = |change: &FieldChange| change.after.as_ref().is_some_and(|after| after == UNKNOWN);
+    let is_known_later = |path: &str| planned.iter().any(|change| is_unknown(change) && is_in(path, &change.path));
     let of = |changes: &[FieldChange], path: &str| changes.iter().find(|change| change.path == path).cloned();
     let mut paths: Vec<&str> = planned.iter().chain(now).map(|change| change.path.as_str()).collect();
     paths.sort_unstable();
     paths.dedup();
     let differs = |path: &&str| {
-        let (planned, now) = (of(planned, path), of(now, path));
-        let agree = match (planned.and_then(|it| it.after), now.and_then(|it| it.after)) {
-            (Some(planned), Some(now)) => may_become(&planned, &now),
-            (planned, now) => planned == now,
+        let agrees = match (of(planned, path), of(now, path)) {
+            (Some(planned), Some(now)) => match (planned.after, now.after) {
+                (Some(planned), Some(now)) => may_become(&planned, &now),
+                (planned, now) => planned == now,
+            },
+            (Some(_), None) | (None, Some(_)) | (None, None) => false,
         };
-        !is_known_later(path) && !agree
+        !agrees && !is_known_later(path)
     };
     paths.into_iter().filter(differs).map(str::to_owned).collect()
 }
@@ -144,15 +172,18 @@ pub fn disagreements(planned: &[FieldChange], now: &[FieldChange]) -> Vec<String
 /// Whether a planned value may turn out to be another one: its unknown parts are known later.
 fn may_become(planned: &Value, now: &Value) -> bool {
     match (planned, now) {
-        (Value::String(text), _) if text == UNKNOWN => true,
+        _ if planned == now || planned == UNKNOWN => true,
         (Value::Object(planned), Value::Object(now)) => {
-            planned.len() == now.len()
-                && planned.iter().all(|(key, planned)| now.get(key).is_some_and(|now| may_become(planned, now)))
+            let keys: BTreeSet<&String> = planned.keys().chain(now.keys()).collect();
+            keys.into_iter().all(|key| match (planned.get(key), now.get(key)) {
+                (Some(planned), now) => may_become(planned, now.unwrap_or(&Value::Null)),
+                (None, now) => now == Some(&Value::Null),
+            })
         }
         (Value::Array(planned), Value::Array(now)) => {
             planned.len() == now.len() && planned.iter().zip(now).all(|(planned, now)| may_become(planned, now))
         }
-        (planned, now) => planned == now,
+        _ => false,
     }
 }
 
@@ -173,6 +204,11 @@ mod tests {
         assert!(disagreements(&planned, &planned).is_empty());
         let known = [change("a", json!(1)), change("id", json!("x")), change("tags[0]", json!("y"))];
         assert!(disagreements(&planned, &known).is_empty());
+        let parts = [change("m", json!({"a": UNKNOWN, "b": [1, UNKNOWN]}))];
+        assert!(disagreements(&parts, &[change("m", json!({"a": "x", "b": [1, 2]}))]).is_empty());
+        for other in [json!({"a": "x", "b": [2, 2]}), json!({"a": "x", "b": [1]}), json!({"b": [1, 2], "c": 1})] {
+            assert_eq!(disagreements(&parts, &[change("m", other)]), ["m"]);
+        }
         let other = [change("a", json!(2)), change("b", json!(3))];
         assert_eq!(disagreements(&planned, &other), ["a", "b"]);
         assert_eq!(disagreements(&planned, &[]), ["a"]);

@@ -187,6 +187,7 @@ impl Deployment {
             done: &[],
             owed: &[],
             keys: &self.keys,
+            import: None,
         };
         let (observer, cancel) = (self.observer.clone() as Arc<dyn Observer>, CancellationToken::new());
         stoa_apply::execute(execution, self.runtime(), observer, &Options::default(), cancel).await

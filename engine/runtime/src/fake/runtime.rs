@@ -17,7 +17,7 @@ use stoa_engine::{
 use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
+    KubernetesObject, Proposal, ProposalState, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -327,6 +327,12 @@ impl Runtime for FakeRuntime {
         let _guard = self.cloud.enter(&FINISH.into()).await;
         grant.check()?;
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cloud.lock().proposes && !gathered.changes.is_empty() {
+            let (number, state) = (1, ProposalState::Open);
+            let [url, branch, commit] = ["", "changes", "0"].map(str::to_owned);
+            let proposal = Some(Proposal { number, url, branch, commit, state, blocked: None });
+            return Ok(Finished { proposal, ..Finished::default() });
+        }
         for (id, change) in &gathered.changes {
             match change {
                 Change::Store(stored, from) => self.guard(&ObjectKey::of(id, &stored.object), from.as_deref())?,

@@ -91,6 +91,21 @@ fn recreated_holder_must_not_delete_kept_objects() {
 }
 
 #[test]
+fn recreated_namespace_must_not_delete_its_dependency() {
+    let mut holder = namespace();
+    let mut scenario = Scenario::applied(json!([holder]));
+    scenario.previews.insert(id_of(&holder), Preview::Replaced(None));
+    // The new object would be created first, and deleted with the namespace.
+    let new = config_map("new", &[], json!({}));
+    holder["dependsOn"] = json!([new["id"]]);
+    let problems = scenario.problems(&spec(json!([holder, new])));
+    assert!(
+        problems.contains("it is to be recreated") && problems.contains("keeps v1:ConfigMap:shop:new;"),
+        "{problems}"
+    );
+}
+
+#[test]
 fn undeleted_holder_deletes_nothing() {
     let wanted = spec(json!([config_map("a", &[], json!({}))]));
     let applied = || Scenario::applied(json!([namespace(), config_map("a", &[], json!({}))]));
