@@ -97,6 +97,8 @@ async fn provider_state_is_stored_encrypted_and_sent_in_clear() {
         format!("{config}/stacks/web/state?workspace=dev"),
         format!("{delivery}/releases/web.dev.1/diff"),
         format!("{delivery}/resources"),
+        format!("{delivery}/runs/one/plan"),
+        format!("{delivery}/runs/one/log"),
     ] {
         let shown = world.get(&path).await.text().await;
         assert!(shown.contains(ID), "{path}: {shown}");
