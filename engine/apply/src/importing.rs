@@ -29,17 +29,18 @@ pub async fn import(
     planning: &Planning<'_>,
     selection: &Selection,
 ) -> Result<Planned, PlanError> {
-    if runtime.is_deferred(ResourceType::Kubernetes) {
-        let message = "a Git repository cannot be imported from; take over existing files by an Apply";
-        return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
-    }
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
     let (state, ours) = recovery::find(&*runtime, spec, state).await?;
     let state = &recovery::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (owner, clusters) = (runtime.owner(), runtime.kubernetes().clusters());
     let blind = PlanInput { spec_digest, clusters, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
-    let candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
+    let mut candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
+    let deferred = candidates.extract_if(.., |_, candidate| runtime.is_deferred(candidate.resource.kind)).count();
+    if deferred > 0 && (candidates.is_empty() || !selection.all) {
+        let message = "a Git repository cannot be imported from; take over existing files by an Apply";
+        return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
+    }
     let requests: Vec<ReadRequest<'_>> = candidates
         .values()
         .map(|candidate| match &candidate.desired {

@@ -289,7 +289,7 @@ async fn errors_have_no_credentials() {
         "password" => Some(&b"hunter2\n"[..]),
         _ => None,
     });
-    assert_eq!(basic.header().unwrap(), "Basic Ym90Omh1bnRlcjI=");
+    assert_eq!(basic.authorization().unwrap(), "Basic Ym90Omh1bnRlcjI=");
     assert!(!format!("{basic:?}").contains("hunter2"));
     let address = Address::new(Provider::Gitea, "git@x:shop/deploy.git", Some("http://127.0.0.1:1")).unwrap();
     let away = Server::new(address, &basic, Pauses::default()).unwrap();

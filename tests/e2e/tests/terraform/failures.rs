@@ -45,8 +45,7 @@ fn bad_input_is_refused_before_any_change() {
     assert_eq!(run["status"]["phase"], "Failed", "{run:#}");
     let told = condition(&run, "Failed")["message"].as_str().unwrap().to_owned();
     assert!(told.contains(&id("random_integer", "a")), "{told}");
-    bed.commit(&json!([]));
-    organization.succeed(STACK, "Apply", "");
+    organization.succeed(STACK, "Destroy", "");
 }
 
 /// The lock with a checksum of something else.

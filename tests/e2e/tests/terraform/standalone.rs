@@ -41,6 +41,5 @@ fn sensitive_value_is_not_committed() {
     assert!(told.contains("sensitive"), "{told}");
     let branches = stoa_e2e::fixture::Repository::clone_of(&organization.deploy).git(&["branch", "--all"]);
     assert_eq!(branches.trim(), "", "nothing was committed");
-    bed.commit(&json!([]));
-    organization.succeed(STACK, "Apply", "");
+    organization.succeed(STACK, "Destroy", "");
 }
