@@ -7,8 +7,7 @@ use std::{
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    DigestKeys, Live, PlanInput, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
-    StateResource,
+    DigestKeys, Live, PlanInput, PlannedAction, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
     import::{self, Selection},
     object::uid_of,
     planner,
