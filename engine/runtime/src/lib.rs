@@ -352,7 +352,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The infrastructure cannot be reached at all; problems of one resource are in its answer.
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
-    /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read).
+    /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read), which the same runtime has made.
     ///
     /// # Errors
     ///
