@@ -148,7 +148,7 @@ impl<'a> ApplyRequest<'a> {
             let why = if paths.is_empty() { String::new() } else { format!(", because of {}", paths.join(", ")) };
             return stale(format!("the change now needs another object{why}"));
         }
-        if !self.create && self.prior.is_some() && live.is_none() {
+        if !self.create && (self.prior.is_some() || self.adopt) && live.is_none() {
             return stale("the object no longer exists".to_owned());
         }
         let (Some(planned), Some(keys)) = (self.changes, self.keys) else { return Ok(()) };

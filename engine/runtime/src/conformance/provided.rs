@@ -280,7 +280,8 @@ pub async fn existing_object_is_adopted_by_its_id(subject: &dyn Subject, attribu
     let object = whole(live(subject, &subject.resource("adopted", "a"), Some(&before)).await);
     let mut desired = subject.resource("adopted", "b");
     desired.extensions.insert(IMPORT_ID.to_owned(), object[attributes.id].clone());
-    assert_eq!(whole(live(subject, &desired, None).await), object);
+    // A provider may read less of an object that it has not made.
+    assert_eq!(whole(live(subject, &desired, None).await).get(attributes.id), object.get(attributes.id));
     let (plan, changes) = shown(subject, &desired, None).await;
     assert_eq!(plan.action, Action::Update);
     let applied = apply_planned(subject, &desired, None, (Action::Adopt, &changes)).await.expect("it is adopted");
@@ -294,7 +295,7 @@ pub async fn existing_object_is_adopted_by_its_id(subject: &dyn Subject, attribu
     remove(subject, &prior).await;
 }
 
-/// An import id without an object is a problem of the resource, and nothing is created.
+/// An import id without an object reads as nothing, or as an error, and an adoption creates nothing.
 pub async fn missing_object_is_not_imported(subject: &dyn Subject) {
     let mut desired = subject.resource("imported", "a");
     desired.extensions.insert(IMPORT_ID.to_owned(), "no-such-object".into());
@@ -302,8 +303,9 @@ pub async fn missing_object_is_not_imported(subject: &dyn Subject) {
     prepare(&*runtime, &desired).await.expect("its type is known");
     let request = [ReadRequest { desired: Some(&desired), prior: None }];
     let read = runtime.read(&request).await.expect("the infrastructure is there").remove(0);
-    let is_clear = |error: &RuntimeError| !error.is_retryable() && error.to_string().contains("no-such-object");
-    assert!(read.as_ref().is_err_and(is_clear), "{read:?}");
+    assert!(read.as_ref().map_or_else(|error| !error.is_retryable(), |live| *live == Live::Absent), "{read:?}");
+    let adopted = runtime.apply(&ApplyRequest::adopting(&desired)).await;
+    assert!(adopted.as_ref().is_err_and(|error| !error.is_retryable()), "{adopted:?}");
 }
 
 /// A type that the provider does not have is rejected before anything is planned, with the field.
