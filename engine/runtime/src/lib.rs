@@ -148,7 +148,7 @@ impl<'a> ApplyRequest<'a> {
             let why = if paths.is_empty() { String::new() } else { format!(", because of {}", paths.join(", ")) };
             return stale(format!("the change now needs another object{why}"));
         }
-        if !self.create && self.prior.is_some() && live.is_none() {
+        if !self.create && (self.prior.is_some() || self.adopt) && live.is_none() {
             return stale("the object no longer exists".to_owned());
         }
         let (Some(planned), Some(keys)) = (self.changes, self.keys) else { return Ok(()) };
@@ -352,7 +352,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The infrastructure cannot be reached at all; problems of one resource are in its answer.
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError>;
 
-    /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read).
+    /// Dry-runs an apply, without a change. `live` is the result of [`read`](Self::read), which the same runtime has made.
     ///
     /// # Errors
     ///

@@ -372,7 +372,13 @@ impl Infrastructure {
                     for change in changes.filter(|it| !done.contains(&it.id)) {
                         broken.push(format!("{id} is deleted before {} has succeeded", change.id));
                     }
+                    // Records of one object under two ids may contradict each other.
+                    let is_other = |it: &StateResource| it.id != *id && slot_of(&it.id) == slot_of(id);
+                    let contradicts = |dependent: &ResourceId| {
+                        inner.store.records().any(|it| is_other(it) && it.depends_on.contains(dependent))
+                    };
                     let dependents = inner.store.records().filter(|it| it.id != *id && it.depends_on.contains(id));
+                    let dependents = dependents.filter(|it| !contradicts(&it.id));
                     broken.extend(dependents.map(|it| format!("{id} is deleted while {} depends on it", it.id)));
                 } else if is_apply && walk.is_alone {
                     let want = walk.goal.want(slot_of(id));

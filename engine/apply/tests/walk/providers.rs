@@ -338,10 +338,8 @@ async fn imported_object_is_never_deleted() {
     mixed.bring(&Spec::default()).await;
     assert_eq!(mixed.object_id("DB"), existing);
     let problems = mixed.refusal(&spec(vec![imported("db", json!({}), "obj-99")])).await;
-    assert_eq!(
-        (problems[0].reason.as_ref(), &*problems[0].message),
-        (reason::INVALID_RESOURCE, "there is no object obj-99 to import; remove the import id to create an object",)
-    );
+    let message = "there is no object obj-99 to import; remove kusionstack.io/import-id to create an object";
+    assert_eq!((problems[0].reason.as_ref(), &*problems[0].message), (reason::NOT_THERE, message));
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use crate::state::StateResource;
 ///
 /// # Errors
 ///
-/// The plan would delete an imported object to replace it.
+/// The object to import does not exist, or the plan would delete it to replace it.
 pub(super) fn decide(
     input: &PlanInput<'_>,
     resource: &Resource,
@@ -43,6 +43,11 @@ pub(super) fn decide(
         (Some(_), Some(_)) => plan.action,
     };
     let prior = prior.filter(|_| !is_other);
+    if prior.is_none() && live.is_none() && is_never_deleted(&resource.extensions) {
+        let id = resource.extensions.get(IMPORT_ID).and_then(Value::as_str).unwrap_or_default();
+        let message = format!("there is no object {id} to import; remove {IMPORT_ID} to create an object");
+        return Err(Problem::new(reason::NOT_THERE, message).of(&resource.id).at(format!("extensions.{IMPORT_ID}")));
+    }
     if live.is_some() && plan.action == Action::Replace && is_never_deleted(&resource.extensions) {
         let paths: Vec<String> = plan.replaced_by.iter().map(FieldPath::to_string).collect();
         let why = if paths.is_empty() { String::new() } else { format!(" because of {}", paths.join(", ")) };

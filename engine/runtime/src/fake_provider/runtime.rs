@@ -43,18 +43,7 @@ impl FakeProviderRuntime {
         Ok(self.cloud.at(&known.handle).map(|object| Located { known, object }))
     }
 
-    /// The object that a resource names by its import id.
-    fn imported(&self, desired: &Resource) -> Result<Option<Located>, RuntimeError> {
-        let Some(id) = import_id(&desired.extensions) else { return Ok(None) };
-        match self.with_id(id) {
-            Some(located) => Ok(Some(located)),
-            None => Err(RuntimeError::Invalid {
-                message: format!("there is no object {id} to import; remove the import id to create an object"),
-                field: Some(format!("extensions[\"{IMPORT_ID}\"]")),
-            }),
-        }
-    }
-
+    /// The object with an id.
     fn with_id(&self, id: &str) -> Option<Located> {
         let known = self.cloud.imported(id)?;
         Some(Located { object: self.cloud.at(&known.handle)?, known })
@@ -68,7 +57,7 @@ impl FakeProviderRuntime {
     ) -> Result<Option<Located>, RuntimeError> {
         match (prior.filter(|prior| prior.kind == ResourceType::Terraform), desired) {
             (Some(prior), _) => self.recorded(prior),
-            (None, Some(desired)) => self.imported(desired),
+            (None, Some(desired)) => Ok(import_id(&desired.extensions).and_then(|id| self.with_id(id))),
             (None, None) => Ok(None),
         }
     }
