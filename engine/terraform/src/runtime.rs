@@ -99,6 +99,7 @@ impl TerraformRuntime {
                     Some((extensions, name)) => {
                         self.repeated(extensions, |session| async move { session.import(name).await }).await?
                     }
+                    None if prior.is_some() => return Err(stateless()),
                     None => None,
                 }
             }
@@ -117,6 +118,7 @@ impl TerraformRuntime {
         match (request.prior, import_id(&request.desired.extensions)) {
             (Some(prior), _) if prior.provider_state.is_some() => session.current(prior).await,
             (None, Some(name)) if request.adopt => session.import(name).await,
+            (Some(prior), None) if prior.kind == ResourceType::Terraform => Err(stateless()),
             _ => Ok(None),
         }
     }
@@ -159,8 +161,10 @@ impl TerraformRuntime {
             Change::Create => (Step::Create, "created"),
             Change::Update => (Step::Update, "left"),
             Change::Replace => {
-                let message = "the provider now needs another object for this change; plan again";
-                return Err(RuntimeError::Stale(message.to_owned()));
+                let paths: Vec<String> = plan.replace_paths.iter().map(|it| field_path(it).to_string()).collect();
+                let paths = paths.join(", ");
+                let message = format!("the provider now needs another object because of {paths}; plan again");
+                return Err(RuntimeError::Stale(message));
             }
         };
         let applied = session.step(&plan, step, &config).await;
@@ -170,6 +174,11 @@ impl TerraformRuntime {
         };
         settled.map_err(|error| session.redacted(error, prior.as_ref(), texts))
     }
+}
+
+fn stateless() -> RuntimeError {
+    let message = "the record has no state of the provider; import the object by its id, or delete it yourself";
+    rejected(message.to_owned(), None)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -337,8 +346,7 @@ impl Runtime for TerraformRuntime {
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
         if prior.provider_state.is_none() {
-            let message = "the record has no state of the provider; import the object by its id, or delete it yourself";
-            return Err(rejected(message.to_owned(), None));
+            return Err(stateless());
         }
         let session = self.session(&prior.extensions).await?;
         let Some(object) = session.current(prior).await? else { return Ok(Deleted::Gone) };

@@ -2,6 +2,7 @@
 //! with colons in between. `hack/test` builds them and sets it; without it, these tests are skipped.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod conformance;
 mod differential;
 mod failures;
 mod life;

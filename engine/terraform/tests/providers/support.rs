@@ -112,6 +112,10 @@ impl Deployment {
         })
     }
 
+    pub(crate) fn terraform(&self, owner: Owner) -> TerraformRuntime {
+        TerraformRuntime::new(owner, self.providers.clone())
+    }
+
     fn runtime(&self) -> Arc<dyn Runtime> {
         let kubernetes = self.cloud.runtime();
         let owner: Owner = kubernetes.owner().clone();
