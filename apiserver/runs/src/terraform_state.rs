@@ -1,4 +1,4 @@
-//! A `terraform.tfstate` of version 4, read from a Backend for an import, and written for whoever leaves.
+//! A `terraform.tfstate` of version 4, read from a Backend for an import, and written for users who leave Stoa.
 //!
 //! Start at [`read`] and [`write`]. The values of a state are secrets: no message quotes any.
 
@@ -33,7 +33,7 @@ pub(super) struct Found {
 
 impl Found {
     /// What was found, for the log of the run.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         format!("{}: a state of Terraform with {} resources", self.file, self.records.len())
     }
 }
@@ -207,7 +207,7 @@ pub fn write<'r>(
         let text = record.provider_state.as_ref().and_then(ProviderState::open).ok_or_else(failed)?;
         let stored = StoredState::parse(text).map_err(|_| failed())?;
         let reference = ProviderReference::of(&record.extensions).map_err(|_| failed())?;
-        let (module, name, index_key) = place(&record.id);
+        let (module, name, index_key) = parts_of(&record.id);
         let (identity_schema_version, identity) =
             stored.identity.map(|identity| (identity.schema_version, identity.attributes)).unzip();
         let instance = Instance {
@@ -264,7 +264,7 @@ fn whole_address(address: &str) -> String {
 }
 
 /// The module, the name and the index that an id has.
-fn place(id: &ResourceId) -> (Option<String>, String, Option<Value>) {
+fn parts_of(id: &ResourceId) -> (Option<String>, String, Option<Value>) {
     let name = id.0.splitn(4, ':').nth(3).unwrap_or(&id.0);
     let (name, index) = match name.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) {
         Some((name, index)) => (name, serde_json::from_str(index).ok()),
@@ -279,7 +279,7 @@ fn place(id: &ResourceId) -> (Option<String>, String, Option<Value>) {
 fn dependency(records: &[&StateResource], id: &ResourceId) -> Option<String> {
     let record = records.iter().find(|record| record.id == *id)?;
     let reference = ProviderReference::of(&record.extensions).ok()?;
-    let (module, name, _) = place(id);
+    let (module, name, _) = parts_of(id);
     let own = format!("{}.{name}", reference.resource_type);
     Some(module.map_or(own.clone(), |module| format!("{module}.{own}")))
 }

@@ -28,7 +28,7 @@ pub(super) async fn selection(execution: &mut Execution, target: &Target) -> Res
     let selection = match (kusion, terraform) {
         (None, Some(state)) => {
             let found = terraform_state::read(&*target.documents, &state).await?;
-            execution.journal.note("Planning", found.told());
+            execution.journal.note("Planning", found.summary());
             Selection { records: found.records, only_wanted: true, ..Selection::default() }
         }
         (Some(release), _) => {

@@ -1,4 +1,4 @@
-//! `stacks/terraformstate`: the resources of Terraform's providers as a `terraform.tfstate`, for whoever leaves.
+//! `stacks/terraformstate`: the resources of Terraform's providers as a `terraform.tfstate`, for users who leave Stoa.
 //!
 //! It has secrets in clear, as Terraform's own file does. No role of Stoa grants it.
 

@@ -55,11 +55,11 @@ async fn lost_creation_is_unknown_until_somebody_decides() {
     let planned = deployment.plan(&failing).await;
     let outcome = deployment.execute(&failing, &planned).await;
     assert!(!outcome.succeeded);
-    let unknown = deployment.kept.results.lock().unwrap().last().cloned().unwrap();
+    let unknown = deployment.recorder.results.lock().unwrap().last().cloned().unwrap();
     assert_eq!(unknown.outcome, ResourceOutcome::Unknown, "{unknown:?}");
     let problems = deployment.refusal(&thing(json!({}))).await;
     assert_eq!(problems[0].reason, "UnknownState", "{problems:?}");
-    deployment.kept.retry();
+    deployment.recorder.retry();
     deployment.apply(&thing(json!({}))).await;
 }
 
@@ -70,7 +70,7 @@ async fn rejected_creation_leaves_nothing() {
     let planned = deployment.plan(&failing).await;
     let outcome = deployment.execute(&failing, &planned).await;
     assert!(!outcome.succeeded);
-    assert!(deployment.kept.state().resources.is_empty() && deployment.kept.state().open.is_empty());
+    assert!(deployment.recorder.state().resources.is_empty() && deployment.recorder.state().open.is_empty());
     let problems = deployment.refusal(&thing(json!({"fail": "plan:error"}))).await;
     assert_eq!(problems[0].reason, "Rejected", "{problems:?}");
     let problems = deployment.refusal(&thing(json!({"fail": "plan:panic"}))).await;
@@ -85,8 +85,8 @@ async fn failed_deletion_keeps_the_record() {
     let planned = deployment.plan(&nothing).await;
     let outcome = deployment.execute(&nothing, &planned).await;
     assert!(!outcome.succeeded);
-    assert!(deployment.kept.record(&id("frame_thing", "a")).provider_state.is_some());
+    assert!(deployment.recorder.record(&id("frame_thing", "a")).provider_state.is_some());
     deployment.apply(&thing(json!({}))).await;
     deployment.apply(&nothing).await;
-    assert!(deployment.kept.state().resources.is_empty());
+    assert!(deployment.recorder.state().resources.is_empty());
 }

@@ -38,7 +38,7 @@ async fn mixed_spec_lives_its_whole_life() {
     assert_eq!(live["stringData"]["password"], secret.as_str(), "{live:?}");
     assert!(live["stringData"]["key"].as_str().unwrap().contains("PRIVATE KEY"));
     assert!(live["stringData"]["pet"].as_str().unwrap().starts_with("shop-"));
-    let shown = deployment.kept.shown();
+    let shown = deployment.recorder.shown();
     assert!(!shown.contains(&secret) && !shown.contains("PRIVATE KEY"), "{shown}");
 
     let again = deployment.plan(&wanted(16)).await;
@@ -57,7 +57,7 @@ async fn mixed_spec_lives_its_whole_life() {
 
     let destroyed = deployment.destroy().await;
     assert_eq!(destroyed.summary.delete, 5);
-    assert!(deployment.cloud.ids().is_empty() && deployment.kept.state().resources.is_empty());
+    assert!(deployment.cloud.ids().is_empty() && deployment.recorder.state().resources.is_empty());
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ impl Providers for Executables {
 pub(crate) struct Deployment {
     providers: Arc<Executables>,
     pub(crate) cloud: FakeCloud,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) recorder: Arc<Recorder>,
     keys: DigestKeys,
     /// The folder of the objects of our own providers.
     pub(crate) folder: tempfile::TempDir,
@@ -106,7 +106,7 @@ impl Deployment {
         Some(Self {
             providers: Arc::new(Executables { pool, known, configuration }),
             cloud: FakeCloud::default(),
-            kept: Arc::default(),
+            recorder: Arc::default(),
             keys: DigestKeys::new(&[7; 32], &[]),
             folder,
         })
@@ -125,7 +125,7 @@ impl Deployment {
     }
 
     async fn planned(&self, spec: &Spec, [destroy, refresh]: [bool; 2]) -> Result<Planned, PlanError> {
-        let state = self.kept.state();
+        let state = self.recorder.state();
         let planning = Planning {
             spec,
             spec_digest: &spec.digest(),
@@ -155,7 +155,7 @@ impl Deployment {
     }
 
     pub(crate) async fn execute(&self, spec: &Spec, planned: &Planned) -> Outcome {
-        let state = self.kept.state();
+        let state = self.recorder.state();
         let execution = Execution {
             spec,
             spec_digest: &spec.digest(),
@@ -173,7 +173,7 @@ impl Deployment {
             grace: Duration::from_secs(10),
             grant: Grant::unlimited(),
         };
-        let observer: Arc<dyn Observer> = self.kept.clone();
+        let observer: Arc<dyn Observer> = self.recorder.clone();
         stoa_apply::execute(execution, self.runtime(), observer, &options, CancellationToken::new()).await.unwrap()
     }
 
@@ -195,26 +195,26 @@ impl Deployment {
 
     /// The attributes in the record's state of a provider, if it is recorded.
     pub(crate) fn attributes(&self, id: &str) -> Option<Map<String, Value>> {
-        let is_recorded = self.kept.state().resources.iter().any(|record| record.id.0 == id);
+        let is_recorded = self.recorder.state().resources.iter().any(|record| record.id.0 == id);
         is_recorded.then(|| self.provider_state(id)["attributes"].as_object().unwrap().clone())
     }
 
     /// The text in the record's state of a provider.
     pub(crate) fn provider_state(&self, id: &str) -> Value {
-        let record = self.kept.record(id);
+        let record = self.recorder.record(id);
         serde_json::from_str(record.provider_state.as_ref().unwrap().open().unwrap()).unwrap()
     }
 }
 
 /// Everything that was recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Recorder {
     records: Mutex<BTreeMap<ResourceId, StateResource>>,
     open: Mutex<BTreeMap<ResourceId, OpenCall>>,
     pub(crate) results: Mutex<Vec<ResourceResult>>,
 }
 
-impl Kept {
+impl Recorder {
     pub(crate) fn state(&self) -> State {
         let open = self.open.lock().unwrap().values().cloned().collect();
         State { resources: self.records.lock().unwrap().values().cloned().collect(), open }
@@ -240,7 +240,7 @@ impl Kept {
 }
 
 #[async_trait]
-impl Observer for Kept {
+impl Observer for Recorder {
     async fn intent(&self, calls: &[Intended], action: Action) -> Result<(), Abandoned> {
         for Intended { id, place } in calls.iter().cloned() {
             let call = OpenCall { id: id.clone(), action, run: "run".to_owned(), place, retry: false };
