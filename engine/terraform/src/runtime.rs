@@ -41,7 +41,7 @@ pub const DESTINATION: &str = "Terraform";
 pub struct TerraformRuntime {
     owner: Owner,
     providers: Arc<dyn Providers>,
-    /// The schemas of prepared providers, by the text of the extension.
+    /// The schemas of prepared providers, by their addresses as they are written.
     schemas: Mutex<HashMap<String, Arc<Schemas>>>,
     /// The objects that a read found, for the plans after it.
     found: Mutex<HashMap<ResourceId, Object>>,
@@ -54,15 +54,14 @@ impl TerraformRuntime {
     }
 
     /// A session for the provider that the extensions of a resource name.
-    async fn session(&self, extensions: &Map<String, Json>) -> Result<Session, RuntimeError> {
-        let reference = reference(extensions)?;
+    async fn session(&self, reference: &ProviderReference<'_>) -> Result<Session, RuntimeError> {
         let invalid =
             |message: String| RuntimeError::Invalid { message, field: Some("extensions.provider".to_owned()) };
         let address: Address = reference.address.parse().map_err(|error| invalid(format!("{error}")))?;
-        let ProviderReference { version, configuration, resource_type, .. } = reference;
+        let ProviderReference { version, configuration, resource_type, .. } = *reference;
         let lease = self.providers.get(&ProviderRequest { address: &address, version, configuration }).await?;
         let schemas = Arc::clone(lease.schemas());
-        lock(&self.schemas).insert(key(&reference), schemas);
+        lock(&self.schemas).insert(reference.address.to_owned(), schemas);
         Session::new(lease, resource_type)
     }
 
@@ -70,7 +69,7 @@ impl TerraformRuntime {
     /// the call, because no wait helps. A provider that is not available is an error of its own.
     async fn repeated<T, F>(
         &self,
-        extensions: &Map<String, Json>,
+        reference: &ProviderReference<'_>,
         call: impl Fn(Session) -> F,
     ) -> Result<T, RuntimeError>
     where
@@ -78,7 +77,7 @@ impl TerraformRuntime {
     {
         let mut attempt = 1;
         loop {
-            match call(self.session(extensions).await?).await {
+            match call(self.session(reference).await?).await {
                 Err(RuntimeError::Unread { .. }) if attempt < ATTEMPTS => attempt += 1,
                 Err(RuntimeError::Unread { message }) => return Err(rejected(message, None)),
                 ended => return ended,
@@ -91,13 +90,15 @@ impl TerraformRuntime {
         let id = request.id().clone();
         let object = match (prior, request.desired) {
             (Some(prior), _) if prior.provider_state.is_some() => {
-                self.repeated(&prior.extensions, |session| async move { session.current(prior).await }).await?
+                self.repeated(&recorded(&prior.extensions)?, |session| async move { session.current(prior).await })
+                    .await?
             }
             (prior, desired) => {
                 let extensions = desired.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
                 match extensions.and_then(|it| Some((it, import_id(it)?))) {
                     Some((extensions, name)) => {
-                        self.repeated(extensions, |session| async move { session.import(name).await }).await?
+                        self.repeated(&reference(extensions)?, |session| async move { session.import(name).await })
+                            .await?
                     }
                     None if prior.is_some() => return Err(stateless()),
                     None => None,
@@ -136,7 +137,7 @@ impl TerraformRuntime {
             object.map(|object| session.outcome(&object)).transpose()
         };
         // The create of a replacement may have followed.
-        Ok(self.repeated(&resource.extensions, look).await?.map_or(Found::Unknowable, Found::Ours))
+        Ok(self.repeated(&recorded(&resource.extensions)?, look).await?.map_or(Found::Unknowable, Found::Ours))
     }
 
     /// Plans a change, and makes it if the engine planned the same.
@@ -190,9 +191,9 @@ fn reference(extensions: &Map<String, Json>) -> Result<ProviderReference<'_>, Ru
         .map_err(|error| RuntimeError::Invalid { field: Some(error.field.to_owned()), message: error.message })
 }
 
-/// The key of the schemas of a provider.
-fn key(reference: &ProviderReference<'_>) -> String {
-    format!("{}/{}", reference.address, reference.version.unwrap_or_default())
+/// The same of a record. The lock has the version now, whichever it was recorded with.
+fn recorded(extensions: &Map<String, Json>) -> Result<ProviderReference<'_>, RuntimeError> {
+    Ok(ProviderReference { version: None, ..reference(extensions)? })
 }
 
 /// The external name of an object to adopt.
@@ -281,14 +282,14 @@ impl Runtime for TerraformRuntime {
     async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
         let sessions = resources.iter().map(|resource| async {
             // A session starts the provider, whose schemas it keeps.
-            self.session(&resource.extensions).await.map(drop)
+            self.session(&reference(&resource.extensions)?).await.map(drop)
         });
         Ok(stream::iter(sessions.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
     }
 
     fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Json>) -> BTreeSet<FieldPath> {
         let Ok(reference) = reference(&resource.extensions) else { return BTreeSet::new() };
-        let schemas = lock(&self.schemas).get(&key(&reference)).cloned();
+        let schemas = lock(&self.schemas).get(reference.address).cloned();
         let Some(schemas) = schemas else { return BTreeSet::new() };
         let Some(schema) = schemas.resources.get(reference.resource_type) else { return BTreeSet::new() };
         let value = Value::from_json((&Json::Object(object.clone())).into());
@@ -323,7 +324,7 @@ impl Runtime for TerraformRuntime {
             let plan = plan.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
             Ok((provider_plan(&session, &plan, unknown), plan.tolerated))
         };
-        let (mut plan, tolerated) = self.repeated(&request.desired.extensions, planned).await?;
+        let (mut plan, tolerated) = self.repeated(&reference(&request.desired.extensions)?, planned).await?;
         if !tolerated.is_empty() {
             tracing::debug!(resource = %request.desired.id, faults = tolerated.len(), "an older provider library");
         }
@@ -340,7 +341,7 @@ impl Runtime for TerraformRuntime {
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let session = self.session(&request.desired.extensions).await?;
+        let session = self.session(&reference(&request.desired.extensions)?).await?;
         self.change(&session, request).await
     }
 
@@ -348,7 +349,7 @@ impl Runtime for TerraformRuntime {
         if prior.provider_state.is_none() {
             return Err(stateless());
         }
-        let session = self.session(&prior.extensions).await?;
+        let session = self.session(&recorded(&prior.extensions)?).await?;
         let Some(object) = session.current(prior).await? else { return Ok(Deleted::Gone) };
         let no_texts = Sensitive::default();
         let redacted = |error| session.redacted(error, Some(&object), &no_texts);

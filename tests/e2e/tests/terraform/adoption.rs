@@ -100,13 +100,14 @@ fn object_is_imported_by_its_id() {
     let server = Standalone::shared();
     let bed = Bed::new(&*server, &[("random", "3.6.0")]);
     let organization = &bed.organization;
-    bed.commit(&json!([resource("random_integer", "port", &json!({"min": 1, "max": 9}))]));
+    bed.commit(&json!([resource("random_integer", "port", &json!({"min": 1, "max": 9, "keepers": {}}))]));
     let id = id("random_integer", "port");
     let told = organization.fail(STACK, "Import", &format!("import: {{resources: [{{id: \"{id}\"}}]}}"));
     assert!(told.contains("infrastructureId") && told.contains("terraform import"), "{told}");
     let fields = format!("import: {{resources: [{{id: \"{id}\", infrastructureId: \"5,1,9\"}}]}}");
     organization.succeed(STACK, "Import", &fields);
-    organization.nothing_is_left(STACK, "Preview");
+    let preview = organization.succeed(STACK, "Preview", "");
+    assert_eq!(Bed::summary(&preview), "", "{}", bed.document(&preview, "plan"));
     assert_eq!(bed.resource(&id)["spec"]["cloud"]["id"], "5");
     organization.succeed(STACK, "Destroy", "");
 }

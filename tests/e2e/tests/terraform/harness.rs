@@ -119,7 +119,9 @@ impl Bed {
             self.kubectl.run(&[&["get", "runs,resources,releases", "--output=yaml"], &namespace[..]].concat());
         let runs = self.kubectl.get(&[&["runs"], &namespace[..]].concat());
         for run in runs["items"].as_array().unwrap() {
-            shown.push_str(&self.document(run, "plan"));
+            if run["status"]["plan"].is_object() {
+                shown.push_str(&self.document(run, "plan"));
+            }
             shown.push_str(&self.document(run, "log"));
         }
         shown
@@ -134,7 +136,10 @@ impl Bed {
     /// The nonzero counts of a Run's plan: `create 2, update 1`.
     pub(crate) fn summary(run: &Value) -> String {
         let summary = run["status"]["plan"]["summary"].as_object().cloned().unwrap_or_default();
-        let counts = summary.iter().filter(|(action, count)| *action != "unchanged" && count.as_u64() != Some(0));
+        let is_action = |(action, count): &(&String, &Value)| {
+            !matches!(action.as_str(), "unchanged" | "unverified") && count.as_u64() != Some(0)
+        };
+        let counts = summary.iter().filter(is_action);
         counts.map(|(action, count)| format!("{action} {count}")).collect::<Vec<_>>().join(", ")
     }
 }

@@ -81,7 +81,7 @@ fn mixed_application_lives_its_whole_life() {
     let first = password(&kubectl, &namespace);
     assert_eq!(first.len(), 16);
     let record = bed.resource(&id("random_password", "db"));
-    assert_eq!(record["spec"]["kind"], "Terraform", "{record:#}");
+    assert_eq!(record["spec"]["type"], "Terraform", "{record:#}");
     assert_eq!(record["spec"]["cloud"]["resourceType"], "random_password", "{record:#}");
     let certificate = bed.resource(&id("tls_self_signed_cert", "web"));
     let cloud = certificate["spec"]["cloud"]["id"].as_str().unwrap();
@@ -102,7 +102,7 @@ fn mixed_application_lives_its_whole_life() {
     // A longer password is another one, and waits for an approval.
     bed.commit(&application(&namespace, 20));
     let longer = organization.succeed(STACK, "Preview", "");
-    assert!(bed.document(&longer, "plan").contains("# forces replacement"));
+    assert!(bed.document(&longer, "plan?format=table").contains("# forces replacement"));
     assert_eq!(Bed::summary(&longer), "replace 1, update 1", "{longer:#}");
     let name = longer["metadata"]["name"].as_str().unwrap();
     organization.succeed(STACK, "Apply", &format!("plan: {name}"));
@@ -168,7 +168,8 @@ fn plan_waits_for_an_approval() {
     });
     let approver = unique("approver");
     kubectl.run(&["create", "clusterrolebinding", &approver, "--clusterrole=cluster-admin", "--user", &approver]);
-    let approval = format!("--patch={}", json!({"status": {"approval": {"approved": true, "planDigest": digest}}}));
+    let approval =
+        format!("--patch={}", json!({"status": {"approval": {"decision": "Approved", "planDigest": digest}}}));
     let by = kubectl.impersonate(&approver);
     let namespace = &organization.name;
     by.run(&["patch", "run", &run, "--subresource=approval", "--type=merge", &approval, "--namespace", namespace]);
