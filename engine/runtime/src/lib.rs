@@ -383,7 +383,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`RuntimeError::ForeignContents`], here or by [`finish`](Self::finish), when it would delete objects of other
-    /// deployments, and nothing allows that ([`Cascade::of`]).
+    /// deployments, and nothing allows that ([`stoa_engine::Cascade::of`]).
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
     /// Waits until a terminating object is deleted, and at most until the caller drops the future. Another object of
@@ -431,7 +431,7 @@ pub enum RuntimeError {
     #[error("{0}")]
     Owned(String),
     /// The deletion would delete objects of other owners, or unlisted ones: a message with some of them
-    /// ([`ForeignContents::refusal`]).
+    /// ([`stoa_engine::ForeignContents::refusal`]).
     #[error("{0}")]
     ForeignContents(String),
     /// The object is not as the plan found it: a message with the changes of others. Nothing was done.

@@ -49,6 +49,6 @@ impl SubresourceHandler for TerraformState {
                 "the recorded state of {id} has no form of Terraform; import the resource again"
             ))
         })?;
-        room.until_sent(document(written.to_string().as_bytes(), true)?).await
+        room.until_sent(document(written.as_bytes(), true)?).await
     }
 }

@@ -151,10 +151,24 @@ fn import_id_must_name_object() {
 }
 
 #[test]
-fn nothing_here_imports_terraform_resources() {
+fn provider_resource_is_located_by_name_or_state() {
     let wanted = spec(json!([{"id": "a:b:c:d", "type": "Terraform", "attributes": {}}]));
-    let selected = Selected { id: "a:b:c:d".into(), infrastructure_id: Some("i-1".to_owned()) };
-    let selection = Selection { resources: vec![selected], ..Selection::default() };
-    let told = imported(&wanted, &State::default(), &selection, &[]).unwrap_err();
-    assert_eq!(told, ["NoRuntime a:b:c:d: resources of type Terraform cannot be imported"]);
+    let import = |infrastructure_id: Option<&str>| {
+        let selected = Selected { id: "a:b:c:d".into(), infrastructure_id: infrastructure_id.map(str::to_owned) };
+        let selection = Selection { resources: vec![selected], ..Selection::default() };
+        imported(&wanted, &State::default(), &selection, &[]).unwrap_err()
+    };
+    assert_eq!(import(Some("i-1")), ["NotThere a:b:c:d: the object does not exist, so it cannot be imported"]);
+    assert!(import(None)[0].contains("`terraform import` takes"), "{:?}", import(None));
+
+    let state = ProviderState::Open("state".to_owned());
+    let record = ForeignRecord {
+        id: "a:b:c:d".into(),
+        kind: ResourceType::Terraform,
+        provider_state: Some(state.clone()),
+        ..ForeignRecord::default()
+    };
+    let selection = Selection { records: vec![record], ..Selection::default() };
+    let located = selection.located(&"a:b:c:d".into(), &Map::new()).unwrap();
+    assert_eq!((located.provider_state, located.extensions.len()), (Some(state), 0));
 }

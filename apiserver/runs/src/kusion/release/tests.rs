@@ -140,7 +140,7 @@ fn error_about_a_release_names_a_remedy() {
         refused(&WHOLE.replace(state, &state.replacen(from, to, 1)))
     };
     for (from, to, why) in [
-        ("type: Kubernetes", "type: Terraform", "v1:ConfigMap:web:a has the unsupported type Terraform"),
+        ("type: Kubernetes", "type: Terraform", "extensions.provider is missing"),
         ("type: Kubernetes", "type: hunter2", "v1:ConfigMap:web:a has an unknown type"),
         ("type: Kubernetes", "type:", "v1:ConfigMap:web:a has no type"),
         ("name: a\n", "name: hunter2\n", "v1:ConfigMap:web:a is not the object that it says: attributes.metadata.name"),
