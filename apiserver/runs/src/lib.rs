@@ -20,6 +20,7 @@
 pub mod backends;
 mod circuit_breaker;
 pub mod compliance;
+pub mod contents;
 mod deployment;
 pub mod documents;
 pub mod encryption;
@@ -62,6 +63,8 @@ pub struct Services {
     pub encryption: Encryption,
     /// The function-runners.
     pub runner: runner::Runner,
+    /// The questions about folders of Sources.
+    pub contents: contents::Contents,
     /// The cluster around the server.
     pub cluster: Arc<dyn Cluster>,
     /// The recorder of Events.

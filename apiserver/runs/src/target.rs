@@ -71,16 +71,6 @@ impl Target {
         Ok(path(stack, &project_of(services, stack).await?))
     }
 
-    /// The source that a stack is rendered from, with its credentials.
-    ///
-    /// # Errors
-    ///
-    /// Failed with the name of what does not exist.
-    pub async fn source_of(services: &Services, stack: &Stack) -> Result<stoa_proto::Source, StepError> {
-        let project = project_of(services, stack).await?;
-        source_at(services, &project.namespace().unwrap_or_default(), &project.spec.source.name).await
-    }
-
     /// What to ask for the commit of a version of a project's source, and the source's name.
     ///
     /// # Errors
@@ -330,7 +320,12 @@ where
     found.ok_or_else(|| not_found(noun, name))
 }
 
-async fn project_of(services: &Services, stack: &Stack) -> Result<Project, StepError> {
+/// The project of a stack.
+///
+/// # Errors
+///
+/// Failed where it does not exist.
+pub async fn project_of(services: &Services, stack: &Stack) -> Result<Project, StepError> {
     existing(services, &stack.namespace().unwrap_or_default(), &stack.spec.project, "project").await
 }
 

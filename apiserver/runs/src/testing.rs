@@ -22,7 +22,7 @@ use stoa_storage::Clock;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Services, backends::Backends, encryption::Encryption, runner::Runner};
+use crate::{Services, backends::Backends, contents::Contents, encryption::Encryption, runner::Runner};
 
 pub use crate::runner::testing::{
     ANYWHERE, Answer, Events, FakeRunner, Service, runner_at, runner_at_each, service, unreachable_runner,
@@ -55,6 +55,7 @@ pub fn services(
         backends: Backends::new(lookup.clone(), cluster.clone(), documents.to_owned()).impatient(),
         encryption: Encryption::with_keys(&[1]),
         runner,
+        contents: Contents::default(),
         cluster: cluster.clone(),
         recorder: Recorder::start(cluster.clone(), end.clone()),
         authorizer: Arc::new(AllowAll),

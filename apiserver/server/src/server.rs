@@ -21,6 +21,7 @@ use stoa_machinery::{
 use stoa_runs::{
     Services,
     backends::Backends,
+    contents::Contents,
     encryption::Encryption,
     runner::{Runner, RunnerSettings},
 };
@@ -170,6 +171,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         backends: Backends::new(parts.lookup.clone(), parts.cluster.clone(), shared_dir.join("documents")),
         encryption: encryption.clone(),
         runner,
+        contents: Contents::default(),
         cluster: parts.cluster.clone(),
         recorder,
         authorizer: parts.authorizer.clone(),

@@ -14,9 +14,10 @@ use stoa_fairness::{FairSemaphore, MaxShare, Permit};
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
-    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
-    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
+    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
+    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
+    ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -320,6 +321,16 @@ impl FunctionRunner for Service {
         self.call(Call::of_source("Content", source.as_ref(), span), async {
             let digest = self.sources.content(&required(source, "source")?, &commit, &path).await?;
             Ok(ContentResponse { digest })
+        })
+        .await
+    }
+
+    async fn contents(&self, request: Request<ContentsRequest>) -> Result<Response<ContentsResponse>, Status> {
+        let ContentsRequest { source, commit, paths } = request.into_inner();
+        let span = tracing::info_span!("Contents", commit, paths = paths.len());
+        self.call(Call::of_source("Contents", source.as_ref(), span), async {
+            let digests = self.sources.contents(&required(source, "source")?, &commit, paths).await?;
+            Ok(ContentsResponse { digests })
         })
         .await
     }

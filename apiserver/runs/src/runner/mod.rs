@@ -23,10 +23,10 @@ use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
-    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem,
-    Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, StateEntry, apply_event::Event,
-    apply_request::Message,
+    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
+    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
+    ResolveResponse, StateEntry, apply_event::Event, apply_request::Message,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -229,6 +229,8 @@ impl Runner {
         look "Look" LookRequest => LookResponse,
         /// The digest of a folder at a commit.
         content "Content" ContentRequest => ContentResponse,
+        /// The digests of folders at a commit.
+        contents "Contents" ContentsRequest => ContentsResponse,
         /// The paths that a commit changes.
         compare "Compare" CompareRequest => CompareResponse,
         /// One file of a commit.

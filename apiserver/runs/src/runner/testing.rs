@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, GenerateRequest, GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest,
-    LookAtComplianceResponse, LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal,
-    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse,
+    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
+    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
+    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
+    ResolveResponse,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -56,6 +57,11 @@ pub trait FakeRunner: Sized + Send + Sync + 'static {
 
     async fn content(&self, _: Request<ContentRequest>) -> Answer<ContentResponse> {
         nobody()
+    }
+
+    /// A fake is of an earlier version, which answers for one folder at a time, unless it says otherwise.
+    async fn contents(&self, _: Request<ContentsRequest>) -> Answer<ContentsResponse> {
+        Err(Status::unimplemented("an earlier version"))
     }
 
     async fn compare(&self, _: Request<CompareRequest>) -> Answer<CompareResponse> {
@@ -134,6 +140,10 @@ impl<T: FakeRunner> FunctionRunner for Service<T> {
 
     async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
         self.0.content(request).await
+    }
+
+    async fn contents(&self, request: Request<ContentsRequest>) -> Answer<ContentsResponse> {
+        self.0.contents(request).await
     }
 
     async fn compare(&self, request: Request<CompareRequest>) -> Answer<CompareResponse> {

@@ -8,24 +8,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_controller::{
     object::ObjectKey,
-    probes::{NamespaceSlots, Questions, Requeue},
+    probes::{Questions, Requeue},
 };
-use stoa_runs::{Services, StepError, runner, target};
-use stoa_types::{common::MissingFolder, reason};
+use stoa_runs::{Services, StepError, contents::Folder};
+use stoa_types::common::MissingFolder;
 
 /// How long to wait where a source could not be asked.
 pub(super) const LATER: Duration = Duration::from_secs(60);
-
-/// A folder, or the file in its place, that an object names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Folder {
-    /// The Source, in the namespace of the object.
-    pub(super) source: String,
-    /// The commit of the Source, 40 hexadecimal digits.
-    pub(super) commit: String,
-    /// From the root of the Source.
-    pub(super) path: String,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
@@ -83,7 +72,10 @@ impl Folders {
         self.questions.set(of, [question.clone()].into());
         let answer = self.questions.answer(of, &question, &of.0, |turns| {
             let (services, (namespace, folder)) = (services.clone(), question.clone());
-            async move { Box::pin(ask(&services, &turns, &namespace, folder)).await }
+            async move {
+                let digest = services.contents.digest(&services, &turns, &namespace, folder).await?;
+                Ok(digest.is_some())
+            }
         });
         match answer {
             None => Seen::Unknown,
@@ -98,33 +90,22 @@ impl Folders {
     }
 }
 
-async fn ask(services: &Services, turns: &NamespaceSlots, namespace: &str, folder: Folder) -> Result<bool, StepError> {
-    let Folder { source: name, commit, path } = folder;
-    let source = Some(target::source_at(services, namespace, &name).await?);
-    let request = stoa_proto::ContentRequest { source, commit, path };
-    match turns.ask_repository(services.runner.content(request)).await? {
-        Ok(_) => Ok(true),
-        Err(status) if runner::lacks_path(&status) => Ok(false),
-        Err(status) => Err(runner::halt(&status, reason::SOURCE_UNREACHABLE)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::StreamExt as _;
-    use prost::Message as _;
     use serde_json::json;
     use stoa_controller::conditions::set_condition;
-    use stoa_proto::{ContentRequest, ContentResponse, Problem};
+    use stoa_proto::{ContentsRequest, ContentsResponse};
     use stoa_runs::testing::{Answer, FakeRunner, runner_at};
     use stoa_types::{
         Project, Source, Stack,
         common::{Condition, condition},
+        reason,
     };
     use tokio_util::sync::CancellationToken;
-    use tonic::{Code, Request, Response, Status};
+    use tonic::{Request, Response};
 
     use super::*;
     use crate::{
@@ -140,15 +121,12 @@ mod tests {
 
     #[tonic::async_trait]
     impl FakeRunner for Growing {
-        async fn content(&self, request: Request<ContentRequest>) -> Answer<ContentResponse> {
+        async fn contents(&self, request: Request<ContentsRequest>) -> Answer<ContentsResponse> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            let ContentRequest { commit, path, .. } = request.into_inner();
-            if commit.starts_with('b') {
-                return Ok(Response::new(ContentResponse { digest: "d".to_owned() }));
-            }
-            let (reason, message) = (reason::PATH_NOT_FOUND.to_owned(), format!("does not exist at commit {commit}"));
-            let problem = Problem { reason, message, file: path, ..Problem::default() };
-            Err(Status::with_details(Code::NotFound, "none", problem.encode_to_vec().into()))
+            let ContentsRequest { commit, mut paths, .. } = request.into_inner();
+            paths.retain(|_| commit.starts_with('b'));
+            let digests = paths.into_iter().map(|path| (path, "d".to_owned())).collect();
+            Ok(Response::new(ContentsResponse { digests }))
         }
     }
 

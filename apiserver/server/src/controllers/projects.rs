@@ -21,12 +21,12 @@ use stoa_kinds::{
     deployed, project, readiness, stack, trigger,
 };
 use stoa_machinery::{ApiError, registry::DeleteOptions};
-use stoa_runs::Services;
+use stoa_runs::{Services, contents::Folder};
 use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::folders::{Folder, Folders, Seen};
+use super::folders::{Folders, Seen};
 
 /// How often to look whether the stacks of a project that goes are gone, besides whenever one is.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);

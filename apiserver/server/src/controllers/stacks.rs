@@ -46,10 +46,10 @@ use self::commits::Commits;
 pub(super) use self::destruction::Destruction;
 pub(crate) use self::destruction::destroy;
 use super::{
-    folders::{Folder, Folders, Seen},
+    folders::{Folders, Seen},
     references::UNDER_WAY,
 };
-use stoa_runs::{Services, state};
+use stoa_runs::{Services, contents::Folder, state};
 
 /// How often to look while something is going, besides whenever one of its runs ends.
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);

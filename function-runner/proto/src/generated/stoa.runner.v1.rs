@@ -80,6 +80,23 @@ pub struct ContentResponse {
     pub digest: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ContentsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub commit: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ContentsResponse {
+    #[prost(map = "string, string", tag = "1")]
+    pub digests: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompareRequest {
     #[prost(message, optional, tag = "1")]
     pub source: ::core::option::Option<Source>,
@@ -732,6 +749,30 @@ pub mod function_runner_client {
                 .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Content"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn contents(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ContentsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ContentsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Contents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Contents"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn compare(
             &mut self,
             request: impl tonic::IntoRequest<super::CompareRequest>,
@@ -970,6 +1011,13 @@ pub mod function_runner_server {
             &self,
             request: tonic::Request<super::ContentRequest>,
         ) -> std::result::Result<tonic::Response<super::ContentResponse>, tonic::Status>;
+        async fn contents(
+            &self,
+            request: tonic::Request<super::ContentsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ContentsResponse>,
+            tonic::Status,
+        >;
         async fn compare(
             &self,
             request: tonic::Request<super::CompareRequest>,
@@ -1217,6 +1265,51 @@ pub mod function_runner_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ContentSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.FunctionRunner/Contents" => {
+                    #[allow(non_camel_case_types)]
+                    struct ContentsSvc<T: FunctionRunner>(pub Arc<T>);
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::ContentsRequest>
+                    for ContentsSvc<T> {
+                        type Response = super::ContentsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ContentsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as FunctionRunner>::contents(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ContentsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,5 +1,8 @@
 //! Reads a file or folder of a commit from Git's objects.
 
+use std::collections::HashMap;
+use std::fmt::Display;
+
 use git2::{Commit, ObjectType, Oid, Repository, Tree, TreeEntry};
 use tonic::Code;
 
@@ -112,11 +115,16 @@ pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<C
     }
 }
 
-/// The id of the file or folder at a path. It identifies the content that [`read`] finds there.
-pub(super) fn id(repository: &Repository, commit: Oid, path: &str) -> Result<String, Failure> {
-    let path = normalized(path)?;
+/// The ids of the files or folders at paths. An id identifies the content that [`read`] finds there. Paths that do not exist
+/// have none.
+pub(super) fn ids(
+    repository: &Repository,
+    commit: Oid,
+    paths: Vec<String>,
+) -> Result<HashMap<String, String>, Failure> {
     let root = root(repository, commit)?;
-    id_in(&root, &path).ok_or_else(|| not_found(&path, commit))
+    let id = |path: String| Some((id_in(&root, &normalized(&path).ok()?)?, path));
+    Ok(paths.into_iter().filter_map(id).map(|(id, path)| (path, id)).collect())
 }
 
 /// The id of the file or folder at a path that is [`normalized`], if anything is there.
@@ -289,7 +297,7 @@ fn is_link(entry: &TreeEntry<'_>) -> bool {
     entry.filemode() == 0o120_000
 }
 
-fn not_found(path: &str, commit: Oid) -> Failure {
+pub(super) fn not_found(path: &str, commit: impl Display) -> Failure {
     let message = format!("does not exist at commit {commit}");
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::PATH_NOT_FOUND, message) };
     Failure::of(Code::NotFound, vec![wrong])

@@ -9,8 +9,8 @@ use std::sync::Once;
 
 use prost::Message as _;
 use stoa_proto::{
-    CompareRequest, CompareResponse, ContentRequest, ContentResponse, LookRequest, LookResponse, Problem,
-    ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source,
+    CompareRequest, CompareResponse, ContentRequest, ContentsRequest, ContentsResponse, LookRequest, LookResponse,
+    Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source,
 };
 use stoa_workers::worker::Progress;
 use tonic::Code;
@@ -47,9 +47,9 @@ pub(super) enum Question {
     Resolve(ResolveRequest),
     #[prost(message, tag = "6")]
     Look(LookRequest),
-    /// The id of the file or folder at a path.
+    /// The ids of the files or folders at paths.
     #[prost(message, tag = "7")]
-    Content(ContentRequest),
+    Contents(ContentsRequest),
     #[prost(message, tag = "8")]
     Compare(CompareRequest),
     #[prost(message, tag = "9")]
@@ -93,7 +93,7 @@ pub(super) enum Reply {
     #[prost(message, tag = "6")]
     Looked(LookResponse),
     #[prost(message, tag = "7")]
-    Content(ContentResponse),
+    Contents(ContentsResponse),
     #[prost(message, tag = "8")]
     Compared(CompareResponse),
     #[prost(message, tag = "9")]
@@ -175,9 +175,9 @@ impl Question {
                 let Looked { latest, commits } = looked?;
                 Reply::Looked(LookResponse { latest, commits })
             }
-            Self::Content(ContentRequest { commit, path, .. }) => {
-                let digest = content::id(&cache.repository, here(&commit)?, &path)?;
-                Reply::Content(ContentResponse { digest })
+            Self::Contents(ContentsRequest { commit, paths, .. }) => {
+                let digests = content::ids(&cache.repository, here(&commit)?, paths)?;
+                Reply::Contents(ContentsResponse { digests })
             }
             Self::Compare(CompareRequest { base, commit, paths, .. }) => {
                 let (base, commit) = (here(&base)?, here(&commit)?);

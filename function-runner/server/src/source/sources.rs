@@ -12,7 +12,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
-use stoa_proto::{CompareRequest, ContentRequest, LookRequest, ReadFileRequest, ResolveRequest, Source};
+use stoa_proto::{
+    CompareRequest, ContentRequest, ContentsRequest, LookRequest, ReadFileRequest, ResolveRequest, Source,
+};
 use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -23,7 +25,7 @@ use tracing::Instrument as _;
 use super::disk::{has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
-use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, refs, unreferenced};
+use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, content, refs, unreferenced};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 
@@ -163,12 +165,25 @@ impl Sources {
         }
     }
 
-    /// The id in Git of what is at a path of a commit: it covers all that generators read.
-    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
-        match self.ask(source, Question::Content(at(commit, path)?)).await? {
-            Reply::Content(content) => Ok(content.digest),
+    /// The ids in Git of the files and folders at paths of a commit: an id covers all that generators read. Paths that do not
+    /// exist have none.
+    pub(crate) async fn contents(
+        &self,
+        source: &Source,
+        commit: &str,
+        paths: Vec<String>,
+    ) -> Result<HashMap<String, String>, Failure> {
+        let commit = refs::parse_commit(commit)?.to_string();
+        match self.ask(source, Question::Contents(ContentsRequest { source: None, commit, paths })).await? {
+            Reply::Contents(contents) => Ok(contents.digests),
             _ => Err(unfitting()),
         }
+    }
+
+    /// The id in Git of the file or folder at a path of a commit.
+    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
+        let mut digests = self.contents(source, commit, vec![path.to_owned()]).await?;
+        digests.remove(path).ok_or_else(|| content::not_found(path, commit))
     }
 
     /// Which of some paths a commit changes since its history left that of `base`; nothing where it is in that.

@@ -181,6 +181,9 @@ async fn content_digest_changes_with_the_path_only() {
         assert_eq!(content(&back, path).await, before);
     }
     assert_ne!(content(&first, "").await, content(&elsewhere, "").await);
+    let paths = ["s", "u", "../s"].map(str::to_owned).to_vec();
+    let found = sources.contents(&origin.source(), &first, paths).await.unwrap();
+    assert_eq!(found, [("s".to_owned(), content(&first, "s").await)].into());
     check(sources.content(&origin.source(), &first, "u").await, Code::NotFound, reason::PATH_NOT_FOUND);
 }
 

@@ -2,13 +2,17 @@
 
 use std::collections::HashSet;
 
+use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_controller::{
     object::ObjectKey,
     probes::{NamespaceSlots, Questions, Requeue},
     queue,
 };
-use stoa_runs::{Services, StepError, runner, target::Target};
+use stoa_runs::{
+    Services, StepError, contents,
+    target::{self, Target},
+};
 use stoa_types::{Stack, reason};
 
 /// What is known of stacks besides what is in the log: nothing that cannot be found out again.
@@ -61,9 +65,10 @@ async fn ask(
     stack: &Stack,
     (commit, path): (String, String),
 ) -> Result<String, StepError> {
-    let source = Some(Target::source_of(services, stack).await?);
-    let request = stoa_proto::ContentRequest { source, commit, path };
-    let response = turns.ask_repository(services.runner.content(request)).await?;
-    let response = response.map_err(|status| runner::halt(&status, reason::SOURCE_UNREACHABLE))?;
-    Ok(response.into_inner().digest)
+    let project = target::project_of(services, stack).await?;
+    let folder = contents::Folder { source: project.spec.source.name, commit, path };
+    let missing = format!("{}: does not exist at commit {}", folder.path, folder.commit);
+    let namespace = stack.namespace().unwrap_or_default();
+    let digest = services.contents.digest(services, turns, &namespace, folder).await?;
+    digest.ok_or_else(|| StepError::failed(reason::SOURCE_NOT_FOUND, missing))
 }
