@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
         phases.run("test bed", || cluster::up(&bed, options).map(drop));
     }
     if args.changed.is_none() {
-        compare_with_go(&bed, args.all, &mut phases);
+        compare_with_go(&bed, &work, args.all, &mut phases);
     }
     if let Some(lints) = lints {
         lints.finish(&mut phases)?;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
 }
 
 /// Asks Go's servers and ours the same; of the log on etcd, and of the speed, a part unless `all`.
-fn compare_with_go(bed: &Path, all: bool, phases: &mut Phases) {
+fn compare_with_go(bed: &Path, work: &Path, all: bool, phases: &mut Phases) {
     phases.run("conformance", || conformance::compare(bed, Some(&built()), &[]));
     phases.run("conformance on etcd", || {
         let wardle = Some(WardleLog::Etcd);
@@ -127,7 +127,7 @@ fn compare_with_go(bed: &Path, all: bool, phases: &mut Phases) {
         let asked = if all { &conformance::STORED[..] } else { &conformance::STORED_IN_PART };
         conformance::compare(bed, Some(&built()), asked)
     });
-    phases.run("benchmark, small", || benchmark(bed, all));
+    phases.run("benchmark, small", || benchmark(bed, work, all));
 }
 
 #[derive(Default)]
@@ -252,7 +252,16 @@ const OWN_PROVIDERS: [(&str, &str); 2] = [
 
 /// The providers of Terraform that tests run.
 fn terraform_providers(work: &Path) -> Result<OsString> {
-    let mut programs = OWN_PROVIDERS.map(|(_, program)| work.join(program)).to_vec();
+    joined_providers(OWN_PROVIDERS.map(|(_, program)| work.join(program)).to_vec())
+}
+
+/// Prints the paths of HashiCorp's providers, as a benchmark takes them.
+pub(crate) fn print_terraform_providers() -> Result<()> {
+    println!("{}", joined_providers(Vec::new())?.display());
+    Ok(())
+}
+
+fn joined_providers(mut programs: Vec<PathBuf>) -> Result<OsString> {
     for command in binaries::TERRAFORM_PROVIDERS {
         programs.push(command.binary()?);
     }
@@ -315,11 +324,14 @@ fn built() -> PathBuf {
     paths::cargo_target().join("debug")
 }
 
-fn benchmark(bed: &Path, all: bool) -> Result<()> {
+fn benchmark(bed: &Path, work: &Path, all: bool) -> Result<()> {
     let program = built().join("stoa-bench");
     let text = |path: &Path| path.to_str().context("a path is not UTF-8").map(str::to_owned);
     let part: &[&str] = if all { &[] } else { &["--only=get", "--only=rollout"] };
-    execute(&[&[&*text(&program)?, "--small", "--dir", &text(bed)?], part].concat(), &[])
+    let providers = terraform_providers(work)?.into_string().ok().context("a path is not UTF-8")?;
+    let (program, bed) = (text(&program)?, text(bed)?);
+    let arguments = [&[&*program, "--small", "--dir", &bed], part].concat();
+    execute(&arguments, &[("STOA_TEST_TERRAFORM_PROVIDERS", &providers)])
 }
 
 /// The features with the tests that need the test bed.

@@ -42,6 +42,8 @@ enum Command {
     RunTest(run_test::RunTest),
     /// The schemas of Kubernetes' own kinds in engine/schemas/data
     Schemas,
+    /// The programs of Terraform's providers for tests, which are built first where they are missing
+    TerraformProviders,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
+        Command::TerraformProviders => checks::print_terraform_providers(),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),
         Command::Walls => walls::check(),

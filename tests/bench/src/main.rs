@@ -21,6 +21,7 @@ mod report;
 mod rollouts;
 mod scene;
 mod size;
+mod terraform;
 mod watches;
 mod writes;
 
@@ -84,6 +85,8 @@ enum Part {
     Rollout,
     /// Many stacks that are previewed at once, and a large one
     Queue,
+    /// Resources of a provider, by Stoa and by terraform
+    Terraform,
     /// One object among a thousand, ten thousand and so on up to `--objects`
     Scale,
 }
@@ -181,6 +184,9 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     }
     if wanted(Part::Queue) {
         queues::measure(bench, scene).await.context("queue")?;
+    }
+    if wanted(Part::Terraform) {
+        terraform::measure(bench, scene).await.context("terraform")?;
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ pub(crate) enum Side {
     Floor,
     /// The same objects applied by `kpt live`.
     Kpt,
+    /// The same resources by `terraform`.
+    Terraform,
 }
 
 /// How long a connection that nobody uses is kept. Go's servers close one after 90 s.

@@ -114,18 +114,31 @@ pub(crate) fn resident(pid: u32) -> Result<u64> {
 /// When it is gone.
 pub(crate) fn peak_with_workers(pid: u32) -> Result<u64> {
     // A worker that ends meanwhile has nothing any more.
-    let workers: u64 = children(pid)?.into_iter().filter_map(|worker| memory(worker, "VmHWM:").ok()).sum();
+    let workers: u64 = descendants(pid)?.into_iter().filter_map(|worker| memory(worker, "VmHWM:").ok()).sum();
     Ok(memory(pid, "VmHWM:")? + workers)
 }
 
-/// The processes that a process runs.
-fn children(pid: u32) -> Result<Vec<u32>> {
+/// The memory that a process and all that it started have resident, in bytes; 0 when it is gone.
+pub(crate) fn resident_with_descendants(pid: u32) -> u64 {
+    let all = descendants(pid).unwrap_or_default().into_iter().chain([pid]);
+    all.filter_map(|process| resident(process).ok()).sum()
+}
+
+/// The processes that a process started, and those that these started.
+fn descendants(pid: u32) -> Result<Vec<u32>> {
     let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let is_child = |process: &u32| {
-        let fields = stat(&process.to_string()).ok();
-        fields.and_then(|fields| fields.get(PARENT - 3)?.parse().ok()) == Some(pid)
+    let with_parent = |process: u32| {
+        let parent = stat(&process.to_string()).ok()?.get(PARENT - 3)?.parse().ok()?;
+        Some((process, parent))
     };
-    Ok(processes.filter(is_child).collect())
+    let parents: Vec<(u32, u32)> = processes.filter_map(with_parent).collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        next += 1;
+    }
+    Ok(found.split_off(1))
 }
 
 fn memory(pid: u32, field: &str) -> Result<u64> {
@@ -140,10 +153,12 @@ fn own_time(pid: u32) -> Result<Duration> {
     time(&pid.to_string(), OWN)
 }
 
-/// The same with its workers, those that ended and those that are there.
+/// The same with all that it started, what ended and what is there.
 fn with_workers_time(pid: u32) -> Result<Duration> {
-    let workers: Duration = children(pid)?.into_iter().filter_map(|worker| own_time(worker).ok()).sum();
-    Ok(own_time(pid)? + time(&pid.to_string(), CHILDREN)? + workers)
+    let whole = |pid: u32| -> Result<Duration> { Ok(own_time(pid)? + time(&pid.to_string(), CHILDREN)?) };
+    // One that ends meanwhile counts for its parent.
+    let workers: Duration = descendants(pid)?.into_iter().filter_map(|worker| whole(worker).ok()).sum();
+    Ok(whole(pid)? + workers)
 }
 
 /// The number of the field with who started a process, as proc(5) counts.

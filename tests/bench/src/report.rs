@@ -23,22 +23,24 @@ struct Row {
 }
 
 /// Which side is compared with which, and what that is called: for people, and for programs.
-const RATIOS: [(Side, Side, &str, &str); 5] = [
+const RATIOS: [(Side, Side, &str, &str); 6] = [
     (Side::Stoa, Side::Sample, "/ sample", "ratioSample"),
     (Side::Stoa, Side::Reference, "/ ref", "ratio"),
     (Side::Aggregated, Side::Reference, "agg / ref", "ratioAggregated"),
     (Side::Stoa, Side::Floor, "/ floor", "ratioFloor"),
     (Side::Stoa, Side::Kpt, "/ kpt", "ratioKpt"),
+    (Side::Stoa, Side::Terraform, "/ terraform", "ratioTerraform"),
 ];
 
 /// The columns and what they are called.
-const COLUMNS: [(Side, &str); 6] = [
+const COLUMNS: [(Side, &str); 7] = [
     (Side::Stoa, "stoa"),
     (Side::Aggregated, "aggregated"),
     (Side::Sample, "sample"),
     (Side::Reference, "reference"),
     (Side::Floor, "floor"),
     (Side::Kpt, "kpt"),
+    (Side::Terraform, "terraform"),
 ];
 
 impl Row {
@@ -69,8 +71,15 @@ impl Numbers {
         summaries.iter().map(|summary| (summary.side, number(summary))).collect()
     }
 
-    fn get(&self, side: Side) -> Option<f64> {
+    /// The number of a side.
+    pub(crate) fn get(&self, side: Side) -> Option<f64> {
         self.0.get(&side).copied()
+    }
+
+    /// The same with another number of a side.
+    pub(crate) fn with(mut self, side: Side, number: f64) -> Self {
+        self.0.insert(side, number);
+        self
     }
 
     /// What is more here than in `before`.

@@ -59,8 +59,32 @@ pub(crate) fn has_kpt() -> bool {
     Command::new("kpt").arg("version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
 }
 
+/// Creates a Run in a collection and waits until it has ended. Returns it as it is then.
+pub(crate) async fn run_to_end(client: &mut Client, runs: &str, name: &str, spec: Value) -> Result<Value> {
+    let metadata = json!({ "name": name });
+    let run = json!({"apiVersion": "delivery.stoa.dev/v1alpha1", "kind": "Run", "metadata": metadata, "spec": spec});
+    let created = client.succeed(&Call::post(runs, &run)).await?.json()?;
+    let version = created["metadata"]["resourceVersion"].as_str().context("the run has no resourceVersion")?;
+    let path = format!("{runs}?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
+    let mut lines = client.stream(&Call::get(path)).await?;
+    let mut ended = None;
+    while ended.is_none() {
+        let goes_on = lines.next(|line| {
+            let event: Value = serde_json::from_slice(line)?;
+            let phase = event["object"]["status"]["phase"].as_str().unwrap_or_default();
+            if matches!(phase, "Succeeded" | "Failed" | "Canceled") {
+                ended = Some(event["object"].clone());
+            }
+            Ok(())
+        });
+        let goes_on = goes_on.await?;
+        ensure!(goes_on || ended.is_some(), "the watch of run {name} ended before the run");
+    }
+    ended.context("the run has not ended")
+}
+
 /// Runs a program that has to succeed.
-fn succeed(command: &mut Command) -> Result<()> {
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
@@ -142,31 +166,8 @@ impl Rollout<'_> {
     /// Creates the Run and waits until it has ended; returns it as it is then.
     async fn run(&self, client: &mut Client, round: usize) -> Result<Value> {
         let operation = if self.change == Change::Preview { "Preview" } else { "Apply" };
-        let name = self.run_name(round);
-        let run = json!({
-            "apiVersion": "delivery.stoa.dev/v1alpha1",
-            "kind": "Run",
-            "metadata": {"name": name},
-            "spec": {"stack": Self::stack(round), "operation": operation},
-        });
-        let created = client.succeed(&Call::post(self.runs(), &run)).await?.json()?;
-        let version = created["metadata"]["resourceVersion"].as_str().context("the run has no resourceVersion")?;
-        let path = format!("{}?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={version}", self.runs());
-        let mut lines = client.stream(&Call::get(path)).await?;
-        let mut ended = None;
-        while ended.is_none() {
-            let goes_on = lines.next(|line| {
-                let event: Value = serde_json::from_slice(line)?;
-                let phase = event["object"]["status"]["phase"].as_str().unwrap_or_default();
-                if matches!(phase, "Succeeded" | "Failed" | "Canceled") {
-                    ended = Some(event["object"].clone());
-                }
-                Ok(())
-            });
-            let goes_on = goes_on.await?;
-            ensure!(goes_on || ended.is_some(), "the watch of run {name} ended before the run");
-        }
-        ended.context("the run has not ended")
+        let spec = json!({"stack": Self::stack(round), "operation": operation});
+        run_to_end(client, &self.runs(), &self.run_name(round), spec).await
     }
 
     fn kubectl(&self, file: &Path) -> Result<()> {

@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     pub(crate) floor: Target,
     /// Where kpt works.
     pub(crate) kpt: Target,
+    /// Where terraform works: on files alone.
+    pub(crate) terraform: Target,
     /// The Git repository that stacks are rendered from.
     pub(crate) repository: TempDir,
     /// By side; those that have none have the objects of another.
@@ -98,6 +100,7 @@ impl Scene {
             reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies.clone()),
             floor: Target::new(Side::Floor, floor.endpoint.clone(), stacks),
             kpt: Target::new(Side::Kpt, bed.kubernetes.clone(), copies.clone()),
+            terraform: Target::new(Side::Terraform, bed.kubernetes.clone(), copies.clone()),
             repository: repository()?,
             padding: BTreeMap::new(),
             name,
@@ -141,24 +144,44 @@ impl Scene {
         let namespace = Some(name.as_str());
         let remote = format!("file://{}", self.repository.path().display());
         let backend = json!({"type": "Local", "local": {"directory": name}});
-        let clusters = json!([{"name": "main", "inCluster": true}]);
-        let workspace = json!({"backend": {"name": name}, "kubernetes": {"clusters": clusters}});
         let source = json!({"remote": remote, "ref": "main", "pollInterval": "1h"});
         let project = json!({"source": {"name": name}, "path": "apps", "deletionPolicy": "Orphan"});
         self.create("platform.stoa.dev", "Backend", None, backend).await?;
-        self.create("platform.stoa.dev", "Workspace", None, workspace).await?;
+        self.create_workspace(name, json!({})).await?;
         self.create("config.stoa.dev", "Organization", None, json!({"deletionPolicy": "Orphan"})).await?;
         self.wait_until_ready("config.stoa.dev", "Organization", None).await?;
         self.create("config.stoa.dev", "Source", namespace, source).await?;
         self.create("config.stoa.dev", "Project", namespace, project).await
     }
 
+    /// Makes a workspace whose cluster is the one around Stoa, with further fields.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses it.
+    pub(crate) async fn create_workspace(&self, name: &str, mut spec: Value) -> Result<()> {
+        spec["backend"] = json!({"name": self.name});
+        spec["kubernetes"] = json!({"clusters": [{"name": "main", "inCluster": true}]});
+        self.create_named(name, "platform.stoa.dev", "Workspace", None, spec).await
+    }
+
     /// Makes an object of Stoa, which has the name of everything.
     async fn create(&self, group: &str, kind: &str, namespace: Option<&str>, spec: Value) -> Result<()> {
+        self.create_named(&self.name, group, kind, namespace, spec).await
+    }
+
+    async fn create_named(
+        &self,
+        name: &str,
+        group: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        spec: Value,
+    ) -> Result<()> {
         let object = json!({
             "apiVersion": format!("{group}/{VERSION}"),
             "kind": kind,
-            "metadata": {"name": self.name},
+            "metadata": {"name": name},
             "spec": spec,
         });
         let mut client = self.stoa.endpoint.connect().await?;
@@ -253,7 +276,7 @@ impl Scene {
         let (group, kind, padded) = match target.side {
             Side::Stoa | Side::Aggregated | Side::Floor => ("config.stoa.dev", "Stack", Side::Stoa),
             Side::Sample => (SAMPLE_GROUP, "Flunder", Side::Sample),
-            Side::Reference | Side::Kpt => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
+            Side::Reference | Side::Kpt | Side::Terraform => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
         };
         let padding = self.padding.get(&padded).map_or("", String::as_str);
         let description = "The checkout of the web shop, as customers see it";
@@ -321,6 +344,8 @@ impl Scene {
         {
             paths.push(format!("{}/{}", collection(group, kind, None), self.name));
         }
+        let workspace = format!("{}-terraform", self.name);
+        paths.push(format!("{}/{workspace}", collection("platform.stoa.dev", "Workspace", None)));
         for round in 0..rounds {
             let namespace = |side| format!("/api/v1/namespaces/{}", self.rollout_namespace(side, round));
             paths.extend([Side::Stoa, Side::Reference, Side::Kpt].map(namespace));

@@ -33,6 +33,8 @@ pub(crate) struct Size {
     pub(crate) stacks: usize,
     /// Resources of the one stack that is large.
     pub(crate) large_stack: usize,
+    /// Numbers of Terraform resources that are deployed, besides one.
+    pub(crate) terraform_resources: &'static [usize],
     /// How often the idle servers are looked at.
     pub(crate) idle_windows: u32,
     /// How long to wait for the servers to have nothing to do.
@@ -62,6 +64,7 @@ impl Size {
             config_maps: 50,
             stacks: 20,
             large_stack: 100,
+            terraform_resources: &[50],
             idle_windows: 2,
             patience: Duration::from_secs(5),
         }
@@ -84,6 +87,7 @@ impl Size {
             config_maps: 1_000,
             stacks: 1_000,
             large_stack: 10_000,
+            terraform_resources: &[50, 500, 5_000],
             idle_windows: 10,
             patience: Duration::from_secs(180),
         }
