@@ -27,7 +27,8 @@ use stoa_engine::{
     DigestKeys, FieldConflict, Owner, PlanInput, Resource, ResourceId, ResourceType, Schema, Spec, State, StateResource,
 };
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Found, Health, Live, Preview, ReadRequest, Runtime as _, RuntimeError, conformance,
+    Applied, ApplyRequest, Deleted, Found, Health, KubernetesChecks as _, Live, Preview, ReadRequest, Runtime as _,
+    RuntimeError, conformance,
 };
 use stoa_runtime_kubernetes::{Access, ClusterConfig, KubernetesRuntime};
 
@@ -124,6 +125,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         masked: Vec::new(),
         digests_of: None,
         finished: false,
+        provider_state: None,
     }
 }
 
