@@ -89,7 +89,7 @@ func write(t testing.TB, tree string, archive *txtar.Archive) {
 }
 
 // tool is the command of a tool, built from the modules of this program.
-func tool(t *testing.T, name string) string {
+func tool(t testing.TB, name string) string {
 	t.Helper()
 	output, err := exec.Command("go", "tool", "-n", name).Output()
 	if err != nil {
@@ -98,7 +98,7 @@ func tool(t *testing.T, name string) string {
 	return strings.TrimSpace(string(output))
 }
 
-func run(t *testing.T, program string, arguments ...string) []byte {
+func run(t testing.TB, program string, arguments ...string) []byte {
 	t.Helper()
 	command := exec.Command(program, arguments...)
 	command.Env = []string{"HOME=" + t.TempDir()}
@@ -147,7 +147,11 @@ func TestKustomizeAgreesWithTheCommand(t *testing.T) {
 			}
 			var documents []string
 			for _, document := range response.Documents {
-				documents = append(documents, string(document.Yaml))
+				text, err := yaml.JSONToYAML(document.Yaml)
+				if err != nil {
+					t.Fatal(err)
+				}
+				documents = append(documents, string(text))
 			}
 			if found := strings.Join(documents, "---\n"); found != expected {
 				t.Errorf("found\n%s\nexpected\n%s", found, expected)

@@ -55,12 +55,14 @@ func kustomize(tree *tree, folder string, out *rendering) error {
 		}
 		return &wrong{file: references.root, message: shortened(err.Error())}
 	}
+	out.warnings = append(out.warnings, references.unmatched(objects.Resources())...)
 	for _, object := range objects.Resources() {
-		yaml, err := object.AsYAML()
+		// YAML would be made of this, and is slower to write and to read.
+		json, err := object.MarshalJSON()
 		if err != nil {
 			return &wrong{file: references.root, message: object.CurId().String() + ": " + err.Error()}
 		}
-		if err := out.add(references.root, 0, yaml); err != nil {
+		if err := out.add(references.root, 0, json); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ type references struct {
 	root      string
 	seen      map[string]bool
 	hasSchema bool
+	targets   []target
 	problems  []*rendererpb.Problem
 }
 
@@ -99,6 +100,7 @@ func (r *references) kustomization(folder, file string, fields *yaml.Node) {
 			if at := field(node, "path"); at != nil {
 				r.check(folder, file, at)
 			}
+			r.noteTarget(file, node)
 		})
 	}
 	for _, name := range withSources {

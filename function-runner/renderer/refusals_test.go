@@ -281,6 +281,21 @@ func TestVolatileFunctionsAreReported(t *testing.T) {
 	}
 }
 
+func TestPatchWithoutMatchIsReported(t *testing.T) {
+	patch := "patches:\n- target: {kind: ConfigMap, name: %s}\n  patch: '[{\"op\": \"add\", \"path\": \"/data\", \"value\": {\"a\": \"b\"}}]'\n"
+	for name, expected := range map[string]string{
+		"a":   "",
+		"a.*": "",
+		"web": "s/kustomization.yaml:4: the target of the patch (ConfigMap web) matches no object",
+	} {
+		files := "-- s/kustomization.yaml --\nnamePrefix: dev-\nresources: [a.yaml]\n" + fmt.Sprintf(patch, name) + "-- s/a.yaml --\n" + configMap
+		response := render(t, input{tree: repository(t, files), path: "s"}.kustomize())
+		if found := strings.Join(response.Warnings, "\n"); found != expected || len(response.Documents) != 1 {
+			t.Errorf("%s: %q, %v", name, found, response.Problems)
+		}
+	}
+}
+
 func TestFilesThatWereReadAreListed(t *testing.T) {
 	in := input{tree: repository(t, "-- s/kustomization.yaml --\nresources: [../base]\n-- base/kustomization.yaml --\nresources: [a.yaml]\n-- base/a.yaml --\n"+configMap+"-- base/other.yaml --\n"), path: "s"}
 	if files := strings.Join(render(t, in.kustomize()).Files, " "); files != "base/a.yaml base/kustomization.yaml s/kustomization.yaml" {
