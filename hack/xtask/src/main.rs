@@ -14,6 +14,7 @@ mod ports;
 mod process;
 mod prose;
 mod quickstart;
+mod renderer;
 mod run_test;
 mod schemas;
 mod soak;
@@ -44,6 +45,8 @@ enum Command {
     Schemas,
     /// The programs of Terraform's providers for tests, which are built first where they are missing
     TerraformProviders,
+    /// The program that builds kustomizations and charts, which is built first where it is missing
+    Renderer,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
         Command::TerraformProviders => checks::print_terraform_providers(),
+        Command::Renderer => renderer::binary().map(|path| println!("{}", path.display())),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),
         Command::Walls => walls::check(),
