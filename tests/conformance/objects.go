@@ -108,7 +108,7 @@ var kinds = []kind{
 		spec: always(fields{"project": "web", "stackName": "dev"}), metadata: finalizers("stoa.dev/infrastructure"), before: (*collection).makeProject,
 		whole: []func(*collection) map[string]any{always(fields{
 			"description": "one", "owners": owners, "project": "web", "stackName": "dev", "path": "apps/web/dev", "desiredVersion": "v1", "workspaces": []any{"one", "two"},
-			"trigger": "Manual", "driftInterval": "30s", "generator": fields{"type": "Spec", "parameters": fields{"cell": "c1"}}, "requireApproval": true, "deletionPolicy": "Orphan",
+			"trigger": "Manual", "driftInterval": "30s", "generator": fields{"type": "Helm", "parameters": fields{"cell": "c1"}, "helm": fields{"name": "web", "namespace": "shop", "valuesFiles": []any{"values-dev.yaml"}}}, "requireApproval": true, "deletionPolicy": "Orphan",
 		})},
 		ruled: []string{"stackName"},
 		strategic: []strategicPatch{

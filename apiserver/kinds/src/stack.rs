@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use stoa_machinery::{
-    ApiError, RequestContext, ResourceDefinition,
+    ApiError, RequestContext, ResourceDefinition, content,
     definition::{Cell, Column, SelectableField},
     object::Object,
     registry::{ListOptions, Stored},
@@ -317,6 +317,19 @@ impl Strategy for StackStrategy {
         if spec.drift_interval.parse().is_ok_and(|d| d > Duration::ZERO && d < SHORTEST_DRIFT_INTERVAL) {
             let least = format!("must be 0s, for never, or at least {}s", SHORTEST_DRIFT_INTERVAL.as_secs());
             errors.push(FieldError::invalid("spec.driftInterval", spec.drift_interval.to_string(), least));
+        }
+        if let Some(release) = &spec.generator.helm {
+            let kind = spec.generator.kind;
+            if !matches!(kind, GeneratorType::Auto | GeneratorType::Helm) {
+                let why = format!("is only for the generators Helm and Auto; the type is {kind:?}");
+                errors.push(FieldError::forbidden("spec.generator.helm", why));
+            }
+            for (field, name) in [("name", &release.name), ("namespace", &release.namespace)] {
+                if !name.is_empty() {
+                    let invalid = |why| FieldError::invalid(format!("spec.generator.helm.{field}"), name, why);
+                    errors.extend(content::dns_label(name).iter().map(invalid));
+                }
+            }
         }
         if matches!(spec.generator.kind, GeneratorType::Kpt | GeneratorType::Kcl) {
             validation::not_available("spec.generator.type", "this generator", &mut errors);

@@ -171,6 +171,11 @@ impl Target {
             project: self.project.name_any(),
             stack: self.stack.spec.stack_name.clone(),
             workspace: Some(self.proto_workspace(services).await?),
+            helm: self.stack.spec.generator.helm.clone().map(|release| stoa_proto::HelmOptions {
+                release_name: release.name,
+                namespace: release.namespace,
+                values_files: release.values_files,
+            }),
         })
     }
 
@@ -307,6 +312,8 @@ fn generator(kind: GeneratorType) -> &'static str {
         GeneratorType::Auto => "Auto",
         GeneratorType::Spec => "Spec",
         GeneratorType::Manifests => "Manifests",
+        GeneratorType::Kustomize => "Kustomize",
+        GeneratorType::Helm => "Helm",
         GeneratorType::Kpt => "Kpt",
         GeneratorType::Kcl => "KCL",
     }

@@ -13,6 +13,7 @@ use stoa_git::cache::{Bounds, Folders};
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig, SubprocessConfig};
 
+use crate::generate::{Renderer, RendererOptions};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::{self, Terraform};
 use crate::{runtimes, service, source, worker};
@@ -210,7 +211,7 @@ impl LimitArgs {
 }
 
 /// The processes in which generators run, and the limits on one job.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PoolArgs {
     /// Worker processes that parse sources, one job at a time each; default: one for each processor, at least 2
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -236,6 +237,11 @@ pub(crate) struct PoolArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_SPEC_MIB)),
     )]
     pub(crate) worker_output_mib: u32,
+
+    /// Program that builds kustomizations and charts, with the limits of workers; default: stoa-renderer beside this program.
+    /// Without it, only stacks that need it fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) renderer: Option<PathBuf>,
 
     /// Jobs that wait for a worker; the runner rejects more calls as busy
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
@@ -265,6 +271,21 @@ impl PoolArgs {
             waiting: self.max_waiting_jobs as usize,
             waiting_bytes: (self.max_waiting_mib as usize) << 20,
         }
+    }
+}
+
+impl PoolArgs {
+    /// The renderer, with trees among `caches` and sockets in `temporary`.
+    pub(crate) fn of_renderer(&self, caches: Folders, temporary: PathBuf) -> Renderer {
+        let PoolConfig { program, limits, workers, .. } = self.of_pool();
+        let options = RendererOptions { program: self.renderer.clone(), this: program, limits, processes: workers };
+        Renderer::new(options, caches, temporary)
+    }
+
+    /// Processes of this binary that read a tree, with the limits of workers.
+    pub(crate) fn of_trees(&self) -> SubprocessConfig {
+        let PoolConfig { program, arguments, environment, limits, .. } = self.of_pool();
+        SubprocessConfig { program, arguments, environment, limits }
     }
 }
 
@@ -402,7 +423,7 @@ impl Args {
         let of_terraform = &mut self.terraform;
         let of_providers = of_terraform.provider_mirrors.iter_mut().chain(&mut of_terraform.provider_directories);
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories).chain(of_providers);
-        for folder in folders {
+        for folder in folders.chain(&mut self.pool.renderer) {
             *folder = std::path::absolute(&*folder).with_context(|| format!("finding {}", folder.display()))?;
         }
         Ok(self)

@@ -17,6 +17,7 @@ pub(crate) mod reason {
     pub(crate) use stoa_engine::problem::reason::{TOO_LARGE, UNKNOWN_KIND};
 
     pub(crate) const INVALID_REQUEST: &str = "InvalidRequest";
+    pub(crate) const AMBIGUOUS_GENERATOR: &str = "AmbiguousGenerator";
     pub(crate) const NOT_AVAILABLE: &str = "NotAvailable";
     pub(crate) const SOURCE_NOT_FOUND: &str = "SourceNotFound";
     pub(crate) const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
@@ -26,6 +27,7 @@ pub(crate) mod reason {
     pub(crate) const TOOK_TOO_LONG: &str = "TookTooLong";
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
+    pub(crate) const NOT_RENDERED: &str = "NotRendered";
     pub(crate) const MISSING_FIELD: &str = "MissingField";
     pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
     pub(crate) const NO_RUNTIME: &str = "NoRuntime";

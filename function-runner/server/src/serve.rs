@@ -68,13 +68,18 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     if let Some(listen) = args.health_listen {
         tell_health(listen, health.clone(), ended.clone())?;
     }
-    let pool = Pool::new(args.pool.of_pool(), metrics.workers.clone());
+    let config = args.pool.of_pool();
+    let tree_slots = config.workers;
+    let pool = Pool::new(config, metrics.workers.clone());
+    let tree_workers = SubprocessStarter::new(args.pool.of_trees()).context("starting processes for trees")?;
     let workers = pool.start().await?;
     let local = LocalRepositories::below(args.local_repositories.clone());
     let starter = SubprocessStarter::new(subprocesses).context("starting processes for sources")?;
     let readers = ReaderPool::new(starter, args.sources.source_processes as usize, local.folders());
     // Requests have a turn first, which organizations share.
     let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
+    let renderer = args.pool.of_renderer(caches.clone(), temporary.clone());
+    let generators = Generators::new(pool, tree_workers, tree_slots, renderer);
     let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),
@@ -86,7 +91,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     );
     let service = Service::new(
         Sources::new(caches, local, readers),
-        Generators::new(pool),
+        generators.clone(),
         runtimes,
         metrics,
         args.limits.of_calls(args.drain_limit()),
@@ -112,6 +117,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         if tokio::time::timeout(CLOSE, workers.close()).await.is_err() {
             tracing::warn!("shutting down while workers are busy");
         }
+        generators.shut_down();
         if tokio::time::timeout(CLOSE, terraform.shut_down()).await.is_err() {
             tracing::warn!("shutting down while providers run; the kernel ends them");
         }

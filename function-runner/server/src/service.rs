@@ -2,6 +2,7 @@
 //!
 //! Start at [`Service`]. It limits how many calls, and how many bytes of large ones, are under way at once.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::blocking::run_blocking;
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, reason};
-use crate::generate::{Generators, Rendered};
+use crate::generate::{self, Generators, Provenance, Rendered, Values};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::source::Sources;
@@ -371,16 +372,22 @@ impl FunctionRunner for Service {
         let call = Call { method: "Generate", organization: organization.clone(), span };
         let generated = self.call(call, async {
             let source: Source = required(request.source, "source")?;
-            let content = self.sources.read_in_turn(&source, &request.commit, &request.path).await?;
-            let mut generated = self.generators.run(&request.organization, &request.generator, content).await?;
-            if !request.parameters.is_empty() {
-                let mut names: Vec<_> = request.parameters.keys().map(String::as_str).collect();
-                names.sort_unstable();
-                let message = format!("generator {} takes no parameters: {}", generated.generator, names.join(", "));
-                generated.warnings.push(message);
-            }
-            let Rendered { spec, warnings, generator } = generated;
-            Ok(GenerateResponse { spec, warnings, generator })
+            let helm = request.helm.unwrap_or_default();
+            let values = Values {
+                organization: request.organization,
+                project: request.project,
+                stack: request.stack,
+                workspace: request.workspace.unwrap_or_default().name,
+                parameters: request.parameters,
+                variables: HashMap::new(),
+                namespace: helm.namespace.clone(),
+            };
+            let (commit, path, generator) = (&request.commit, &request.path, &request.generator);
+            let request = generate::Request { commit, path, generator, values: &values, helm: &helm };
+            let Rendered { spec, warnings, provenance, .. } =
+                self.generators.render(&self.sources, &source, &request).await?;
+            let Provenance { generator, version, files } = provenance;
+            Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files })
         });
         let mut answer = generated.await?;
         // The caller may have no memory for it.
@@ -489,7 +496,7 @@ mod tests {
     use prost::Message as _;
     use stoa_git::cache::Folders;
     use stoa_proto::{Problem, Target};
-    use stoa_workers::Pool;
+    use stoa_workers::{Pool, SubprocessStarter};
     use tokio::time::timeout;
 
     use super::*;
@@ -505,10 +512,19 @@ mod tests {
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone(), ReaderPool::in_process());
         let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned());
-        let runtimes =
-            Runtimes::new(None, cache, local, limits.of_runtimes(), ReaderPool::in_process(), Arc::new(terraform));
+        let runtimes = Runtimes::new(
+            None,
+            cache.clone(),
+            local,
+            limits.of_runtimes(),
+            ReaderPool::in_process(),
+            Arc::new(terraform),
+        );
         let metrics = Metrics::new().unwrap();
-        let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
+        let pool = PoolArgs::default();
+        let trees = SubprocessStarter::new(pool.of_trees()).unwrap();
+        let renderer = pool.of_renderer(cache.clone(), folder.to_owned());
+        let generators = Generators::new(Pool::new(pool.of_pool(), metrics.workers.clone()), trees, 1, renderer);
         let limits = limits.of_calls(Duration::ZERO);
         Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone())
     }

@@ -77,6 +77,10 @@ pub(crate) struct WorkerArgs {
     /// The file with the certificates of all authorities
     #[arg(long)]
     authorities: Option<PathBuf>,
+
+    /// The tree that it reads, if it renders one
+    #[arg(long, conflicts_with = "cache")]
+    tree: Option<PathBuf>,
 }
 
 /// The program that a pool starts.
@@ -100,6 +104,11 @@ pub(crate) fn command_for_sources(memory: u64) -> Vec<OsString> {
 pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf]) -> More {
     let read = others.iter().map(|path| flag("--read=", path));
     More { arguments: [flag("--cache=", cache)].into_iter().chain(read).collect() }
+}
+
+/// The arguments of a process that renders a tree.
+pub(crate) fn more_for_tree(root: &Path) -> More {
+    More { arguments: vec![flag("--tree=", root)] }
 }
 
 fn flag(flag: &str, path: &Path) -> OsString {
@@ -150,7 +159,7 @@ pub(crate) fn arguments() -> Option<WorkerArgs> {
 impl WorkerArgs {
     /// Does jobs until the pool closes the pipe.
     pub(crate) fn serve(self) -> anyhow::Result<()> {
-        let Self { parent, memory, cache, read, authorities } = self;
+        let Self { parent, memory, cache, read, authorities, tree } = self;
         let terms = |stack, profile| Terms { parent, memory, stack, profile };
         let served = match cache {
             Some(folder) => {
@@ -164,7 +173,7 @@ impl WorkerArgs {
             None => {
                 // Expressions are read on the thread that there is.
                 stoa_cel::on_the_calling_thread();
-                serve(&terms(STACK, Profile::Isolated), generate::work)
+                serve(&terms(STACK, tree.map_or(Profile::Isolated, Profile::Tree)), generate::work)
             }
         };
         served.context("the worker failed")
@@ -186,6 +195,9 @@ mod tests {
         let worker = WorkerArgs::parse_from(command(1).into_iter().chain(all).chain(more.arguments));
         assert_eq!((worker.cache.as_deref(), worker.read), (Some(Path::new("/cache/0/git/x")), folders.into()));
         assert_eq!(worker.authorities.as_deref(), Some(Path::new("/etc/all.pem")));
+        let tree = more_for_tree(Path::new("/trees/a"));
+        let worker = WorkerArgs::parse_from(command(1).into_iter().chain(tree.arguments));
+        assert_eq!((worker.tree.as_deref(), worker.cache), (Some(Path::new("/trees/a")), None));
     }
 
     #[test]

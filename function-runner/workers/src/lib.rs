@@ -7,13 +7,13 @@
 //! Work that reaches servers gets a process of its own ([`SubprocessStarter`]), which has one folder to write to. It ends when its
 //! caller has no more jobs for it, or at its [`KillDeadline`].
 //!
-//! A program of others, such as a provider of Terraform, runs in a process that becomes it ([`program::run`]).
+//! Another program, such as a provider of Terraform or the renderer, runs in a process that becomes it ([`program::run`]).
 //!
 //! **Invariant:** a job that takes too much, never ends or brings its worker down fails alone; the next job finds another
 //! worker.
 //!
-//! **Invariant:** a worker of a pool opens no file, reaches nobody but its pool and starts no thread. No worker and no program starts
-//! another process, or outlives the process that started it.
+//! **Invariant:** a worker of a pool opens no file but those of its tree, reaches nobody but its pool and starts no thread. No worker and
+//! no program starts another process, or outlives the process that started it.
 
 mod frame;
 mod kill_deadline;
@@ -29,5 +29,5 @@ pub mod worker;
 pub use kill_deadline::KillDeadline;
 pub use metrics::PoolMetrics;
 pub use pool::{Pending, Pool, PoolConfig, Running};
-pub use process::{Failed, Fault, Limits, More, StartError, Tell};
+pub use process::{Failed, Fault, Limits, More, StartError, Tell, resident};
 pub use subprocess::{Subprocess, SubprocessConfig, SubprocessStarter};

@@ -166,6 +166,13 @@ impl Program {
     }
 }
 
+/// How many bytes of memory a process uses, if the system reports that.
+pub fn resident(process: u32) -> Option<u64> {
+    let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
 impl Starter {
     /// Needs a Tokio runtime.
     pub(crate) fn new(program: Program) -> io::Result<Self> {
@@ -274,9 +281,7 @@ impl Worker {
 
     /// How many bytes of memory it uses, if the system reports that.
     pub(crate) fn resident(&self) -> Option<u64> {
-        let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()?)).ok()?;
-        let pages: u64 = pages.split(' ').nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size() as u64)
+        resident(self.child.id()?)
     }
 
     /// Lets it use so much more CPU time. It cannot raise the limit itself.

@@ -1,7 +1,8 @@
-//! A program of others in a sandbox, such as a provider of Terraform.
+//! A program in a sandbox, such as a provider of Terraform or the renderer.
 //!
 //! Start at [`run`]. A process enters the sandbox and becomes the program. The program executes nothing but the files of its own
-//! package, and starts no process. It reads its package and a few files of the system, and writes its own folder.
+//! package, and starts no process. It reads its package, a few files of the system and folders that it is for, and writes its own
+//! folder.
 //!
 //! The digest is that of the file that the kernel executes: the process opens the file, hashes it, and executes the open file
 //! (`execveat`). Another file at its path changes nothing. Only this user can write to the file, and no program in this sandbox can.
@@ -31,8 +32,8 @@ use sha2::{Digest as _, Sha256};
 use crate::sandbox::{close_all_but_the_pipes, die_first, limit, without_other_processes};
 use crate::worker::end_with;
 
-/// How large a file of a program may become, in bytes. Writing beyond ends the program.
-const FILE: u64 = 1 << 30;
+/// The largest file of a program that writes files, in bytes.
+pub const LARGEST_FILE: u64 = 1 << 30;
 /// How many threads the user may have in all for a program to start another one. A user without limits is exempt.
 const THREADS: u64 = 16_384;
 
@@ -147,6 +148,10 @@ pub struct Program {
     pub folder: PathBuf,
     /// Other folders that it writes.
     pub writes: Vec<PathBuf>,
+    /// Other folders that it reads.
+    pub reads: Vec<PathBuf>,
+    /// How large a file may become, in bytes. Writing beyond ends the program.
+    pub largest_file: u64,
     /// Its network.
     pub network: Network,
     /// The limit of its memory, in bytes.
@@ -270,7 +275,7 @@ fn restrict(program: &Program) -> io::Result<()> {
     std::env::set_current_dir(&program.folder)?;
     // Reserved addresses do not count, of which Go has many.
     limit(Resource::Data, program.memory)?;
-    limit(Resource::Fsize, FILE)?;
+    limit(Resource::Fsize, program.largest_file)?;
     limit(Resource::Nproc, THREADS)?;
     limit(Resource::Core, 0)?;
     rustix::thread::set_no_new_privs(true)?;
@@ -302,6 +307,7 @@ fn confine(program: &Program) -> Result<bool, RulesetError> {
         .create()?
         .add_rules(path_beneath_rules(executed, read | AccessFs::Execute))?
         .add_rules(path_beneath_rules(others.iter().chain(reads), read))?
+        .add_rules(path_beneath_rules(&program.reads, read))?
         .add_rules(path_beneath_rules(["/dev/null"], read | AccessFs::WriteFile))?
         .add_rules(path_beneath_rules([&program.folder].into_iter().chain(&program.writes), own))?
         .restrict_self()?;

@@ -25,6 +25,8 @@ const MOST_DESCRIPTORS: u64 = 65_536;
 pub enum Profile {
     /// None: no file, no network, no thread.
     Isolated,
+    /// A folder that it reads, with all that is below. No network, no thread.
+    Tree(PathBuf),
     /// Servers, and the files that they need.
     Servers(Servers),
 }
@@ -86,9 +88,13 @@ pub(crate) fn enter(terms: &Terms) -> io::Result<Restrictions> {
     let (landlock, seccomp) = match &terms.profile {
         Profile::Isolated => {
             limit(Resource::Fsize, 0)?;
-            let landlock = no_paths();
+            let landlock = paths_without_network(&[]);
             limit(Resource::Nofile, 3)?;
-            (landlock, no_calls())
+            (landlock, few_calls(&[]))
+        }
+        Profile::Tree(folder) => {
+            limit(Resource::Fsize, 0)?;
+            (paths_without_network(std::slice::from_ref(folder)), few_calls(READS))
         }
         Profile::Servers(servers) => {
             limit(Resource::Fsize, servers.file)?;
@@ -133,15 +139,13 @@ pub(crate) fn close_all_but_the_pipes() {
     }
 }
 
-/// Denies all paths to the thread; false if the kernel cannot.
-fn no_paths() -> bool {
-    let restricted = Ruleset::default()
+/// Denies the network to the thread, and all paths but some that it reads; false if the kernel cannot.
+fn paths_without_network(reads: &[PathBuf]) -> bool {
+    let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V7))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(ABI::V7)))
-        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)))
-        .and_then(Ruleset::create)
-        .and_then(|rules| rules.restrict_self());
-    restricted.is_ok_and(|restricted| restricted.ruleset != RulesetStatus::NotEnforced)
+        .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)));
+    restrict(rules, &[], reads)
 }
 
 /// Denies all paths to the thread except a few; false if the kernel cannot.
@@ -257,14 +261,31 @@ pub(crate) fn without_other_processes(
     Ok(vec![refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?, refuse(rules, libc::EPERM)?])
 }
 
-/// Denies all system calls to the thread except a few; false if the kernel cannot.
-fn no_calls() -> bool {
+/// The calls that read files. Landlock decides which ones; to write there is another call, or the limit of a file's size.
+const READS: &[libc::c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_readv,
+    libc::SYS_getdents64,
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+];
+
+/// Denies all system calls to the thread except those that every worker needs, and some more; false if the kernel cannot.
+fn few_calls(more: &[libc::c_long]) -> bool {
     let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
-    filter(architecture).is_ok_and(|filter| seccompiler::apply_filter(&filter).is_ok())
+    filter(architecture, more).is_ok_and(|filter| seccompiler::apply_filter(&filter).is_ok())
 }
 
 /// All other calls fail with `EPERM`, which libraries handle, and which tests see.
-fn filter(architecture: TargetArch) -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(architecture: TargetArch, more: &[libc::c_long]) -> Result<BpfProgram, seccompiler::BackendError> {
     let always = [
         // The pipes.
         libc::SYS_read,
@@ -300,7 +321,8 @@ fn filter(architecture: TargetArch) -> Result<BpfProgram, seccompiler::BackendEr
     };
     let executable = u64::from(libc::PROT_EXEC.cast_unsigned());
     let no_code = || only_if(2, SeccompCmpOp::MaskedEq(executable), 0);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        always.iter().chain(more).map(|call| (*call, Vec::new())).collect();
     rules.insert(libc::SYS_mmap, no_code()?);
     rules.insert(libc::SYS_mprotect, no_code()?);
     // What aborts sends itself a signal, and nobody else.
@@ -343,7 +365,7 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         std::fs::File::open(&program).unwrap();
         let found = apart(move || {
-            let restricted = no_paths();
+            let restricted = paths_without_network(&[]);
             let files = [std::fs::File::open(&program).err(), std::fs::File::create("/tmp/stoa-landlock").err()];
             let programs = std::process::Command::new(&program).arg("--list").output().err();
             (restricted, files.into_iter().chain([programs]).map(|err| err.map(|err| err.kind())).collect::<Vec<_>>())
@@ -357,7 +379,7 @@ mod tests {
     fn filter_alone_denies_files_sockets_and_programs() {
         let program = std::env::current_exe().unwrap();
         let found = apart(move || {
-            let restricted = no_calls();
+            let restricted = few_calls(&[]);
             let found = [
                 std::fs::File::open(&program).err(),
                 std::net::UdpSocket::bind("127.0.0.1:0").err(),
@@ -408,6 +430,42 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         if is_there(found.0, "landlock") {
             assert_eq!((found.1, found.2), ([None; 5], [Some(ErrorKind::PermissionDenied); 4]));
+        }
+    }
+
+    #[test]
+    fn tree_worker_reads_its_tree_and_nothing_else() {
+        let root = std::env::temp_dir().join(format!("stoa-tree-{}", std::process::id()));
+        let (tree, other) = (root.join("tree"), root.join("other"));
+        for folder in [&tree.join("below"), &other] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("there"), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(&other, tree.join("link")).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let found = apart(move || {
+            let restricted = (paths_without_network(std::slice::from_ref(&tree)), few_calls(READS));
+            let kind = |result: std::io::Result<()>| result.err().map(|err| err.kind());
+            let allowed = [
+                kind(std::fs::read(tree.join("below/there")).map(drop)),
+                kind(std::fs::read_dir(&tree).map(drop)),
+                kind(std::fs::read_link(tree.join("link")).map(drop)),
+                kind(std::fs::symlink_metadata(tree.join("below")).map(drop)),
+            ];
+            let refused = [
+                kind(std::fs::read(other.join("there")).map(drop)),
+                kind(std::fs::read(tree.join("link/there")).map(drop)),
+                kind(std::fs::write(tree.join("new"), "x")),
+                kind(std::fs::remove_file(tree.join("below/there"))),
+                kind(std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
+                kind(std::process::Command::new(&program).arg("--list").output().map(drop)),
+                kind(std::thread::Builder::new().spawn(|| {}).map(drop)),
+            ];
+            (restricted, allowed, refused)
+        });
+        std::fs::remove_dir_all(&root).unwrap();
+        if is_there(found.0.0, "landlock") && is_there(found.0.1, "seccomp") {
+            assert_eq!((found.1, found.2), ([None; 4], [Some(ErrorKind::PermissionDenied); 7]));
         }
     }
 

@@ -28,6 +28,7 @@ use crate::kcl;
 use crate::kubectl;
 use crate::paths;
 use crate::prose;
+use crate::renderer;
 use crate::run_test;
 use crate::walls;
 use changed::Packages;
@@ -220,6 +221,7 @@ fn format() -> Result<()> {
         "tests/oracle",
         "tests/terraform/framework",
         "tests/terraform/sdk",
+        renderer::MODULE,
     ] {
         let output =
             Command::new("gofmt").arg("-l").arg(paths::repository().join(module)).output().context("running gofmt")?;
@@ -243,6 +245,12 @@ fn go_tests_program(work: &Path, module: &str) -> PathBuf {
 /// What tells of Kubernetes' own libraries, for tests to compare with.
 fn oracle_program(work: &Path) -> PathBuf {
     work.join("oracle")
+}
+
+/// The program that plays a renderer that goes wrong.
+fn standin_renderer(work: &Path) -> PathBuf {
+    // Its folder is its package, which it reads.
+    work.join("standin/stoa-renderer")
 }
 
 /// Our own providers of Terraform, with the current library and with the older one: their modules and programs.
@@ -288,6 +296,10 @@ fn go_programs(work: &Path) -> Result<()> {
         let program = text(work.join(provider))?;
         go(module, &["build", "-trimpath", "-ldflags=-s -w", "-o", &program, "."])?;
     }
+    go(renderer::MODULE, &["vet", "./..."])?;
+    go(renderer::MODULE, &["test", "./..."])?;
+    go(renderer::MODULE, &["build", "-o", &text(standin_renderer(work))?, "./standin"])?;
+    renderer::binary()?;
     go("tests/oracle", &["vet", "./..."])?;
     go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
 }
@@ -410,6 +422,8 @@ struct Targets {
 /// * `STOA_TEST_KUBECTLS`: kubectl of every version that is tested, with colons in between;
 /// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
+/// * `STOA_TEST_RENDERER`: the program that builds kustomizations and charts;
+/// * `STOA_TEST_STANDIN_RENDERER`: the program that plays one that goes wrong;
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
@@ -426,6 +440,8 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_BIN_DIR", text(built())?),
         ("STOA_TEST_KUBECTL", text(kubectl::program()?)?),
         ("STOA_TEST_KUBECTLS", kubectls.into_string().ok().context("a path is not UTF-8")?),
+        ("STOA_TEST_RENDERER", text(renderer::binary()?)?),
+        ("STOA_TEST_STANDIN_RENDERER", text(standin_renderer(work))?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
         ("STOA_TEST_S3", text(binaries::S3.binary()?)?),

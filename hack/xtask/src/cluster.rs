@@ -24,6 +24,7 @@ use crate::binaries::{self, Profile};
 use crate::kubectl::Kubectl;
 use crate::paths;
 use crate::process::Signal;
+use crate::renderer;
 
 pub(crate) use state::State;
 pub(crate) use wardle::WardleLog;
@@ -232,6 +233,8 @@ pub(crate) fn up(dir: &Path, options: Options) -> Result<Cluster> {
     let built = options.built.as_deref();
     if let Some(profile) = options.stoa {
         let binaries = binaries::stoa(profile, built)?;
+        // Its runner looks for it.
+        renderer::binary()?;
         stoa::up(&cluster, &mut state, binaries, options.replicas, options.stoa_args)?;
     }
     if let Some(log) = options.wardle {

@@ -15,6 +15,7 @@ mod ports;
 mod process;
 mod prose;
 mod quickstart;
+mod renderer;
 mod run_test;
 mod schemas;
 mod soak;
@@ -45,6 +46,8 @@ enum Command {
     Schemas,
     /// The programs of Terraform's providers for tests, which are built first where they are missing
     TerraformProviders,
+    /// The program that builds kustomizations and charts, which is built first where it is missing
+    Renderer,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
         Command::TerraformProviders => checks::print_terraform_providers(),
+        Command::Renderer => renderer::binary().map(|path| println!("{}", path.display())),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),
         Command::Walls => walls::check(),

@@ -51,6 +51,12 @@ async fn validation_reports_every_invalid_field() {
             json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "workspaces": ["a", "a"], "driftInterval": "1s", "trigger": "Apply" } }),
         ),
         (
+            config,
+            "Stack",
+            "shop",
+            json!({ "metadata": { "name": "s" }, "spec": { "project": "none", "generator": { "type": "Kustomize", "helm": { "name": "A b" } } } }),
+        ),
+        (
             "platform.stoa.dev/v1alpha1",
             "Workspace",
             "",

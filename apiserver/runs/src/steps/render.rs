@@ -59,7 +59,7 @@ pub(super) async fn spec(
     Ok((spec, digest.clone(), Some(StatusUpdate::Rendered(digest))))
 }
 
-/// What the function-runner renders, and the name of the generator that it took.
+/// What the function-runner renders, and the generator that it took, with the version of its tool.
 async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), StepError> {
     let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
     let runner = execution.runners();
@@ -73,7 +73,11 @@ async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> R
     if let Some(message) = told(&response.warnings) {
         execution.services.recorder.record(&execution.run, Kind::Warning, reason::GENERATED_WITH_WARNINGS, message);
     }
-    Ok((response.spec, response.generator))
+    let generator = match response.generator_version.as_str() {
+        "" => response.generator,
+        version => format!("{} ({version})", response.generator),
+    };
+    Ok((response.spec, generator))
 }
 
 pub(super) fn told(warnings: &[String]) -> Option<String> {

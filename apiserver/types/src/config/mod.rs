@@ -13,5 +13,6 @@ pub use source::{
 };
 pub use stack::{
     CommitOrder, ComparedCommits, ComplianceState, Deployment, DeploymentCompliance, EarlierRun, EndedRun, Generator,
-    GeneratorType, ReconcilerCompliance, SeenChanges, Stack, StackSpec, StackStatus, Started, Trigger, TriggerStatus,
+    GeneratorType, HelmRelease, ReconcilerCompliance, SeenChanges, Stack, StackSpec, StackStatus, Started, Trigger,
+    TriggerStatus,
 };

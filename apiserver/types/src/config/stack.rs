@@ -100,12 +100,38 @@ pub enum Trigger {
 /// The generator that renders a source as a Spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
-    /// The type of the generator: Spec, Manifests, Kpt or KCL. Auto, the default, detects it from the files.
+    /// The type of the generator: Spec, Manifests, Kustomize, Helm, Kpt or KCL. Auto, the default, detects it from the
+    /// files.
     #[serde(default, rename = "type")]
     pub kind: GeneratorType,
-    /// The parameters of the generator. A run can override them and add others.
+    /// The parameters of the generator. A run can override them and add others. For Helm, they are values of the chart
+    /// by their paths, such as image.tag, and stronger than values files.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
+    /// The release of a chart, for the generator Helm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helm: Option<HelmRelease>,
+}
+
+/// The release of a chart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmRelease {
+    /// The name of the release, as `.Release.Name` in templates. Defaults to the project's name, a hyphen and the
+    /// stack's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 53))]
+    pub name: String,
+    /// The namespace of the release, for objects without a namespace and as `.Release.Namespace` in templates. Defaults
+    /// to default.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Files with values in the repository, as paths from the stack's folder. A later file is stronger than an earlier
+    /// one, and all are stronger than values.yaml of the chart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub values_files: Vec<String>,
 }
 
 /// A type of generator.
@@ -118,6 +144,10 @@ pub enum GeneratorType {
     Spec,
     /// A folder of Kubernetes manifests.
     Manifests,
+    /// A kustomization.
+    Kustomize,
+    /// A Helm chart.
+    Helm,
     /// A kpt package.
     Kpt,
     /// KCL AppConfigurations.

@@ -200,6 +200,17 @@ pub struct GenerateRequest {
     pub stack: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "9")]
     pub workspace: ::core::option::Option<Workspace>,
+    #[prost(message, optional, tag = "10")]
+    pub helm: ::core::option::Option<HelmOptions>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HelmOptions {
+    #[prost(string, tag = "1")]
+    pub release_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub values_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GenerateResponse {
@@ -209,6 +220,10 @@ pub struct GenerateResponse {
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
     pub generator: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub generator_version: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "6")]
+    pub files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateEntry {

@@ -3,33 +3,68 @@
 //! Both ends are one binary, so the messages need no versions.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use prost::Message as _;
 use prost::bytes::Bytes;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_proto::Problem;
+use stoa_proto::renderer::Document;
 use stoa_workers::worker::Progress;
-use stoa_workers::{Failed, Fault, Limits, Pool};
+use stoa_workers::{Failed, Fault, Limits};
 use tonic::Code;
 
-use super::generate;
+use super::generator::{Files, Input, Provenance, Values};
+use super::{Outcome, generate};
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{Content, Files, MemorySlot};
+use crate::source::{self, Content};
 
 /// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
 const REPORTED: usize = 64 << 10;
 
-/// Content, and the name of the generator.
+/// The files of a stack, and the name of the generator.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Job {
+pub(super) struct Job {
     #[prost(string, tag = "1")]
     generator: String,
-    #[prost(message, optional, tag = "2")]
-    content: Option<Files>,
+    #[prost(message, optional, tag = "3")]
+    values: Option<Values>,
+    #[prost(oneof = "JobFiles", tags = "2, 4, 5")]
+    files: Option<JobFiles>,
 }
 
-/// A Spec, or with another code than 0 all problems.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum JobFiles {
+    #[prost(message, tag = "2")]
+    Content(source::Files),
+    #[prost(message, tag = "4")]
+    Tree(JobTree),
+    #[prost(message, tag = "5")]
+    Documents(JobDocuments),
+}
+
+/// The output of the renderer.
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobDocuments {
+    #[prost(message, repeated, tag = "1")]
+    documents: Vec<Document>,
+    #[prost(string, tag = "2")]
+    path: String,
+}
+
+/// A tree that the process may read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobTree {
+    #[prost(bytes = "vec", tag = "1")]
+    root: Vec<u8>,
+    #[prost(string, tag = "2")]
+    path: String,
+}
+
+/// A Spec, the name of a generator for other files, or with another code than 0 all problems.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(int32, tag = "1")]
@@ -40,51 +75,29 @@ struct Answer {
     spec: Bytes,
     #[prost(string, repeated, tag = "4")]
     warnings: Vec<String>,
-    #[prost(string, tag = "5")]
-    generator: String,
+    #[prost(message, optional, tag = "5")]
+    provenance: Option<Provenance>,
+    #[prost(string, tag = "6")]
+    detected: String,
 }
 
 /// The result of a generator in a worker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rendered {
     /// The Spec in canonical JSON.
     pub(crate) spec: Bytes,
     pub(crate) warnings: Vec<String>,
-    /// The generator that ran.
-    pub(crate) generator: String,
+    pub(crate) provenance: Provenance,
+    /// Whether another rendering of the same input gives another Spec.
+    pub(crate) is_volatile: bool,
 }
 
-/// Generators, in workers.
-#[derive(Clone, Debug)]
-pub(crate) struct Generators(Pool);
-
-impl Generators {
-    pub(crate) fn new(pool: Pool) -> Self {
-        Self(pool)
-    }
-
-    /// Runs a generator for an organization. From here on the content counts as a waiting job, and frees its memory slot for the
-    /// next content.
-    pub(crate) async fn run(
-        &self,
-        organization: &str,
-        generator: &str,
-        (content, place): (Content, MemorySlot),
-    ) -> Result<Rendered, Failure> {
-        let job = Job::new(generator, content);
-        let bytes = Bytes::from(job.encode_to_vec());
-        let paths = Paths::of(job);
-        let explain = |failed| paths.explain(failed, self.0.limits());
-        let pending = self.0.submit(organization, bytes).map_err(explain)?;
-        drop(place);
-        let answer = pending.answer().await.map_err(explain)?;
-        let answer = Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
-        if answer.code != 0 {
-            return Err(Failure::of(Code::from_i32(answer.code), answer.problems));
-        }
-        let Answer { spec, warnings, generator, .. } = answer;
-        Ok(Rendered { spec, warnings, generator })
-    }
+/// The answer of a worker.
+#[derive(Debug)]
+pub(super) enum Answered {
+    Rendered(Rendered),
+    /// `Auto` detected this generator, which needs other files or another process.
+    Detected(String),
 }
 
 /// Does a job in a worker.
@@ -98,40 +111,94 @@ pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
             if let Some(warnings) = super::testing::run(&job.generator) {
                 return Answer { warnings, ..Answer::default() }.encode_to_vec();
             }
-            answer(job, progress)
+            job.answer(progress)
         }
         Err(err) => Answer::from(Failure::internal(&err)),
     };
     answer.encode_to_vec()
 }
 
-fn answer(job: Job, progress: &Progress) -> Answer {
-    let (generator, content) = job.into_parts();
-    let files = content.files();
-    let was_reported = Cell::new(false);
-    let at = |file: Option<usize>| {
-        let file = file.filter(|file| files.get(*file).is_some_and(|file| file.bytes.len() >= REPORTED));
-        if file.is_some() || was_reported.get() {
-            progress.at(file.and_then(|file| file.try_into().ok()));
-        }
-        was_reported.set(file.is_some());
-    };
-    let generated = generate(&generator, &content, &at).and_then(|generated| {
-        let place = match &content {
-            Content::Folder { path, .. } => path,
-            Content::File(file) => &file.path,
-        };
-        Ok((bounded(canonical_json(&generated.spec), place)?, generated))
-    });
-    match generated {
-        Ok((spec, generated)) => Answer {
-            spec,
-            warnings: generated.warnings,
-            generator: generated.generator.to_owned(),
-            ..Answer::default()
-        },
-        Err(failure) => failure.into(),
+impl Job {
+    /// A job about the content of a path.
+    pub(super) fn of_content(generator: &str, values: &Values, content: Content) -> Self {
+        Self::new(generator, values, JobFiles::Content(content.into()))
     }
+
+    /// A job about a path of a tree.
+    pub(super) fn of_tree(generator: &str, values: &Values, root: &Path, path: &str) -> Self {
+        let tree = JobTree { root: root.as_os_str().as_bytes().to_vec(), path: path.to_owned() };
+        Self::new(generator, values, JobFiles::Tree(tree))
+    }
+
+    /// A job about what the renderer made of a path.
+    pub(super) fn of_documents(generator: &str, values: &Values, documents: Vec<Document>, path: &str) -> Self {
+        Self::new(generator, values, JobFiles::Documents(JobDocuments { documents, path: path.to_owned() }))
+    }
+
+    fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
+        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files) }
+    }
+
+    fn answer(self, progress: &Progress) -> Answer {
+        let values = self.values.unwrap_or_default();
+        match self.files {
+            Some(JobFiles::Content(content)) => {
+                let content = Content::from(content);
+                let files = content.files();
+                let was_reported = Cell::new(false);
+                let at = |file: Option<usize>| {
+                    let file = file.filter(|file| files.get(*file).is_some_and(|file| file.bytes.len() >= REPORTED));
+                    if file.is_some() || was_reported.get() {
+                        progress.at(file.and_then(|file| file.try_into().ok()));
+                    }
+                    was_reported.set(file.is_some());
+                };
+                let path = match &content {
+                    Content::Folder { path, .. } => path,
+                    Content::File(file) => &file.path,
+                };
+                let input = Input { files: Files::Content(&content), values: &values, at: &at };
+                Answer::of(&self.generator, &input, path)
+            }
+            Some(JobFiles::Tree(JobTree { root, path })) => {
+                let files = Files::Tree { root: Path::new(OsStr::from_bytes(&root)), path: &path };
+                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, &path)
+            }
+            Some(JobFiles::Documents(JobDocuments { documents, path })) => {
+                let files = Files::Documents(&documents);
+                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, &path)
+            }
+            None => Failure::internal(&"a job has files").into(),
+        }
+    }
+}
+
+impl Answer {
+    fn of(generator: &str, input: &Input<'_>, path: &str) -> Self {
+        let outcome = generate(generator, input).and_then(|outcome| match outcome {
+            Outcome::Detected(detected) => Ok(Self { detected: detected.to_owned(), ..Self::default() }),
+            Outcome::Rendered(generated) => Ok(Self {
+                spec: bounded(canonical_json(&generated.spec), path)?,
+                warnings: generated.warnings,
+                provenance: Some(generated.provenance),
+                ..Self::default()
+            }),
+        });
+        outcome.unwrap_or_else(Self::from)
+    }
+}
+
+/// Decodes the answer to a job.
+pub(super) fn answered(answer: Bytes) -> Result<Answered, Failure> {
+    let answer = Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
+    if answer.code != 0 {
+        return Err(Failure::of(Code::from_i32(answer.code), answer.problems));
+    }
+    if !answer.detected.is_empty() {
+        return Ok(Answered::Detected(answer.detected));
+    }
+    let Answer { spec, warnings, provenance, .. } = answer;
+    Ok(Answered::Rendered(Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile: false }))
 }
 
 /// Checks the size of a Spec in JSON, which was rendered from a path.
@@ -152,31 +219,28 @@ impl From<Failure> for Answer {
     }
 }
 
-impl Job {
-    fn new(generator: &str, content: Content) -> Self {
-        Self { generator: generator.to_owned(), content: Some(content.into()) }
-    }
-
-    fn into_parts(self) -> (String, Content) {
-        (self.generator, self.content.unwrap_or_default().into())
-    }
-}
-
 /// The paths of a job's files, for problems after its content was sent.
-struct Paths {
+pub(super) struct Paths {
     folder: Option<String>,
     files: Vec<String>,
 }
 
 impl Paths {
-    fn of(job: Job) -> Self {
-        let Files { files, folder } = job.content.unwrap_or_default();
-        let files = files.into_iter().map(|file| file.path).collect();
-        Self { folder: folder.map(|folder| folder.path), files }
+    pub(super) fn of(job: Job) -> Self {
+        match job.files {
+            Some(JobFiles::Content(source::Files { files, folder })) => {
+                let files = files.into_iter().map(|file| file.path).collect();
+                Self { folder: folder.map(|folder| folder.path), files }
+            }
+            Some(JobFiles::Tree(JobTree { path, .. }) | JobFiles::Documents(JobDocuments { path, .. })) => {
+                Self { folder: Some(path), files: Vec::new() }
+            }
+            None => Self { folder: None, files: Vec::new() },
+        }
     }
 
     /// The failure of a job that has no answer.
-    fn explain(&self, failed: Failed, limits: &Limits) -> Failure {
+    pub(super) fn explain(&self, failed: Failed, limits: &Limits) -> Failure {
         let Failed { fault, at, .. } = failed;
         let of_source = |reason, message: String| {
             let part = at.and_then(|at| self.files.get(at as usize));
@@ -248,13 +312,13 @@ mod tests {
             warnings: vec!["s/b: symbolic links are not followed".to_owned()],
         };
         for content in [folder, Content::File(file("a.yaml", object))] {
-            let bytes = Job::new("Auto", content.clone()).encode_to_vec();
-            let job = Job::decode(bytes.as_slice()).unwrap();
-            assert_eq!(job.clone().into_parts(), ("Auto".to_owned(), content.clone()));
-            let answer = answer(job, &Progress::unheard());
-            let expected = generate("Auto", &content, &|_| {}).unwrap();
-            assert_eq!((answer.code, &answer.warnings), (0, &expected.warnings));
-            assert_eq!((answer.spec, answer.generator.as_str()), (canonical_json(&expected.spec).into(), "Manifests"));
+            let job = Job::of_content("Auto", &Values::default(), content.clone());
+            let answer = Bytes::from(work(job.encode_to_vec(), &Progress::unheard()));
+            let Answered::Rendered(rendered) = answered(answer).unwrap() else { panic!("no Spec") };
+            let expected = super::super::tests::generate("Auto", &content).unwrap();
+            assert_eq!(rendered.warnings, expected.warnings);
+            assert_eq!(rendered.spec, canonical_json(&expected.spec));
+            assert_eq!(rendered.provenance.generator, "Manifests");
         }
     }
 
@@ -270,10 +334,10 @@ mod tests {
     #[test]
     fn failures_survive_encoding() {
         let content = Content::File(file("a.yaml", "apiVersion: v1\nkind: [\n"));
-        let expected = generate("Auto", &content, &|_| {}).unwrap_err();
-        let answer = answer(Job::new("Auto", content), &Progress::unheard());
-        let answer = Answer::decode(answer.encode_to_vec().as_slice()).unwrap();
-        assert_eq!((Code::from_i32(answer.code), answer.problems.as_slice()), (expected.code(), expected.problems()));
+        let expected = super::super::tests::generate("Auto", &content).unwrap_err();
+        let job = Job::of_content("Auto", &Values::default(), content);
+        let failure = answered(work(job.encode_to_vec(), &Progress::unheard()).into()).unwrap_err();
+        assert_eq!((failure.code(), failure.problems()), (expected.code(), expected.problems()));
     }
 
     #[test]

@@ -10,13 +10,23 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     ObjectRef, Resource, ResourceId, ResourceType, Scopes, Spec, Warnings, kinds,
     normalize::normalize,
+    object::split_api_version,
     spec::{FILE, LINE},
 };
 use stoa_proto::Problem;
+use stoa_proto::renderer::Document;
 
-use super::{At, depends_on, field_lines::FieldLines, not_built, yaml};
-use crate::failure::{problem, reason};
-use crate::source::SourceFile;
+use super::{
+    At, Generated, Generator, Input, Profile, depends_on, field_lines::FieldLines, spec_file, steps, tools, yaml,
+};
+use crate::failure::{Failure, problem, reason};
+use crate::source::{Content, SourceFile};
+
+/// The generator's name.
+pub(super) const NAME: &str = "Manifests";
+
+/// The number of warnings that are listed one by one.
+const WARNED: usize = 100;
 
 /// Names of files of other tools, whose documents may have no `apiVersion` or `kind`, or are for the tool alone.
 const OF_OTHER_TOOLS: [&str; 5] =
@@ -31,13 +41,54 @@ const LOCAL_CONFIG: &str = "config.kubernetes.io/local-config";
 /// The number of problems that get lines of their fields: no message names more.
 const LOCATED: usize = 20;
 
+/// The generator `Manifests`.
+#[derive(Debug)]
+pub(super) struct Manifests;
+
+impl Generator for Manifests {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// No file is typical of manifests: they are for this generator where no other one detects its files.
+    fn detects(&self, _: &Content, _: At<'_>) -> Option<String> {
+        None
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::Nothing
+    }
+
+    fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure> {
+        let content = input.files.content()?;
+        let mut warnings = Warnings::at_most(WARNED);
+        let spec = read(content.files(), &mut warnings, input.at).map_err(Failure::invalid)?;
+        let mut warnings = warnings.into_lines();
+        if spec.resources.is_empty() {
+            let is_nothing = |file: &&SourceFile| {
+                spec_file::is_called_spec(file) && yaml::documents(file).is_ok_and(|it| it.is_empty())
+            };
+            warnings.push(match content.files().iter().find(is_nothing) {
+                Some(file) => {
+                    format!("{} is empty, and the folder has no manifests; add resources to the Spec", file.path)
+                }
+                None => "the folder has no manifests; add YAML or JSON files of Kubernetes objects".to_owned(),
+            });
+        }
+        Ok(Generated { warnings, ..Generated::from(spec) })
+    }
+}
+
 pub(super) struct Manifest {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     pub(super) object: Map<String, Value>,
+    /// When it is applied among the objects of a chart: before those of a larger step.
+    pub(super) step: i32,
     file: String,
+    /// 0 in the output of a tool.
     line: u32,
 }
 
@@ -66,7 +117,7 @@ impl Manifest {
 
 /// Reads all files, and reports all problems of all.
 pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) -> Result<Spec, Vec<Problem>> {
-    if let Some(problem) = not_built::find(files) {
+    if let Some(problem) = tools::find(files) {
         return Err(vec![problem]);
     }
     let mut manifests = Vec::new();
@@ -91,9 +142,69 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
         }
     }
     at(None);
+    let mut problems = match finish(manifests, problems) {
+        Ok(spec) => return Ok(spec),
+        Err(problems) => problems,
+    };
+    locate(files, &mut problems);
+    Err(problems)
+}
+
+/// Reads the documents that a tool rendered. Objects without a namespace get the one of their release, if it has one.
+pub(super) fn rendered(documents: &[Document], namespace: &str) -> Result<Generated, Failure> {
+    let mut warnings = Warnings::at_most(WARNED);
+    let (mut manifests, mut problems) = (Vec::new(), Vec::new());
+    for document in documents {
+        let file = SourceFile { path: document.file.clone(), bytes: document.yaml.to_vec() };
+        let before = manifests.len();
+        match yaml::documents(&file) {
+            Ok(values) => {
+                for value in values {
+                    let place = Place { file: &file.path, line: 0, within: String::new() };
+                    collect(value.value, &place, &mut manifests, &mut problems, &mut warnings);
+                }
+            }
+            Err(problem) => {
+                let message = format!("line {} of its output: {}", problem.line, problem.message);
+                problems.push(Problem { line: 0, message, ..*problem });
+            }
+        }
+        manifests[before..].iter_mut().for_each(|manifest| manifest.step = document.step);
+    }
+    if !namespace.is_empty() && namespace != DEFAULT_NAMESPACE {
+        put_into(namespace, &mut manifests);
+    }
+    let spec = finish(manifests, problems).map_err(Failure::invalid)?;
+    let mut warnings = warnings.into_lines();
+    if spec.resources.is_empty() {
+        warnings.push("the stack has no objects".to_owned());
+    }
+    Ok(Generated { warnings, ..Generated::from(spec) })
+}
+
+/// The namespace of objects that name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Puts the objects without a namespace into one. A server drops it from objects of a cluster-scoped kind that is not known here.
+fn put_into(namespace: &str, manifests: &mut [Manifest]) {
+    let scopes = Scopes::defined(manifests.iter().map(|manifest| &manifest.object));
+    for manifest in manifests.iter_mut().filter(|manifest| manifest.namespace.is_none()) {
+        if scopes.is_cluster_scoped(split_api_version(&manifest.api_version).0, &manifest.kind) {
+            continue;
+        }
+        if let Some(Value::Object(metadata)) = manifest.object.get_mut("metadata") {
+            metadata.insert("namespace".to_owned(), namespace.into());
+            manifest.namespace = Some(namespace.to_owned());
+        }
+    }
+}
+
+/// Checks the objects of all files together.
+fn finish(manifests: Vec<Manifest>, mut problems: Vec<Problem>) -> Result<Spec, Vec<Problem>> {
     report_duplicates(&manifests, &mut problems);
-    let (before, wrong) = depends_on::read(&manifests);
+    let (mut before, wrong) = depends_on::read(&manifests);
     problems.extend(wrong);
+    steps::add(&manifests, &mut before);
     if problems.is_empty() {
         let spec = to_spec(manifests, before);
         match super::check(&spec) {
@@ -104,7 +215,6 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
             }
         }
     }
-    locate(files, &mut problems);
     Err(problems)
 }
 
@@ -214,6 +324,7 @@ fn collect(
         namespace,
         name,
         object,
+        step: 0,
         file: place.file.to_owned(),
         line: place.line,
     });
@@ -265,7 +376,8 @@ fn report_duplicates(manifests: &[Manifest], problems: &mut Vec<Problem>) {
                     true => String::new(),
                     false => format!("; {} is cluster-scoped", manifest.kind),
                 };
-                let message = format!("is a duplicate of the object in {}:{}{why}", first.file, first.line);
+                let line = if first.line > 0 { format!(":{}", first.line) } else { String::new() };
+                let message = format!("is a duplicate of the object in {}{line}{why}", first.file);
                 problems.push(manifest.wrong(reason::DUPLICATE_RESOURCE, message));
             }
         }
@@ -278,8 +390,9 @@ fn to_spec(manifests: Vec<Manifest>, before: Vec<Vec<ResourceId>>) -> Spec {
         kind: ResourceType::Kubernetes,
         attributes: manifest.object,
         depends_on,
-        extensions: [(FILE.to_owned(), manifest.file.into()), (LINE.to_owned(), manifest.line.into())]
+        extensions: [(FILE.to_owned(), manifest.file.into())]
             .into_iter()
+            .chain((manifest.line > 0).then(|| (LINE.to_owned(), manifest.line.into())))
             .collect(),
     });
     let mut spec = Spec { resources: resources.collect(), ..Spec::default() };

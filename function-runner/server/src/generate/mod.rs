@@ -1,120 +1,119 @@
 //! Generators: render the files at a path of a source to a Spec.
 //!
-//! Start at [`generate`]. It reads no clock, file or socket: the same content always renders to the same
-//! Spec. Sources are untrusted, so only workers call it: [`Generators`] sends them the jobs.
+//! Start at `generator`, which says what a generator is, and at `pipeline`, which reads what one wants and runs it in a process of its
+//! own. Sources are untrusted, so [`generate`] runs in workers alone. It reads no clock or socket: the same input always renders to the
+//! same Spec, which `cached` relies on.
 
+mod cached;
 mod depends_on;
 mod field_lines;
+mod generator;
+mod helm;
 mod job;
+mod kustomize;
 mod lines;
 mod manifests;
-mod not_built;
+mod pipeline;
+mod renderer;
 mod spec_file;
+mod steps;
 #[cfg(debug_assertions)]
 pub(crate) mod testing;
+mod tools;
 mod yaml;
 
-use stoa_engine::{Spec, Warnings};
+use stoa_engine::Spec;
 use stoa_proto::Problem;
 use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
-pub(crate) use job::{Generators, Rendered, work};
+use generator::{ALL, At, Files, Generated, Generator, Input, Profile};
+pub(crate) use generator::{Provenance, Values};
+pub(crate) use job::{Rendered, work};
+pub(crate) use pipeline::{Generators, Request};
+pub(crate) use renderer::{Options as RendererOptions, Renderer};
+pub(crate) use tools::KUSTOMIZATIONS;
 
-/// The number of warnings that are listed one by one.
-const WARNED: usize = 100;
-/// The name of a Kusion Spec file in a folder.
-const SPEC_FILE: &str = "spec.yaml";
-/// The number of ignored files that are named.
-const NAMED: usize = 5;
-
-/// The result of a generator.
+/// What became of a job.
 #[derive(Debug)]
-pub(crate) struct Generated {
-    pub(crate) spec: Spec,
-    pub(crate) warnings: Vec<String>,
-    /// The generator that ran: `Spec` or `Manifests`.
-    pub(crate) generator: &'static str,
+enum Outcome {
+    Rendered(Generated),
+    /// `Auto` detected a generator that needs other files or another process.
+    Detected(&'static str),
 }
 
-/// Called with the position of the file that is read next, and with nothing after the last.
-type At<'a> = &'a dyn Fn(Option<usize>);
+/// Whether the name stands for the generator that fits the files.
+fn is_auto(name: &str) -> bool {
+    matches!(name, "" | "Auto")
+}
 
-/// Runs the generator of that name, or detects it for `Auto` and the empty name.
-fn generate(generator: &str, content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    let mut generated = match generator {
-        "" | "Auto" => automatic(content, at),
-        "Spec" => spec(content, at),
-        "Manifests" => manifests(content, at),
-        "Kpt" | "KCL" => Err(not_available(generator)),
-        _ => Err(Failure::request(format!("unknown generator {generator:?}; use Auto, Spec or Manifests"))),
-    }?;
-    if let Content::Folder { warnings, .. } = content {
+/// Runs the generator of that name, or detects it for `Auto`.
+fn generate(name: &str, input: &Input<'_>) -> Result<Outcome, Failure> {
+    if !is_auto(name) {
+        return rendered(known(name)?, input).map(Outcome::Rendered);
+    }
+    let content = input.files.content()?;
+    let detected = detect(content, input.at)?;
+    if detected.profile() != Profile::Nothing {
+        return Ok(Outcome::Detected(detected.name()));
+    }
+    let mut generated = rendered(detected, input)?;
+    if detected.name() == spec_file::NAME {
+        generated.warnings.extend(spec_file::not_read_beside(content));
+    }
+    Ok(Outcome::Rendered(generated))
+}
+
+fn rendered(generator: &dyn Generator, input: &Input<'_>) -> Result<Generated, Failure> {
+    let mut generated = generator.generate(input)?;
+    if let Files::Content(Content::Folder { warnings, .. }) = input.files {
         generated.warnings.splice(0..0, warnings.iter().cloned());
     }
+    generated.provenance.generator = generator.name().to_owned();
     Ok(generated)
 }
 
-fn automatic(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    match content {
-        Content::File(file) if spec_file::is_spec(file) => spec(content, at),
-        Content::File(_) => manifests(content, at),
-        Content::Folder { others, .. } => {
-            if let Some(file) = in_folder(content, SPEC_FILE, at).filter(|file| spec_file::is_spec(file)) {
-                let mut generated = spec(content, at)?;
-                generated.warnings.extend(not_read_beside(file, content.files()));
-                return Ok(generated);
-            }
+/// The generator of a name that a Stack gives.
+fn known(name: &str) -> Result<&'static dyn Generator, Failure> {
+    if UNAVAILABLE.iter().any(|(generator, _)| *generator == name) {
+        return Err(not_available(name));
+    }
+    generator::named(name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|generator| generator.name()).collect();
+        Failure::request(format!("unknown generator {name:?}; use Auto, {}", names.join(", ")))
+    })
+}
+
+/// The generator that fits the files: the only one that detects them, and manifests if none does.
+fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failure> {
+    let fits: Vec<(&'static dyn Generator, String)> =
+        ALL.into_iter().filter_map(|generator| Some((generator, generator.detects(content, at)?))).collect();
+    match fits.as_slice() {
+        [(only, _)] => Ok(*only),
+        [(first, file), (second, other), ..] => {
+            let (first, second) = (first.name(), second.name());
+            let message = format!(
+                "is for generator {first}, and {other} is for generator {second}; set spec.generator.type of the Stack to one of them"
+            );
+            let wrong = Problem { file: file.clone(), ..problem(reason::AMBIGUOUS_GENERATOR, message) };
+            Err(Failure::invalid(vec![wrong]))
+        }
+        [] => {
+            let Content::Folder { others, .. } = content else { return known(manifests::NAME) };
             // The manifests of such a folder are incomplete without the tool.
-            if others.iter().any(|name| name == "Kptfile") {
-                return Err(not_available("Kpt"));
+            let has = |is_of: &fn(&str) -> bool| others.iter().any(|name| is_of(name));
+            match UNAVAILABLE.iter().find(|(_, is_of)| has(is_of)) {
+                Some((name, _)) => Err(not_available(name)),
+                None => known(manifests::NAME),
             }
-            if others.iter().any(|name| name == "kcl.mod" || name.ends_with(".k")) {
-                return Err(not_available("KCL"));
-            }
-            manifests(content, at)
         }
     }
 }
 
-/// Warns about files beside a Spec that look like manifests, since they are ignored.
-fn not_read_beside(spec: &SourceFile, files: &[SourceFile]) -> Option<String> {
-    let others = files.iter().map(|file| file.path.as_str());
-    let unread: Vec<&str> = others.filter(|path| *path != spec.path && !manifests::may_be_of_tool(path)).collect();
-    let rest = unread.len().saturating_sub(NAMED);
-    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    let named = unread[..unread.len() - rest].join(", ");
-    let because = format!("{} is a Spec, and Stoa deploys nothing else of the folder", spec.path);
-    (!unread.is_empty()).then(|| format!("{named}{more}: ignored, because {because}"))
-}
-
-fn spec(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    let file = match content {
-        Content::File(file) => file,
-        Content::Folder { path, .. } => in_folder(content, SPEC_FILE, at).ok_or_else(|| {
-            let wrong = Problem { file: join(path, SPEC_FILE), ..problem(reason::PATH_NOT_FOUND, "does not exist") };
-            Failure::of(Code::NotFound, vec![wrong])
-        })?,
-    };
-    let spec = spec_file::read(file).map_err(Failure::invalid)?;
-    Ok(Generated { spec, warnings: Vec::new(), generator: "Spec" })
-}
-
-fn manifests(content: &Content, at: At<'_>) -> Result<Generated, Failure> {
-    let mut warnings = Warnings::at_most(WARNED);
-    let spec = manifests::read(content.files(), &mut warnings, at).map_err(Failure::invalid)?;
-    let mut warnings = warnings.into_lines();
-    if spec.resources.is_empty() {
-        let is_nothing =
-            |file: &&SourceFile| is_called_spec(file) && yaml::documents(file).is_ok_and(|it| it.is_empty());
-        warnings.push(match content.files().iter().find(is_nothing) {
-            Some(file) => format!("{} is empty, and the folder has no manifests; add resources to the Spec", file.path),
-            None => "the folder has no manifests; add YAML or JSON files of Kubernetes objects".to_owned(),
-        });
-    }
-    Ok(Generated { spec, warnings, generator: "Manifests" })
-}
+/// Generators that do not exist yet, and whether a file right in the folder is theirs.
+const UNAVAILABLE: [(&str, fn(&str) -> bool); 2] =
+    [("Kpt", |name| name == "Kptfile"), ("KCL", |name| name == "kcl.mod" || name.ends_with(".k"))];
 
 /// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
@@ -130,11 +129,6 @@ fn in_folder<'a>(content: &'a Content, name: &str, at: At<'_>) -> Option<&'a Sou
     let position = files.iter().position(|file| file.path == wanted)?;
     at(Some(position));
     files.get(position)
-}
-
-/// Whether a file has the name of a Spec.
-fn is_called_spec(file: &SourceFile) -> bool {
-    file.path.rsplit('/').next() == Some(SPEC_FILE)
 }
 
 fn join(folder: &str, name: &str) -> String {

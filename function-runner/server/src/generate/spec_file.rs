@@ -13,13 +13,75 @@ use stoa_engine::{
 };
 use stoa_proto::Problem;
 use stoa_yaml::Document;
+use tonic::Code;
 
 use super::{
+    At, Generated, Generator, Input, Profile, in_folder, join,
     lines::{self, Lines},
-    yaml,
+    manifests, yaml,
 };
-use crate::failure::problem;
-use crate::source::SourceFile;
+use crate::failure::{self, Failure, problem};
+use crate::source::{Content, SourceFile};
+
+/// The generator's name.
+pub(super) const NAME: &str = "Spec";
+/// The name of a Kusion Spec file in a folder.
+const SPEC_FILE: &str = "spec.yaml";
+/// The number of ignored files that are named.
+const NAMED: usize = 5;
+
+/// The generator `Spec`.
+#[derive(Debug)]
+pub(super) struct SpecFile;
+
+impl Generator for SpecFile {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn detects(&self, content: &Content, at: At<'_>) -> Option<String> {
+        let file = match content {
+            Content::File(file) => Some(file),
+            Content::Folder { .. } => in_folder(content, SPEC_FILE, at),
+        };
+        file.filter(|file| is_spec(file)).map(|file| file.path.clone())
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::Nothing
+    }
+
+    fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure> {
+        let content = input.files.content()?;
+        let file = match content {
+            Content::File(file) => file,
+            Content::Folder { path, .. } => in_folder(content, SPEC_FILE, input.at).ok_or_else(|| {
+                let of = join(path, SPEC_FILE);
+                let wrong = Problem { file: of, ..problem(failure::reason::PATH_NOT_FOUND, "does not exist") };
+                Failure::of(Code::NotFound, vec![wrong])
+            })?,
+        };
+        read(file).map(Generated::from).map_err(Failure::invalid)
+    }
+}
+
+/// Warns about files beside a Spec that look like manifests, since they are ignored.
+pub(super) fn not_read_beside(content: &Content) -> Option<String> {
+    let Content::Folder { path, files, .. } = content else { return None };
+    let spec = join(path, SPEC_FILE);
+    let others = files.iter().map(|file| file.path.as_str());
+    let unread: Vec<&str> = others.filter(|path| *path != spec && !manifests::may_be_of_tool(path)).collect();
+    let rest = unread.len().saturating_sub(NAMED);
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    let named = unread[..unread.len() - rest].join(", ");
+    let because = format!("{spec} is a Spec, and Stoa deploys nothing else of the folder");
+    (!unread.is_empty()).then(|| format!("{named}{more}: ignored, because {because}"))
+}
+
+/// Whether a file has the name of a Spec.
+pub(super) fn is_called_spec(file: &SourceFile) -> bool {
+    file.path.rsplit('/').next() == Some(SPEC_FILE)
+}
 
 /// Whether a file looks like a Spec: one document with `resources`, or a misspelling of it, that is not a Kubernetes object.
 ///
@@ -29,7 +91,7 @@ pub(super) fn is_spec(file: &SourceFile) -> bool {
         Ok([Document { value: value @ Value::Object(_), .. }]) => {
             value.get("apiVersion").is_none() && has_resources(value)
         }
-        Ok([_]) | Err(_) => super::is_called_spec(file),
+        Ok([_]) | Err(_) => is_called_spec(file),
         Ok(_) => false,
     }
 }

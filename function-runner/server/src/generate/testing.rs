@@ -2,6 +2,69 @@
 //! `STOA_WORKER_TRIALS` is set.
 
 use std::io;
+use std::path::Path;
+
+use stoa_engine::Spec;
+
+use super::generator::{At, Files, Generated, Generator, Input, Profile};
+use crate::failure::Failure;
+use crate::source::Content;
+
+/// A generator of [`Profile::Tree`] for tests: lists its tree, and reaches for all that is outside.
+#[derive(Debug)]
+struct TreeTrial;
+
+const TREE: &str = "Trial:tree";
+
+impl Generator for TreeTrial {
+    fn name(&self) -> &'static str {
+        TREE
+    }
+
+    fn detects(&self, _: &Content, _: At<'_>) -> Option<String> {
+        None
+    }
+
+    fn profile(&self) -> Profile {
+        Profile::Tree
+    }
+
+    fn takes_parameters(&self) -> bool {
+        true
+    }
+
+    fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure> {
+        let Files::Tree { root, path } = input.files else { return Err(Failure::internal(&"no tree")) };
+        let mut warnings = list(root, root);
+        warnings.sort();
+        warnings.push(format!("path: {path}"));
+        warnings.extend(input.values.parameters.iter().map(|(name, value)| format!("{name}: {value}")));
+        warnings
+            .push(format!("write to the tree: {:?}", std::fs::write(root.join("new"), "x").map_err(|err| err.kind())));
+        warnings.extend(reach());
+        Ok(Generated { warnings, ..Generated::from(Spec::default()) })
+    }
+}
+
+/// The files of a folder with their texts; an error where one cannot be read.
+fn list(root: &Path, folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return vec![format!("{}: unreadable", folder.display())] };
+    let of_entry = |entry: std::fs::DirEntry| {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            return list(root, &path);
+        }
+        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        vec![format!("{name}: {:?}", std::fs::read_to_string(&path).map_err(|err| err.kind()))]
+    };
+    entries.filter_map(Result::ok).flat_map(of_entry).collect()
+}
+
+/// The generator of that name, for tests.
+pub(super) fn generator(name: &str) -> Option<&'static dyn Generator> {
+    std::env::var_os(VARIABLE)?;
+    (name == TREE).then_some(&TreeTrial as &dyn Generator)
+}
 
 /// The variable without which there are no trials.
 pub(crate) const VARIABLE: &str = "STOA_WORKER_TRIALS";

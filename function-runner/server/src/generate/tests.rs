@@ -3,13 +3,18 @@
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 use stoa_engine::spec::{FILE, LINE};
+use stoa_proto::renderer::Document;
 use stoa_proto::{Intent, StateEntry};
 
 use super::*;
 use crate::convert;
 
 pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
-    super::generate(generator, content, &|_| {})
+    let input = Input { files: Files::Content(content), values: &Values::default(), at: &|_| {} };
+    match super::generate(generator, &input)? {
+        Outcome::Rendered(generated) => Ok(generated),
+        Outcome::Detected(name) => panic!("{name} has another profile"),
+    }
 }
 
 pub(super) fn folder(files: &[(&str, &str)]) -> Content {
@@ -40,7 +45,7 @@ const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, n
 fn kusion_quick_start_spec_is_read_unchanged() {
     let spec = include_str!("../../../../tests/data/kusion/quickstart.yaml");
     let generated = generate("Auto", &folder(&[("spec.yaml", spec), ("stack.yaml", "name: dev\n")])).unwrap();
-    assert_eq!((generated.generator, generated.warnings.len()), ("Spec", 0));
+    assert_eq!((generated.provenance.generator.as_str(), generated.warnings.len()), ("Spec", 0));
     let [namespace, workload, service] =
         ["v1:Namespace:quickstart", "apps/v1:Deployment:quickstart:hello", "v1:Service:quickstart:hello"];
     assert_eq!(ids(&generated), [namespace, workload, service]);
@@ -96,7 +101,7 @@ fn wrong_health_policy_has_its_line() {
 #[test]
 fn manifest_named_spec_is_a_manifest() {
     let generated = generate("Auto", &folder(&[("spec.yaml", CONFIG_MAP)])).unwrap();
-    assert_eq!((generated.generator, ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));
+    assert_eq!((generated.provenance.generator.as_str(), ids(&generated)), ("Manifests", vec!["v1:ConfigMap:shop:a"]));
 }
 
 #[test]
@@ -106,7 +111,7 @@ fn ignored_files_beside_a_spec_are_warned_about() {
         let others = names.iter().map(|name| (*name, CONFIG_MAP));
         let files: Vec<_> = std::iter::once(("spec.yaml", spec.as_str())).chain(others).collect();
         let generated = generate(generator, &folder(&files)).unwrap();
-        assert_eq!((generated.generator, ids(&generated)), ("Spec", vec!["v1:ConfigMap:a"]));
+        assert_eq!((generated.provenance.generator.as_str(), ids(&generated)), ("Spec", vec!["v1:ConfigMap:a"]));
         generated.warnings
     };
     let because = "ignored, because s/spec.yaml is a Spec, and Stoa deploys nothing else of the folder";
@@ -214,38 +219,40 @@ fn everything_that_is_wrong_is_told() {
     assert_eq!(files, ["s/a.yaml", "s/b.yaml"]);
 }
 
-#[test]
-fn kustomizations_and_charts_are_rejected_with_advice() {
-    let kustomization = "s/kustomization.yaml: is a kustomization, which Stoa cannot build yet; commit the output of `kubectl kustomize` instead";
-    let chart = "s/Chart.yaml: is a chart, which Stoa cannot build yet; commit the output of `helm template` instead";
+const OF_KIND: &str = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+
+/// A folder with a kustomization or a chart, in a file of this name.
+fn of_tool(name: &str, text: &str) -> Content {
     let patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 5}\n";
-    let of_kind = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
-    for (name, text, sentence) in [
-        ("kustomization.yaml", "resources: [a.yaml]\npatches: [{path: patch.yaml}]\n", kustomization),
-        ("kustomization.yaml", "", kustomization),
-        ("kustomization.yml", of_kind, kustomization),
-        ("overlays/dev/Kustomization", "patches: []\n", kustomization),
-        ("any.yaml", of_kind, kustomization),
-        ("component.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n", kustomization),
-        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n", chart),
-        ("charts/db/Chart.yaml", "apiVersion: v2\nname: db\n", chart),
+    let templates = "apiVersion: v1\nkind: {{ .Values.kind }}\n";
+    Content::Folder {
+        path: "s".to_owned(),
+        files: [("a.yaml", CONFIG_MAP), (name, text), ("patch.yaml", patch), ("templates/a.yaml", templates)]
+            .map(|(path, text)| SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() })
+            .into(),
+        others: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn detected(content: &Content) -> Option<&'static str> {
+    let input = Input { files: Files::Content(content), values: &Values::default(), at: &|_| {} };
+    match super::generate("Auto", &input).unwrap() {
+        Outcome::Rendered(_) => None,
+        Outcome::Detected(name) => Some(name),
+    }
+}
+
+#[test]
+fn auto_detects_kustomizations_and_charts() {
+    for (name, text, generator) in [
+        ("kustomization.yaml", "resources: [a.yaml]\npatches: [{path: patch.yaml}]\n", "Kustomize"),
+        ("kustomization.yaml", "", "Kustomize"),
+        ("kustomization.yml", OF_KIND, "Kustomize"),
+        ("Kustomization", "patches: []\n", "Kustomize"),
+        ("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n", "Helm"),
     ] {
-        let templates = "apiVersion: v1\nkind: {{ .Values.kind }}\n";
-        let content = Content::Folder {
-            path: "s".to_owned(),
-            files: [("a.yaml", CONFIG_MAP), (name, text), ("patch.yaml", patch), ("templates/a.yaml", templates)]
-                .map(|(path, text)| SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() })
-                .into(),
-            others: Vec::new(),
-            warnings: Vec::new(),
-        };
-        for generator in ["Auto", "Manifests"] {
-            let failure = generate(generator, &content).unwrap_err();
-            let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
-            let (first, _) = sentence.split_once(':').unwrap();
-            assert_eq!(told, [sentence.replace(first, &format!("s/{name}"))]);
-            assert_eq!(failure.problems()[0].reason, reason::NOT_AVAILABLE);
-        }
+        assert_eq!(detected(&of_tool(name, text)), Some(generator), "{name}");
     }
     // A Kustomization of Flux is a manifest, and so is one in a file of any name.
     let flux =
@@ -254,6 +261,115 @@ fn kustomizations_and_charts_are_rejected_with_advice() {
         let generated = generate("Auto", &folder(&[(name, flux)])).unwrap();
         assert_eq!(ids(&generated), ["kustomize.toolkit.fluxcd.io/v1:Kustomization:flux:a"], "{name}");
     }
+}
+
+#[test]
+fn folder_of_two_generators_is_ambiguous() {
+    let spec = format!("resources:\n{}", config_map("a", ""));
+    let chart = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+    let told = |files: &[(&str, &str)]| {
+        let problem = refused("Auto", files);
+        assert_eq!(problem.reason, reason::AMBIGUOUS_GENERATOR);
+        crate::failure::sentence(&problem)
+    };
+    let choose = "set spec.generator.type of the Stack to one of them";
+    assert_eq!(
+        told(&[("spec.yaml", &spec), ("kustomization.yaml", "resources: [a.yaml]\n")]),
+        format!("s/spec.yaml: is for generator Spec, and s/kustomization.yaml is for generator Kustomize; {choose}")
+    );
+    assert_eq!(
+        told(&[("Chart.yaml", chart), ("kustomization.yaml", "resources: [a.yaml]\n")]),
+        format!("s/kustomization.yaml: is for generator Kustomize, and s/Chart.yaml is for generator Helm; {choose}")
+    );
+    let generated = generate("Spec", &folder(&[("spec.yaml", &spec), ("kustomization.yaml", "{}")])).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:a"]);
+}
+
+#[test]
+fn manifests_deploy_no_part_of_a_kustomization_or_chart() {
+    let sentence = |name: &str, is: &str, generator: &str| {
+        format!(
+            "s/{name}: is {is}, which generator Manifests does not deploy in part; set spec.path of a Stack to its folder, and \
+             spec.generator.type to {generator} or Auto"
+        )
+    };
+    for (generator, name, text, is, of) in [
+        ("Auto", "overlays/dev/Kustomization", "patches: []\n", "a kustomization", "Kustomize"),
+        ("Auto", "any.yaml", OF_KIND, "a kustomization", "Kustomize"),
+        (
+            "Auto",
+            "component.yaml",
+            "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n",
+            "a kustomization",
+            "Kustomize",
+        ),
+        ("Auto", "charts/db/Chart.yaml", "apiVersion: v2\nname: db\n", "a chart", "Helm"),
+        ("Manifests", "kustomization.yaml", "", "a kustomization", "Kustomize"),
+        ("Manifests", "Chart.yaml", "apiVersion: v2\nname: db\n", "a chart", "Helm"),
+    ] {
+        let failure = generate(generator, &of_tool(name, text)).unwrap_err();
+        let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+        assert_eq!(told, [sentence(name, is, of)]);
+        assert_eq!(failure.problems()[0].reason, reason::NOT_AVAILABLE);
+    }
+}
+
+/// A document of the renderer.
+fn document(file: &str, step: i32, yaml: &str) -> Document {
+    Document { yaml: yaml.as_bytes().to_vec().into(), file: file.to_owned(), step }
+}
+
+fn rendered(generator: &str, namespace: &str, documents: &[Document]) -> Result<Generated, Failure> {
+    let values = Values { namespace: namespace.to_owned(), ..Values::default() };
+    let input = Input { files: Files::Documents(documents), values: &values, at: &|_| {} };
+    match super::generate(generator, &input)? {
+        Outcome::Rendered(generated) => Ok(generated),
+        Outcome::Detected(name) => panic!("{name} was not asked for"),
+    }
+}
+
+#[test]
+fn documents_of_the_renderer_become_resources() {
+    let object = |kind: &str, name: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}}}\n");
+    let documents = [
+        document("c/values.yaml", 0, &object("ConfigMap", "a")),
+        document("c/t.yaml", 0, &object("Namespace", "space")),
+    ];
+    let generated = rendered("Helm", "shop", &documents).unwrap();
+    assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a", "v1:Namespace:space"]);
+    let first = &generated.spec.resources[0];
+    assert_eq!(first.attributes["metadata"]["namespace"], "shop");
+    // A line of the output is no line of the file.
+    assert_eq!((first.extensions.get(FILE), first.extensions.get(LINE)), (Some(&json!("c/values.yaml")), None));
+    assert_eq!(ids(&rendered("Helm", "default", &documents).unwrap()), ["v1:ConfigMap:a", "v1:Namespace:space"]);
+    assert_eq!(rendered("Kustomize", "", &[]).unwrap().warnings, ["the stack has no objects"]);
+
+    let wrong = [document("c/t.yaml", 0, "kind: ConfigMap\n"), document("c/u.yaml", 0, "a: [\n")];
+    let failure = rendered("Helm", "", &wrong).unwrap_err();
+    let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
+    assert_eq!(told[..2], ["c/t.yaml: apiVersion: is required", "c/t.yaml: metadata.name: is required"]);
+    assert!(told[2].starts_with("c/u.yaml: line 2 of its output: "), "{told:?}");
+    let twice = [documents[0].clone(), documents[0].clone()];
+    let failure = rendered("Helm", "", &twice).unwrap_err();
+    assert_eq!(failure.problems()[0].message, "is a duplicate of the object in c/values.yaml");
+}
+
+#[test]
+fn steps_of_hooks_order_resources() {
+    let object = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: space}\n";
+    let steps = [(-2, "first"), (-1, "second"), (0, "a"), (0, "b"), (1, "last")];
+    let mut documents: Vec<Document> = steps.iter().map(|(step, name)| document("t", *step, &object(name))).collect();
+    documents.push(document("t", 0, namespace));
+    let generated = rendered("Helm", "", &documents).unwrap();
+    let depends_on = |name: &str| {
+        let id = format!("v1:ConfigMap:{name}");
+        let resource = generated.spec.resources.iter().find(|it| it.id.0 == id).unwrap();
+        resource.depends_on.iter().map(|id| id.0.trim_start_matches("v1:ConfigMap:").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps.map(|(_, name)| depends_on(name).join(" ")), ["", "first", "second", "second", "a b"]);
+    let namespace = generated.spec.resources.iter().find(|it| it.id.0 == "v1:Namespace:space").unwrap();
+    assert!(namespace.depends_on.is_empty(), "hooks may be in it");
 }
 
 #[test]
@@ -308,7 +424,9 @@ fn generators_that_are_not_there_say_so() {
     assert_eq!(message("KCL", &[]), "generator KCL is not available yet");
     assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
     assert_eq!(message("Auto", &[("main.k", "")]), "generator KCL is not available yet");
-    assert!(message("Helm", &[]).contains("unknown generator \"Helm\""));
+    assert!(
+        message("Pulumi", &[]).contains("unknown generator \"Pulumi\"; use Auto, Spec, Manifests, Kustomize, Helm")
+    );
 }
 
 #[test]
@@ -736,17 +854,23 @@ fn any_file_is_read_or_told_about(bytes: &[u8], generator: &str, name: &str) {
         Content::File(file()),
         Content::Folder { path: String::new(), files: vec![file()], others: vec![], warnings: vec![] },
     ] {
-        match generate(generator, &content) {
-            Ok(generated) => {
-                assert!(generated.spec.validate().is_ok());
-                let json = serde_json::to_vec(&generated.spec).unwrap();
-                assert_eq!(convert::spec(&json).unwrap(), generated.spec);
-            }
-            Err(failure) => {
-                for problem in failure.problems() {
-                    assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
-                    assert!(!problem.file.is_empty(), "{problem:?}");
-                }
+        is_spec_or_told(generate(generator, &content));
+    }
+    let document = Document { yaml: bytes.to_vec().into(), file: name.to_owned(), step: 1 };
+    is_spec_or_told(rendered("Helm", "shop", &[document.clone(), Document { step: 0, ..document }]));
+}
+
+fn is_spec_or_told(generated: Result<Generated, Failure>) {
+    match generated {
+        Ok(generated) => {
+            assert!(generated.spec.validate().is_ok());
+            let json = serde_json::to_vec(&generated.spec).unwrap();
+            assert_eq!(convert::spec(&json).unwrap(), generated.spec);
+        }
+        Err(failure) => {
+            for problem in failure.problems() {
+                assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
+                assert!(!problem.file.is_empty(), "{problem:?}");
             }
         }
     }

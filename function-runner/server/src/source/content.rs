@@ -7,6 +7,7 @@ use git2::{Commit, ObjectType, Oid, Repository, Tree, TreeEntry};
 use tonic::Code;
 
 use super::error::here;
+use super::outside;
 use crate::failure::{Failure, problem, reason};
 
 /// The most files of a folder that are read.
@@ -79,7 +80,7 @@ pub(super) fn commit(repository: &Repository, commit: Oid) -> Result<Commit<'_>,
 }
 
 /// The root folder of a commit.
-fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure> {
+pub(super) fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure> {
     let tree = commit(repository, of)?.tree_id();
     if size(repository, tree)? > MOST_BYTES {
         return Err(too_large(""));
@@ -123,12 +124,19 @@ pub(super) fn ids(
     paths: Vec<String>,
 ) -> Result<HashMap<String, String>, Failure> {
     let root = root(repository, commit)?;
-    let id = |path: String| Some((id_in(&root, &normalized(&path).ok()?)?, path));
+    let id = |path: String| Some((id_of_stack(repository, &root, &normalized(&path).ok()?)?, path));
     Ok(paths.into_iter().filter_map(id).map(|(id, path)| (path, id)).collect())
 }
 
+/// The id of everything that generators read for the stack at a path that is [`normalized`], if anything is there.
+fn id_of_stack(repository: &Repository, root: &Tree<'_>, path: &str) -> Option<String> {
+    let own = id_in(root, path)?;
+    let outside = outside::ids(repository, root, path);
+    if outside.is_empty() { Some(own) } else { Some(format!("{own}+{outside}")) }
+}
+
 /// The id of the file or folder at a path that is [`normalized`], if anything is there.
-fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
+pub(super) fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
     if path.is_empty() {
         return Some(root.id().to_string());
     }
@@ -157,7 +165,7 @@ pub(super) fn changed(
     let mut changed = Vec::new();
     for path in paths {
         let plain = normalized(path)?;
-        if id_in(&before, &plain) != id_in(&after, &plain) {
+        if id_of_stack(repository, &before, &plain) != id_of_stack(repository, &after, &plain) {
             changed.push(path.clone());
         }
     }
@@ -192,7 +200,7 @@ pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize
 }
 
 /// A path without `.` and superfluous slashes, from the root of the source.
-fn normalized(path: &str) -> Result<String, Failure> {
+pub(crate) fn normalized(path: &str) -> Result<String, Failure> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.contains(&"..") {
         return Err(Failure::request(format!("path {path:?} points outside the source")));
@@ -288,12 +296,12 @@ impl Walk<'_> {
 }
 
 /// How many bytes an object has, which Git knows without unpacking it.
-fn size(repository: &Repository, object: Oid) -> Result<usize, Failure> {
+pub(super) fn size(repository: &Repository, object: Oid) -> Result<usize, Failure> {
     let header = repository.odb().and_then(|objects| objects.read_header(object));
     header.map(|(size, _)| size).map_err(|err| here(&err))
 }
 
-fn is_link(entry: &TreeEntry<'_>) -> bool {
+pub(super) fn is_link(entry: &TreeEntry<'_>) -> bool {
     entry.filemode() == 0o120_000
 }
 

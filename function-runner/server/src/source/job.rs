@@ -17,7 +17,7 @@ use tonic::Code;
 
 use super::repositories::{RemoteAnswer, RemoteRequest};
 use super::wire::Files;
-use super::{Cache, Looked, Resolved, content, logged, refs, repositories};
+use super::{Cache, Looked, Resolved, content, logged, refs, repositories, tree};
 use crate::failure::Failure;
 
 /// A question about a source or the repository of a workspace. The process gets credentials from here alone.
@@ -33,7 +33,7 @@ pub(super) struct Job {
     /// Whether to fetch commits that no ref leads to, after all that refs lead to.
     #[prost(bool, tag = "4")]
     pub(super) with_unreferenced: bool,
-    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 20")]
     pub(super) question: Option<Question>,
     /// Whether nothing may be fetched, for lack of disk space.
     #[prost(bool, tag = "13")]
@@ -63,6 +63,9 @@ pub(super) enum Question {
     /// Something about the repository of a workspace, whose copy the cache is.
     #[prost(message, tag = "12")]
     Reach(RemoteRequest),
+    /// Writes the tree of a commit into the cache.
+    #[prost(string, tag = "20")]
+    WriteTree(String),
 }
 
 /// A reply, or with another code than 0 all problems.
@@ -78,7 +81,7 @@ pub(super) struct Answer {
     /// Messages of the process for the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
-    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 20")]
     reply: Option<Reply>,
     /// Whether the cache may have grown.
     #[prost(bool, tag = "13")]
@@ -104,6 +107,8 @@ pub(super) enum Reply {
     Read(Files),
     #[prost(message, tag = "12")]
     Reached(RemoteAnswer),
+    #[prost(bool, tag = "20")]
+    WroteTree(bool),
 }
 
 /// Does a job in the process that reads a source.
@@ -196,6 +201,10 @@ impl Question {
             }
             Self::Read(ContentRequest { commit, path, .. }) => {
                 Reply::Read(content::read(&cache.repository, here(&commit)?, &path)?.into())
+            }
+            Self::WriteTree(commit) => {
+                tree::write(&cache.repository, here(&commit)?)?;
+                Reply::WroteTree(true)
             }
             Self::Reach(_) => return Err(Failure::internal(&"a source is no repository of a workspace")),
         })

@@ -2,7 +2,7 @@
 //!
 //! Start at [`Sources`], which has processes of their own do the work ([`ReaderPool`]). A process opens a [`Cache`] for one
 //! call. Resolving lists the remote's refs and fetches only missing commits. Reading a path reaches the network only if its commit is not
-//! cached. There is no checkout. Commits that no branch or tag leads to, such as those of forks, are kept apart for some time
+//! cached. A commit becomes a folder only for generators that read trees ([`Tree`]). Commits that no branch or tag leads to, such as those of forks, are kept apart for some time
 //! ([`unreferenced`]). Unused caches are removed (`crate::cache`): those of deleted sources, or of replaced credentials.
 //!
 //! **Invariant:** nobody reads objects that were fetched with credentials that they did not show. A cached commit is served without asking
@@ -17,12 +17,14 @@ mod disk;
 mod error;
 mod job;
 mod logged;
+mod outside;
 mod reachability;
 mod reader_pool;
 mod refs;
 mod repositories;
 mod slots;
 mod sources;
+mod tree;
 mod unreferenced;
 mod wire;
 
@@ -37,13 +39,14 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
-pub(crate) use content::{Content, SourceFile};
+pub(crate) use content::{Content, SourceFile, normalized};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
 pub(crate) use job::work;
 pub(crate) use reader_pool::ReaderPool;
 use refs::Heads;
 pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources};
+pub(crate) use tree::{Tree, trees_of};
 use unreferenced::Unreferenced;
 pub(crate) use wire::Files;
 

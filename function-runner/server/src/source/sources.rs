@@ -378,6 +378,11 @@ async fn visit<T: Send>(
 }
 
 impl Visit {
+    /// The folder of the cache.
+    pub(super) fn cache(&self) -> &Path {
+        self.cache.path()
+    }
+
     pub(super) async fn ask(&mut self, question: Question) -> Result<Reply, Failure> {
         let asks_server = matches!(question, Question::Resolve(_) | Question::Look(_));
         if asks_server && let Some(failure) = self.sources.late.take(&self.job.path()) {

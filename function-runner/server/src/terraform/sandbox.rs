@@ -1,6 +1,6 @@
-//! The hidden command `provider`, by which this binary enters a sandbox and becomes a provider.
+//! The hidden command `provider`, by which this binary enters a sandbox and becomes a program: a provider, or the renderer.
 //!
-//! The environment of the provider is that of the command, with a prefix on each name. Without it, a variable such as `LD_PRELOAD`
+//! The environment of the program is that of the command, with a prefix on each name. Without it, a variable such as `LD_PRELOAD`
 //! would have its effect before the sandbox.
 
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use stoa_terraform_provider::process::{Launcher, Network, Program};
 use stoa_workers::program;
 use tokio::process::Command;
 
-/// The command that makes this binary a provider.
+/// The command that makes this binary another program.
 const COMMAND: &str = "provider";
 /// The prefix of the provider's variables.
 const PREFIX: &str = "STOA_PROVIDER_";
@@ -32,26 +32,62 @@ impl Launcher for SandboxLauncher {
     fn command(&self, program: &Program<'_>) -> Command {
         // A file without a known digest does not run.
         let digest = program.digest.copied().unwrap_or_default();
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut command = Command::new(&self.program);
-        command.env_clear().arg(COMMAND);
-        command.args([format!("--parent={}", std::process::id()), format!("--memory={}", self.memory)]);
-        command.arg(format!("--digest={digest}"));
-        command.arg(flag("--executable=", program.executable)).arg(flag("--folder=", program.folder));
+        let mut command = command(&self.program, self.memory, &digest, program.executable, program.folder);
         command.args(self.directories.iter().map(|folder| flag("--write=", folder)));
         if program.network == Network::Deny {
             command.arg("--deny-network");
         }
-        for (name, value) in program.environment {
-            command.env(joined(PREFIX, name), value);
-        }
-        // Signals to all processes of a terminal are for the runner.
-        command.process_group(0);
+        with_environment(&mut command, program.environment);
         command
     }
 
     fn verifies(&self) -> bool {
         true
+    }
+}
+
+/// The command that becomes the program with this digest, without any environment.
+fn command(this: &Path, memory: u64, digest: &[u8; 32], executable: &Path, folder: &Path) -> Command {
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut command = Command::new(this);
+    command.env_clear().arg(COMMAND);
+    command.args([format!("--parent={}", std::process::id()), format!("--memory={memory}")]);
+    command.arg(format!("--digest={digest}"));
+    command.arg(flag("--executable=", executable)).arg(flag("--folder=", folder));
+    // Signals to all processes of a terminal are for the runner.
+    command.process_group(0);
+    command
+}
+
+fn with_environment(command: &mut Command, environment: &[(OsString, OsString)]) {
+    for (name, value) in environment {
+        command.env(joined(PREFIX, name), value);
+    }
+}
+
+/// A program that reads a folder, writes no file and has no network. It may have a socket in the folder where it runs.
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    /// This binary.
+    pub(crate) this: &'a Path,
+    /// The limit of its memory, in bytes.
+    pub(crate) memory: u64,
+    /// The SHA-256 of the executable.
+    pub(crate) digest: [u8; 32],
+    pub(crate) executable: &'a Path,
+    /// The folder in which it runs.
+    pub(crate) folder: &'a Path,
+    /// The folder that it reads.
+    pub(crate) reads: &'a Path,
+    pub(crate) environment: &'a [(OsString, OsString)],
+}
+
+impl Reading<'_> {
+    pub(crate) fn command(&self) -> Command {
+        let mut command = command(self.this, self.memory, &self.digest, self.executable, self.folder);
+        command.arg(flag("--read=", self.reads)).args(["--deny-network", "--largest-file=0"]);
+        with_environment(&mut command, self.environment);
+        command
     }
 }
 
@@ -65,7 +101,7 @@ fn flag(flag: &str, path: &Path) -> OsString {
     joined(flag, path.as_os_str())
 }
 
-/// The command line of a provider.
+/// The command line of a program.
 #[derive(Debug, Parser)]
 pub(crate) struct ProviderArgs {
     /// The process that started it
@@ -91,6 +127,14 @@ pub(crate) struct ProviderArgs {
     /// Another folder that it writes
     #[arg(long)]
     write: Vec<PathBuf>,
+
+    /// Another folder that it reads
+    #[arg(long)]
+    read: Vec<PathBuf>,
+
+    /// How large a file may become, in bytes
+    #[arg(long, default_value_t = program::LARGEST_FILE)]
+    largest_file: u64,
 
     /// Whether it has no network
     #[arg(long)]
@@ -120,7 +164,7 @@ pub(crate) fn arguments() -> Option<ProviderArgs> {
 impl ProviderArgs {
     /// Becomes the provider. Returns only if that fails.
     pub(crate) fn run(self) -> anyhow::Error {
-        let Self { parent, memory, digest, executable, folder, write, deny_network } = self;
+        let Self { parent, memory, digest, executable, folder, write, read, largest_file, deny_network } = self;
         let network = if deny_network { program::Network::Deny } else { program::Network::Allow };
         let (arguments, environment) = (Vec::new(), environment(std::env::vars_os()));
         let program = program::Program {
@@ -131,6 +175,8 @@ impl ProviderArgs {
             environment,
             folder,
             writes: write,
+            reads: read,
+            largest_file,
             network,
             memory,
         };
@@ -183,6 +229,22 @@ mod tests {
 
         program.network = Network::Allow;
         assert!(!parsed(&launcher.command(&program)).deny_network);
+    }
+
+    #[test]
+    fn reading_program_writes_nothing() {
+        let reading = Reading {
+            this: Path::new("runner"),
+            memory: 5 << 20,
+            digest: [171; 32],
+            executable: Path::new("/package/renderer"),
+            folder: Path::new("/own"),
+            reads: Path::new("/trees"),
+            environment: &[("A".into(), "b".into())],
+        };
+        let args = ProviderArgs::parse_from(reading.command().as_std().get_args());
+        assert_eq!((args.read, args.write), (vec![PathBuf::from("/trees")], Vec::new()));
+        assert_eq!((args.largest_file, args.deny_network, args.memory), (0, true, 5 << 20));
     }
 
     #[test]

@@ -235,6 +235,20 @@ impl Origin {
             std::fs::write(&file, text).unwrap();
             index.add_path(Path::new(path)).unwrap();
         }
+        self.commit_index(index)
+    }
+
+    /// Commits exactly these files and a symbolic link, as its path and target.
+    pub(crate) fn commit_with_link(&self, files: &[(&str, &str)], (path, target): (&str, &str)) -> String {
+        self.commit(files);
+        let link = self.0.workdir().unwrap().join(path);
+        std::os::unix::fs::symlink(target, link).unwrap();
+        let mut index = self.0.index().unwrap();
+        index.add_path(Path::new(path)).unwrap();
+        self.commit_index(index)
+    }
+
+    fn commit_index(&self, mut index: git2::Index) -> String {
         index.write().unwrap();
         let tree = self.0.find_tree(index.write_tree().unwrap()).unwrap();
         let author = git2::Signature::now("t", "t@example.com").unwrap();

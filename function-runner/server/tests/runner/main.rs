@@ -13,6 +13,7 @@ mod input;
 mod ownership;
 mod process;
 mod proposals;
+mod render;
 mod repositories;
 mod rotation;
 mod sources;

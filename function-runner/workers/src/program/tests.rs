@@ -36,11 +36,12 @@ impl Bed {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        for name in ["package", "own", "shared", "outside"] {
+        for name in ["package", "own", "shared", "read", "outside"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join("outside/key"), "secret").unwrap();
         fs::write(folder.path().join("package/data"), "data").unwrap();
+        fs::write(folder.path().join("read/file"), "data").unwrap();
         let executable = folder.path().join("package/program");
         fs::copy(std::env::current_exe().unwrap(), &executable).unwrap();
         let digest = Sha256::digest(fs::read(&executable).unwrap()).into();
@@ -60,6 +61,8 @@ impl Bed {
             environment: vec![(ROLE.into(), work.join("\n").into()), ("ANIMAL".into(), "cat".into())],
             folder: self.path("own"),
             writes: vec![self.path("shared")],
+            reads: vec![self.path("read")],
+            largest_file: LARGEST_FILE,
             network,
             memory: MEMORY,
         }
@@ -86,9 +89,10 @@ fn harness() -> [&'static str; 4] {
 fn start(program: &Program) -> Child {
     let hex = program.digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let network = format!("{:?}", program.network);
-    let own = [&program.executable, &program.folder, &program.writes[0]].map(|path| path.display().to_string());
+    let own = [&program.executable, &program.folder, &program.writes[0], &program.reads[0]]
+        .map(|path| path.display().to_string());
     let work = program.environment[0].1.to_str().unwrap().to_owned();
-    let role = ["enter", &program.parent.to_string(), &hex, &network, &own[0], &own[1], &own[2]].join("\n");
+    let role = ["enter", &program.parent.to_string(), &hex, &network, &own[0], &own[1], &own[2], &own[3]].join("\n");
     Command::new(std::env::current_exe().unwrap())
         .args(harness())
         .env(ROLE, role)
@@ -102,7 +106,7 @@ fn start(program: &Program) -> Child {
 
 /// Enters the sandbox, as the text of [`start`] says.
 fn enter(said: &[&str]) -> ProgramError {
-    let [parent, digest, network, executable, folder, shared] = said[..] else { panic!("{said:?}") };
+    let [parent, digest, network, executable, folder, shared, read] = said[..] else { panic!("{said:?}") };
     let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap();
     let digest: [u8; 32] = std::array::from_fn(byte);
     let work = std::env::var("STOA_TEST_WORK").unwrap();
@@ -114,6 +118,8 @@ fn enter(said: &[&str]) -> ProgramError {
         environment: vec![(ROLE.into(), work.into()), ("ANIMAL".into(), "cat".into())],
         folder: folder.into(),
         writes: vec![shared.into()],
+        reads: vec![read.into()],
+        largest_file: LARGEST_FILE,
         network: if network == "Allow" { Network::Allow } else { Network::Deny },
         memory: MEMORY,
     })
@@ -227,6 +233,8 @@ fn program_reads_only_its_package_and_folders() {
         ("write", "own/new"),
         ("read", "own/new"),
         ("write", "shared/new"),
+        ("read", "read/file"),
+        ("list", "read"),
     ] {
         assert_eq!(on(what, name), "done", "{what} {name}");
     }
@@ -235,6 +243,8 @@ fn program_reads_only_its_package_and_folders() {
         ("write", "outside/new"),
         ("remove", "outside/key"),
         ("list", "outside"),
+        ("write", "read/new"),
+        ("remove", "read/file"),
         ("write", "package/data"),
         ("remove", "package/program"),
         ("chmod", "outside/key"),
@@ -257,7 +267,7 @@ fn program_has_its_own_environment_and_limits() {
     let Some(bed) = Bed::new() else { return };
     assert_eq!(bed.answer(Network::Deny, &["environment"]), format!("ANIMAL {ROLE}"));
     let limits = bed.answer(Network::Deny, &["limits"]);
-    assert_eq!(limits, format!("{:?} true", [Some(0), Some(MEMORY), Some(FILE)]));
+    assert_eq!(limits, format!("{:?} true", [Some(0), Some(MEMORY), Some(LARGEST_FILE)]));
 }
 
 #[test]
@@ -329,8 +339,9 @@ fn program_ends_with_its_parent() {
     assert_eq!(bed.answer(Network::Deny, &["survive"]), "PermissionDenied");
     let program = bed.program(Network::Deny, &["wait"]);
     let hex = bed.digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let paths = [&program.executable, &program.folder, &program.writes[0]].map(|path| path.display().to_string());
-    let role = ["enter", "PARENT", &hex, "Deny", &paths[0], &paths[1], &paths[2]].join("|");
+    let paths = [&program.executable, &program.folder, &program.writes[0], &program.reads[0]]
+        .map(|path| path.display().to_string());
+    let role = ["enter", "PARENT", &hex, "Deny", &paths[0], &paths[1], &paths[2], &paths[3]].join("|");
     let mut parent = Command::new(std::env::current_exe().unwrap())
         .args(harness())
         .env(ROLE, format!("parent\n{role}"))

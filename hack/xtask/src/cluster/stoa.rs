@@ -16,6 +16,7 @@ use crate::binaries::StoaBinaries;
 use crate::paths;
 use crate::ports;
 use crate::process::Daemon;
+use crate::renderer;
 
 /// Where Stoa's service and service accounts live; `manifests/base` says the same.
 pub(super) const NAMESPACE: &str = "stoa-system";
@@ -225,6 +226,9 @@ fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Command {
     path_flag(&mut command, "kubeconfig", &account_kubeconfig(cluster, "function-runner"));
     // Repositories of tests and samples are wherever they were made.
     command.args(["--local-repositories=/", "--provider-mirrors=/"]);
+    if let Some(renderer) = renderer::built() {
+        path_flag(&mut command, "renderer", &renderer);
+    }
     command
 }
 

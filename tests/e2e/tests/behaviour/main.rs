@@ -29,6 +29,7 @@ mod pull_requests;
 mod records;
 mod references;
 mod releases;
+mod rendering;
 mod retention;
 mod rollouts;
 mod secrets;

@@ -201,7 +201,12 @@ impl FakeRunner for Scripted {
 
     async fn generate(&self, _: Request<GenerateRequest>) -> Answer<GenerateResponse> {
         let (spec, warnings) = (self.rendered.spec.into(), self.rendered.warnings.clone());
-        Ok(Response::new(GenerateResponse { spec, warnings, generator: "Spec".to_owned() }))
+        Ok(Response::new(GenerateResponse {
+            spec,
+            warnings,
+            generator: "Spec".to_owned(),
+            ..GenerateResponse::default()
+        }))
     }
 
     async fn resolve(&self, request: Request<ResolveRequest>) -> Answer<ResolveResponse> {

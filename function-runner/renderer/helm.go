@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"sort"
+	"strings"
+	"sync"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	v2util "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+	"helm.sh/helm/v4/pkg/strvals"
+
+	"stoa.dev/function-runner/renderer/rendererpb"
+)
+
+// The name by which Helm finds a chart.
+const chartFile = "Chart.yaml"
+
+// The suffix of files with notes for people.
+const notes = "NOTES.txt"
+
+// kubernetesVersion is the version for which charts are rendered, as the command assumes it without a cluster.
+const kubernetesVersion = "v1.35.0"
+
+// helmVersion is that of the library.
+var helmVersion = sync.OnceValue(func() string { return "helm " + version("helm.sh/helm/v4") })
+
+// helm renders a chart as `helm template --include-crds` does, in Helm's order.
+func helm(tree *tree, folder string, request *rendererpb.Helm, out *rendering) error {
+	folder = clean(folder)
+	if err := v2util.ValidateReleaseName(request.ReleaseName); err != nil {
+		return fmt.Errorf("the name %q of the release is invalid: %w; set spec.generator.helm.name", request.ReleaseName, err)
+	}
+	loaded, err := loadChart(tree, folder)
+	if err != nil {
+		return err
+	}
+	given, err := values(tree, folder, request)
+	if err != nil {
+		return err
+	}
+	if err := v2util.ProcessDependencies(loaded, given); err != nil {
+		return &wrong{file: path.Join(folder, chartFile), message: err.Error()}
+	}
+	capabilities, err := capabilities()
+	if err != nil {
+		return err
+	}
+	release := common.ReleaseOptions{Name: request.ReleaseName, Namespace: request.Namespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(loaded, given, release, capabilities)
+	if err != nil {
+		return &wrong{file: path.Join(folder, "values.yaml"), message: err.Error()}
+	}
+	if wanted := loaded.Metadata.KubeVersion; wanted != "" && !v2util.IsCompatibleRange(wanted, capabilities.KubeVersion.String()) {
+		message := fmt.Sprintf("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", wanted, capabilities.KubeVersion.Version)
+		return &wrong{file: path.Join(folder, chartFile), message: message}
+	}
+	volatile := newVolatile()
+	rendered, err := engine.Engine{CustomTemplateFuncs: volatile.functions}.Render(loaded, all)
+	if err != nil {
+		return ofTemplate(folder, loaded.Name(), err)
+	}
+	if used := volatile.names(); len(used) > 0 {
+		out.volatile = true
+		out.warnings = append(out.warnings, fmt.Sprintf(
+			"templates call %s, which gives another value each time; every plan shows a change", strings.Join(used, ", ")))
+	}
+	if loaded.Metadata.Deprecated {
+		out.warnings = append(out.warnings, path.Join(folder, chartFile)+": the chart is deprecated")
+	}
+	return collect(folder, loaded, rendered, out)
+}
+
+// capabilities are those of Kubernetes without additional kinds.
+func capabilities() (*common.Capabilities, error) {
+	kubernetes, err := common.ParseKubeVersion(kubernetesVersion)
+	if err != nil {
+		return nil, err
+	}
+	all := common.DefaultCapabilities.Copy()
+	all.KubeVersion = *kubernetes
+	return all, nil
+}
+
+// collect adds CRDs, hooks and objects in the order in which they are applied.
+func collect(folder string, loaded *chart.Chart, rendered map[string]string, out *rendering) error {
+	for file := range rendered {
+		if strings.HasSuffix(file, notes) {
+			delete(rendered, file)
+		}
+	}
+	hooks, objects, err := releaseutil.SortManifests(rendered, nil, releaseutil.InstallOrder)
+	if err != nil {
+		return ofTemplate(folder, loaded.Name(), err)
+	}
+	for _, crd := range loaded.CRDObjects() {
+		if err := out.add(inTree(folder, loaded.Name(), crd.Filename), 0, crd.File.Data); err != nil {
+			return err
+		}
+	}
+	steps, skipped := order(hooks)
+	out.warnings = append(out.warnings, skipped.warnings(folder, loaded.Name())...)
+	out.warnings = append(out.warnings, unknownHooks(rendered, folder, loaded.Name())...)
+	for _, object := range objects {
+		steps = append(steps, step{file: object.Name, content: object.Content})
+	}
+	sort.SliceStable(steps, func(a, b int) bool { return steps[a].number < steps[b].number })
+	for _, each := range steps {
+		if err := out.add(inTree(folder, loaded.Name(), each.file), each.number, []byte(each.content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTree is the path of a chart's file, which Helm names from the folder around the chart.
+func inTree(folder, chart, file string) string {
+	return path.Join(folder, strings.TrimPrefix(file, chart+"/"))
+}
+
+// values are those of files and parameters, which win over the chart's own.
+func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any, error) {
+	all := map[string]any{}
+	for _, name := range request.ValuesFiles {
+		file, err := join(folder, name)
+		if err != nil {
+			return nil, located(err, folder, 0).naming(name)
+		}
+		content, err := tree.ReadFile(path.Join(mount, file))
+		if err != nil {
+			return nil, located(err, file, 0)
+		}
+		of, err := loader.LoadValues(bytes.NewReader(content))
+		if err != nil {
+			return nil, syntax(file, err)
+		}
+		all = loader.MergeMaps(all, of)
+	}
+	for _, parameter := range request.Parameters {
+		if err := strvals.ParseInto(parameter.Name+"="+escaped(parameter.Value), all); err != nil {
+			return nil, fmt.Errorf("parameter %q: %w", parameter.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// escaped is a value in which a comma separates nothing, except in a list in braces.
+func escaped(value string) string {
+	if strings.HasPrefix(value, "{") && strings.HasSuffix(value, "}") {
+		return value
+	}
+	return strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
+}
+
+var (
+	positionOfTemplate = regexp.MustCompile(`\(([^():\s]+/[^():\s]+):(\d+)`)
+	parsedTemplate     = regexp.MustCompile(`(?:template: |on )([^():\s]+/[^():\s]+)(?::(\d+))?`)
+)
+
+// ofTemplate is an error of templates with the file and line that it names.
+func ofTemplate(folder, chart string, err error) error {
+	found := &wrong{file: folder, message: err.Error()}
+	var of *wrong
+	if errors.As(err, &of) {
+		return of
+	}
+	position := positionOfTemplate.FindStringSubmatch(found.message)
+	if position == nil {
+		position = parsedTemplate.FindStringSubmatch(found.message)
+	}
+	if position != nil {
+		found.file = inTree(folder, chart, position[1])
+		fmt.Sscan(position[2], &found.line)
+	}
+	return found
+}

@@ -1,0 +1,166 @@
+//! The seam of generators: what each of them is, gets and gives.
+//!
+//! Start at [`Generator`], and at [`ALL`], which lists one value for each. A generator knows nothing of caches, processes or Git:
+//! `pipeline` reads what a generator wants, and runs [`Generator::generate`] in the sandbox of its profile.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use stoa_engine::Spec;
+use stoa_proto::renderer::Document;
+
+use super::helm::Helm;
+use super::kustomize::Kustomize;
+use super::manifests::Manifests;
+use super::spec_file::SpecFile;
+use crate::failure::Failure;
+use crate::source::Content;
+
+/// All generators, in the order in which errors name them.
+pub(super) static ALL: [&dyn Generator; 4] = [&SpecFile, &Manifests, &Kustomize, &Helm];
+
+/// The generator of that name.
+pub(super) fn named(name: &str) -> Option<&'static dyn Generator> {
+    #[cfg(debug_assertions)]
+    if let Some(trial) = super::testing::generator(name) {
+        return Some(trial);
+    }
+    ALL.into_iter().find(|generator| generator.name() == name)
+}
+
+/// One way of writing configuration, which renders to a Spec.
+pub(super) trait Generator: Sync {
+    /// Its name, as in `spec.generator.type` of a Stack.
+    fn name(&self) -> &'static str;
+
+    /// The file by which it is detected; nothing for a path that is not written this way. Runs in a worker.
+    fn detects(&self, content: &Content, at: At<'_>) -> Option<String>;
+
+    /// The files that it wants, and the sandbox in which it reads them.
+    fn profile(&self) -> Profile;
+
+    /// Whether it uses the parameters of a Stack.
+    fn takes_parameters(&self) -> bool {
+        false
+    }
+
+    /// Renders the files. The same input gives the same output on every runner: it reads no clock, environment or network.
+    fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure>;
+}
+
+/// The files that a generator wants, and the sandbox of the process that reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Profile {
+    /// The YAML and JSON files of the path come with the job, and the process opens nothing.
+    Nothing,
+    /// The process reads the tree of the commit, and nothing else.
+    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only a generator of tests reads a tree itself"))]
+    Tree,
+    /// The renderer reads the tree of the commit. Its documents come with the job, and the process opens nothing.
+    Renderer(Tool),
+}
+
+/// A tool of the renderer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
+    Kustomize,
+    Helm,
+}
+
+/// The files of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Files<'a> {
+    /// The content of the path.
+    Content(&'a Content),
+    /// The tree of the commit.
+    Tree {
+        /// The folder that has it.
+        root: &'a Path,
+        /// The path of the stack in it; empty for all of it.
+        path: &'a str,
+    },
+    /// The documents that the renderer made of the tree.
+    Documents(&'a [Document]),
+}
+
+impl<'a> Files<'a> {
+    /// The content, for generators of [`Profile::Nothing`].
+    pub(super) fn content(self) -> Result<&'a Content, Failure> {
+        match self {
+            Self::Content(content) => Ok(content),
+            Self::Tree { .. } | Self::Documents(_) => Err(Failure::internal(&"a generator has other files")),
+        }
+    }
+
+    /// The documents, for generators of [`Profile::Renderer`].
+    pub(super) fn documents(self) -> Result<&'a [Document], Failure> {
+        match self {
+            Self::Documents(documents) => Ok(documents),
+            Self::Content(_) | Self::Tree { .. } => Err(Failure::internal(&"a generator has other files")),
+        }
+    }
+}
+
+/// The input of a generator.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub(super) files: Files<'a>,
+    pub(super) values: &'a Values,
+    /// Reports the file that is read next.
+    pub(super) at: At<'a>,
+}
+
+/// Called with the position of the file that is read next, and with nothing after the last.
+pub(super) type At<'a> = &'a dyn Fn(Option<usize>);
+
+/// The stack that is rendered, and the platform's values for it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Values {
+    #[prost(string, tag = "1")]
+    pub(crate) organization: String,
+    #[prost(string, tag = "2")]
+    pub(crate) project: String,
+    /// The stack's name inside the project.
+    #[prost(string, tag = "3")]
+    pub(crate) stack: String,
+    /// The name of the Workspace.
+    #[prost(string, tag = "4")]
+    pub(crate) workspace: String,
+    /// Parameters of the Stack, with those of the Run.
+    #[prost(map = "string, string", tag = "5")]
+    pub(crate) parameters: HashMap<String, String>,
+    /// Values of the platform, which are weaker than parameters.
+    #[prost(map = "string, string", tag = "6")]
+    pub(crate) variables: HashMap<String, String>,
+    /// The namespace of objects without one, for the generator Helm.
+    #[prost(string, tag = "7")]
+    pub(crate) namespace: String,
+}
+
+/// The output of a generator.
+#[derive(Debug)]
+pub(crate) struct Generated {
+    pub(crate) spec: Spec,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) provenance: Provenance,
+}
+
+impl From<Spec> for Generated {
+    fn from(spec: Spec) -> Self {
+        Self { spec, warnings: Vec::new(), provenance: Provenance::default() }
+    }
+}
+
+/// Where a Spec came from.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Provenance {
+    /// The generator that ran.
+    #[prost(string, tag = "1")]
+    pub(crate) generator: String,
+    /// The version of the tool that rendered, such as `kustomize v0.20.1`; empty for generators of Stoa's own.
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+    /// The files that decided the Spec, sorted; empty if all files of the path did.
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) files: Vec<String>,
+}

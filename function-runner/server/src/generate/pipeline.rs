@@ -1,0 +1,211 @@
+//! Runs generators: reads the files that one wants, in the process of its profile.
+//!
+//! Start at [`Generators::render`].
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use prost::Message as _;
+use prost::bytes::Bytes;
+use stoa_fairness::{FairSemaphore, MaxShare};
+use stoa_proto::renderer::{self, Kustomize, Parameter, RenderRequest, RenderResponse, render_request};
+use stoa_proto::{HelmOptions, Problem, Source};
+use stoa_workers::{Pool, SubprocessStarter};
+use tonic::Code;
+
+use super::cached::{Cached, key};
+use super::generator::{Profile, Provenance, Tool, Values, named};
+use super::is_auto;
+use super::job::{Answered, Job, Paths, Rendered, answered};
+use super::renderer::Renderer;
+use crate::failure::{Failure, problem, reason};
+use crate::source::{self, Content, MemorySlot, Sources, Tree};
+use crate::worker;
+
+/// A stack to render.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) commit: &'a str,
+    /// The path of the stack in the source.
+    pub(crate) path: &'a str,
+    /// The generator's name; empty for `Auto`.
+    pub(crate) generator: &'a str,
+    pub(crate) values: &'a Values,
+    pub(crate) helm: &'a HelmOptions,
+}
+
+/// Generators, in processes of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Generators {
+    /// Workers that open nothing.
+    pool: Pool,
+    /// Starts workers that read a tree.
+    tree_workers: SubprocessStarter,
+    /// A slot for each of them.
+    tree_slots: FairSemaphore,
+    renderer: Renderer,
+    cached: Cached,
+}
+
+impl Generators {
+    /// As many workers read trees at once.
+    pub(crate) fn new(pool: Pool, tree_workers: SubprocessStarter, workers: usize, renderer: Renderer) -> Self {
+        let tree_slots = FairSemaphore::new(workers, MaxShare::All);
+        Self { pool, tree_workers, tree_slots, renderer, cached: Cached::default() }
+    }
+
+    /// Ends the idle processes of the renderer.
+    pub(crate) fn shut_down(&self) {
+        self.renderer.shut_down();
+    }
+
+    /// Renders a stack of a commit.
+    pub(crate) async fn render(
+        &self,
+        sources: &Sources,
+        source: &Source,
+        request: &Request<'_>,
+    ) -> Result<Rendered, Failure> {
+        let key = (is_auto(request.generator) || named(request.generator).is_some()).then(|| key(source, request));
+        if let Some(rendered) = key.as_ref().and_then(|key| self.cached.get(key)) {
+            return Ok(rendered);
+        }
+        let mut rendered = self.rendered(sources, source, request).await?;
+        let takes_parameters =
+            named(&rendered.provenance.generator).is_some_and(|generator| generator.takes_parameters());
+        let parameters = &request.values.parameters;
+        if !parameters.is_empty() && !takes_parameters {
+            let mut names: Vec<_> = parameters.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            let generator = &rendered.provenance.generator;
+            rendered.warnings.push(format!("generator {generator} takes no parameters: {}", names.join(", ")));
+        }
+        if let Some(key) = key.filter(|_| !rendered.is_volatile) {
+            self.cached.put(key, rendered.clone());
+        }
+        Ok(rendered)
+    }
+
+    async fn rendered(&self, sources: &Sources, source: &Source, request: &Request<'_>) -> Result<Rendered, Failure> {
+        let profile = |name: &str| named(name).map_or(Profile::Nothing, |generator| generator.profile());
+        let mut name = request.generator.to_owned();
+        if profile(&name) == Profile::Nothing {
+            let content = sources.read_in_turn(source, request.commit, request.path).await?;
+            match self.render_content(request, content).await? {
+                Answered::Rendered(rendered) => return Ok(rendered),
+                Answered::Detected(detected) => name = detected,
+            }
+        }
+        let tree = sources.tree(source, request.commit).await?;
+        match profile(&name) {
+            Profile::Nothing => Err(Failure::internal(&"a generator without a tree was detected")),
+            Profile::Tree => self.render_tree(&name, request, &tree).await,
+            Profile::Renderer(tool) => self.render_documents(&name, tool, request, &tree).await,
+        }
+    }
+
+    /// Renders a tree to documents, and has a worker read them.
+    async fn render_documents(
+        &self,
+        name: &str,
+        tool: Tool,
+        request: &Request<'_>,
+        tree: &Tree,
+    ) -> Result<Rendered, Failure> {
+        let path = source::normalized(request.path)?;
+        let organization = &request.values.organization;
+        let wanted = RenderRequest {
+            tree: tree.root().to_string_lossy().into_owned(),
+            path: path.clone(),
+            tool: Some(match tool {
+                Tool::Kustomize => render_request::Tool::Kustomize(Kustomize {}),
+                Tool::Helm => render_request::Tool::Helm(release(request)),
+            }),
+            max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
+        };
+        let RenderResponse { documents, warnings, problems, version, files, volatile } =
+            self.renderer.render(organization, name, wanted).await?;
+        if !problems.is_empty() {
+            return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
+        }
+        let job = Job::of_documents(name, request.values, documents, &path);
+        let Answered::Rendered(mut rendered) = self.work(organization, job).await? else {
+            return Err(Failure::internal(&"a generator that is named detects nothing"));
+        };
+        rendered.warnings.splice(0..0, warnings);
+        rendered.provenance = Provenance { version, files, ..rendered.provenance };
+        rendered.is_volatile = volatile;
+        Ok(rendered)
+    }
+
+    /// Does a job in the pool.
+    async fn work(&self, organization: &str, job: Job) -> Result<Answered, Failure> {
+        let bytes = Bytes::from(job.encode_to_vec());
+        let paths = Paths::of(job);
+        let explain = |failed| paths.explain(failed, self.pool.limits());
+        answered(self.pool.submit(organization, bytes).map_err(explain)?.answer().await.map_err(explain)?)
+    }
+
+    /// Runs a generator in the pool. From here on the content counts as a waiting job, and frees its memory slot for the next content.
+    async fn render_content(
+        &self,
+        request: &Request<'_>,
+        (content, slot): (Content, MemorySlot),
+    ) -> Result<Answered, Failure> {
+        let job = Job::of_content(request.generator, request.values, content);
+        let bytes = Bytes::from(job.encode_to_vec());
+        let paths = Paths::of(job);
+        let explain = |failed| paths.explain(failed, self.pool.limits());
+        let pending = self.pool.submit(&request.values.organization, bytes).map_err(explain)?;
+        drop(slot);
+        answered(pending.answer().await.map_err(explain)?)
+    }
+
+    /// Runs a generator in a process that reads a tree, and ends with the job.
+    async fn render_tree(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
+        let path = source::normalized(request.path)?;
+        let job = Job::of_tree(name, request.values, tree.root(), &path);
+        let _slot = self.tree_slots.acquire(&request.values.organization, 1).await;
+        let mut worker = self.start_tree_worker(tree.root()).await?;
+        let done = worker.work(&job.encode_to_vec(), None).await;
+        worker.end().await;
+        let answer = done.map_err(|failed| Paths::of(job).explain(failed, self.tree_workers.limits()))?;
+        match answered(answer)? {
+            Answered::Rendered(rendered) => Ok(rendered),
+            Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
+        }
+    }
+
+    async fn start_tree_worker(&self, root: &Path) -> Result<stoa_workers::Subprocess, Failure> {
+        self.tree_workers.start(worker::more_for_tree(root)).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "the process for a tree did not start");
+            let message = "the function-runner cannot start a process to render the stack; try again";
+            Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
+        })
+    }
+}
+
+/// The release of a chart. Parameters are sorted, and stronger than the platform's variables.
+fn release(request: &Request<'_>) -> renderer::Helm {
+    let Request { values, helm, .. } = request;
+    let sorted = |map: &HashMap<String, String>| {
+        let mut all: Vec<Parameter> =
+            map.iter().map(|(name, value)| Parameter { name: name.clone(), value: value.clone() }).collect();
+        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all
+    };
+    let or = |given: &String, otherwise: &str| if given.is_empty() { otherwise.to_owned() } else { given.clone() };
+    renderer::Helm {
+        release_name: or(&helm.release_name, &format!("{}-{}", values.project, values.stack)),
+        namespace: or(&helm.namespace, "default"),
+        values_files: helm.values_files.clone(),
+        parameters: sorted(&values.variables).into_iter().chain(sorted(&values.parameters)).collect(),
+    }
+}
+
+/// A problem of the renderer.
+fn in_source(found: renderer::Problem) -> Problem {
+    let renderer::Problem { file, line, message, too_large } = found;
+    let reason = if too_large { reason::TOO_LARGE } else { reason::NOT_RENDERED };
+    Problem { file, line, ..problem(reason, message) }
+}

@@ -1,0 +1,350 @@
+//! Kustomizations and charts of commits, rendered by the renderer in its sandbox, and by a stand-in that goes wrong.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use stoa_proto::{GenerateRequest, GenerateResponse, HelmOptions, Workspace};
+use tonic::{Code, Status};
+
+use crate::bed::{Bed, Origin, problem};
+use crate::caller::git;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The path of a program that `hack/test` builds; nothing where it is not set.
+fn program(variable: &str) -> Option<String> {
+    let program = std::env::var(variable).ok();
+    if program.is_none() {
+        eprintln!("skipped: {variable} is not set");
+    }
+    program
+}
+
+struct Scene {
+    bed: Bed,
+    origin: Origin,
+}
+
+impl Scene {
+    /// With the real renderer.
+    fn real() -> Option<Self> {
+        Some(Self::with(&[&format!("--renderer={}", program("STOA_TEST_RENDERER")?)]))
+    }
+
+    /// With a stand-in for it.
+    fn standin(arguments: &[&str]) -> Option<Self> {
+        let renderer = format!("--renderer={}", program("STOA_TEST_STANDIN_RENDERER")?);
+        Some(Self::with(&[&[renderer.as_str()], arguments].concat()))
+    }
+
+    fn with(arguments: &[&str]) -> Self {
+        let bed = Bed::start_in(&[("STOA_WORKER_TRIALS", "1"), ("STOA_TEST_SECRET", "hidden")], arguments);
+        let origin = Origin::new(&bed.path("origin"));
+        Self { bed, origin }
+    }
+
+    fn request(&self, commit: &str, path: &str, generator: &str) -> GenerateRequest {
+        GenerateRequest {
+            source: Some(git(&self.origin.remote())),
+            commit: commit.to_owned(),
+            path: path.to_owned(),
+            generator: generator.to_owned(),
+            organization: "shop".to_owned(),
+            project: "web".to_owned(),
+            stack: "dev".to_owned(),
+            workspace: Some(Workspace { name: "dev".to_owned(), ..Workspace::default() }),
+            ..GenerateRequest::default()
+        }
+    }
+
+    async fn send(&self, request: GenerateRequest) -> Result<GenerateResponse, Status> {
+        let mut client = self.bed.client().await;
+        let answer = tokio::time::timeout(PATIENCE, client.generate(request)).await.unwrap();
+        answer.map(tonic::Response::into_inner)
+    }
+
+    async fn generate(&self, files: &[(&str, &str)], path: &str, generator: &str) -> Result<GenerateResponse, Status> {
+        let commit = self.origin.commit(files);
+        self.send(self.request(&commit, path, generator)).await
+    }
+}
+
+fn spec(response: &GenerateResponse) -> Value {
+    serde_json::from_slice(&response.spec).unwrap()
+}
+
+fn ids(response: &GenerateResponse) -> Vec<String> {
+    let spec = spec(response);
+    spec["resources"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn depends_on(response: &GenerateResponse, id: &str) -> Vec<String> {
+    let spec = spec(response);
+    let resource = spec["resources"].as_array().unwrap().iter().find(|it| it["id"] == id).unwrap();
+    let list = resource["dependsOn"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+}
+
+/// The file, line and message of a refusal.
+fn told(status: &Status) -> (String, u32, String) {
+    let (code, problem) = problem(status);
+    assert_eq!(code, Code::InvalidArgument, "{problem:?}");
+    (problem.file, problem.line, problem.message)
+}
+
+const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n      - {name: web, image: example.org/web}\n";
+const OVERLAY: &str = "resources: [../../base]\nnamespace: shop-dev\nconfigMapGenerator:\n- name: settings\n  literals: [mode=dev]\nreplicas:\n- {name: web, count: 3}\n";
+
+fn kustomization() -> [(&'static str, &'static str); 3] {
+    [
+        ("base/kustomization.yaml", "resources: [deployment.yaml]\n"),
+        ("base/deployment.yaml", DEPLOYMENT),
+        ("overlays/dev/kustomization.yaml", OVERLAY),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlay_of_a_base_elsewhere_is_rendered() {
+    let Some(scene) = Scene::real() else { return };
+    for generator in ["Auto", "Kustomize"] {
+        let response = scene.generate(&kustomization(), "overlays/dev", generator).await.unwrap();
+        let [map, deployment] = &ids(&response)[..] else { panic!("{:?}", ids(&response)) };
+        // The suffix is kustomize's hash of the content.
+        assert!(map.starts_with("v1:ConfigMap:shop-dev:settings-") && map.len() == 41, "{map}");
+        assert_eq!(deployment, "apps/v1:Deployment:shop-dev:web");
+        assert_eq!(response.generator, "Kustomize");
+        assert!(response.generator_version.starts_with("kustomize v"), "{}", response.generator_version);
+        assert_eq!(
+            response.files,
+            ["base/deployment.yaml", "base/kustomization.yaml", "overlays/dev/kustomization.yaml"]
+        );
+        assert_eq!(response.warnings, [""; 0]);
+        let deployment = &spec(&response)["resources"][1];
+        assert_eq!(deployment["attributes"]["spec"]["replicas"], 3);
+    }
+}
+
+const CHART: &str = "apiVersion: v2\nname: shop\nversion: 1.0.0\n";
+const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\ndata:\n  level: {{ .Values.level | quote }}\n  from: {{ .Values.from }}\n  found: {{ (lookup \"v1\" \"Secret\" \"\" \"\") | toJson | quote }}\n";
+const HOOKS: &str = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: migrate\n  annotations: {helm.sh/hook: 'pre-install,pre-upgrade'}\n---\napiVersion: batch/v1\nkind: Job\nmetadata:\n  name: announce\n  annotations: {helm.sh/hook: post-install}\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: check\n  annotations: {helm.sh/hook: test}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_gets_release_values_and_parameters() {
+    let Some(scene) = Scene::real() else { return };
+    let files = [
+        ("chart/Chart.yaml", CHART),
+        ("chart/values.yaml", "level: 1\nfrom: chart\n"),
+        ("chart/templates/a.yaml", TEMPLATE),
+        ("chart/templates/hooks.yaml", HOOKS),
+        ("env/dev.yaml", "level: 2\nfrom: file\n"),
+    ];
+    let response = scene.generate(&files, "chart", "Auto").await.unwrap();
+    assert_eq!(response.generator, "Helm");
+    assert!(response.generator_version.starts_with("helm v4."), "{}", response.generator_version);
+    let (map, migrate, announce) = ("v1:ConfigMap:web-dev", "batch/v1:Job:migrate", "batch/v1:Job:announce");
+    let mut found = ids(&response);
+    found.sort();
+    assert_eq!(found, [announce, migrate, map]);
+    assert_eq!(depends_on(&response, map), [migrate]);
+    assert_eq!(depends_on(&response, announce), [map]);
+    assert_eq!(depends_on(&response, migrate), [""; 0]);
+    let skipped = "chart/templates/hooks.yaml: Pod check is a hook for test, which no run has; it is not deployed";
+    assert_eq!(response.warnings, [skipped]);
+    let data = |response: &GenerateResponse| {
+        let spec = spec(response);
+        let map =
+            spec["resources"].as_array().unwrap().iter().find(|it| it["attributes"]["kind"] == "ConfigMap").unwrap();
+        map["attributes"]["data"].clone()
+    };
+    assert_eq!(data(&response), serde_json::json!({ "level": "1", "from": "chart", "found": "{}" }));
+
+    let commit = scene.origin.commit(&files);
+    let request = GenerateRequest {
+        parameters: HashMap::from([("level".to_owned(), "3".to_owned())]),
+        helm: Some(HelmOptions {
+            release_name: "shop".to_owned(),
+            namespace: "eu".to_owned(),
+            values_files: vec!["../env/dev.yaml".to_owned()],
+        }),
+        ..scene.request(&commit, "chart", "Helm")
+    };
+    let response = scene.send(request).await.unwrap();
+    assert_eq!(data(&response), serde_json::json!({ "level": "3", "from": "file", "found": "{}" }));
+    let mut found = ids(&response);
+    found.sort();
+    assert_eq!(found, ["batch/v1:Job:eu:announce", "batch/v1:Job:eu:migrate", "v1:ConfigMap:eu:shop"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn problem_of_a_tool_names_file_and_line() {
+    let Some(scene) = Scene::real() else { return };
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for (files, path, expected) in [
+        (
+            vec![("s/kustomization.yaml", "resources:\n- https://example.org/a.yaml\n")],
+            "s",
+            ("s/kustomization.yaml", 2, "\"https://example.org/a.yaml\" is remote"),
+        ),
+        (
+            vec![("s/kustomization.yaml", "resources:\n- ../../up\n")],
+            "s",
+            ("s/kustomization.yaml", 2, "\"../../up\" leads out of the repository"),
+        ),
+        (
+            vec![("s/kustomization.yaml", "resources:\n- ../base\n")],
+            "s",
+            ("s/kustomization.yaml", 2, "\"../base\" does not exist"),
+        ),
+        (
+            vec![
+                ("c/Chart.yaml", CHART),
+                ("c/values.yaml", "replicas: many\n"),
+                ("c/values.schema.json", r#"{"properties": {"replicas": {"type": "integer"}}}"#),
+                ("c/templates/a.yaml", object),
+            ],
+            "c",
+            ("c/values.yaml", 0, "values don't meet the specifications of the schema(s)"),
+        ),
+        (
+            vec![("c/Chart.yaml", CHART), ("c/kustomization.yaml", "resources: []\n")],
+            "c",
+            (
+                "c/kustomization.yaml",
+                0,
+                "is for generator Kustomize, and c/Chart.yaml is for generator Helm; set spec.generator.type of the Stack to one of them",
+            ),
+        ),
+        (
+            vec![("s/a.yaml", object), ("s/sub/kustomization.yaml", "resources: []\n")],
+            "s",
+            ("s/sub/kustomization.yaml", 0, "is a kustomization, which generator Manifests does not deploy in part"),
+        ),
+    ] {
+        let (file, line, message) = told(&scene.generate(&files, path, "Auto").await.unwrap_err());
+        assert_eq!((file.as_str(), line), (expected.0, expected.1), "{message}");
+        assert!(message.starts_with(expected.2), "{message}");
+    }
+    let large = format!("a: {}\n", "x".repeat(100 << 20));
+    let files = [("c/Chart.yaml", CHART), ("c/values.yaml", large.as_str()), ("c/templates/a.yaml", object)];
+    let (file, _, message) = told(&scene.generate(&files, "c", "Helm").await.unwrap_err());
+    assert_eq!((file.as_str(), message.as_str()), ("c/values.yaml", "is larger than 5 MiB"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn link_out_of_the_repository_is_refused() {
+    let Some(scene) = Scene::real() else { return };
+    let commit = scene.origin.commit_with_link(
+        &[("s/kustomization.yaml", "resources:\n- a.yaml\n")],
+        ("s/a.yaml", "../../../../../../../../etc/passwd"),
+    );
+    let (file, line, message) = told(&scene.send(scene.request(&commit, "s", "Kustomize")).await.unwrap_err());
+    assert_eq!((file.as_str(), line), ("s/kustomization.yaml", 2));
+    assert!(message.contains("leads out of the repository"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_renderer_fails_only_those_who_need_it() {
+    let scene = Scene::with(&["--renderer=/nowhere/stoa-renderer"]);
+    let status = scene.generate(&kustomization(), "overlays/dev", "Auto").await.unwrap_err();
+    let (_, problem) = problem(&status);
+    assert_eq!(problem.reason, "NotAvailable");
+    assert!(problem.message.starts_with("generator Kustomize needs the program stoa-renderer"), "{}", problem.message);
+    let response =
+        scene.generate(&[("s/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")], "s", "Auto");
+    assert_eq!(response.await.unwrap().generator, "Manifests");
+}
+
+/// Files whose path tells the stand-in what to play.
+fn play(part: &'static str) -> [(&'static str, &'static str); 1] {
+    let path = match part {
+        "sleep" => "sleep/kustomization.yaml",
+        "allocate" => "allocate/kustomization.yaml",
+        "exit" => "exit/kustomization.yaml",
+        "recurse" => "recurse/kustomization.yaml",
+        "probe" => "probe/kustomization.yaml",
+        _ => "well/kustomization.yaml",
+    };
+    [(path, "resources: []\n")]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_renderer_fails_one_request() {
+    let Some(scene) = Scene::standin(&["--worker-timeout-seconds=5", "--worker-memory-mib=256"]) else { return };
+    let well = async || scene.generate(&play("well"), "well", "Kustomize").await.unwrap();
+    well().await;
+    for (part, expected) in [
+        ("sleep", "rendering took more than 5 s; split the stack"),
+        ("allocate", "rendering took more than 256 MiB of memory; split the stack"),
+        ("recurse", "rendering took more than 256 MiB of memory; split the stack"),
+        ("exit", "the renderer ended while it rendered the stack (exit status: 3); see the log of the function-runner"),
+    ] {
+        let start = Instant::now();
+        let status = scene.generate(&play(part), part, "Kustomize").await.unwrap_err();
+        let (file, _, message) = told(&status);
+        assert_eq!((file.as_str(), message.as_str()), (part, expected));
+        assert!(start.elapsed() < Duration::from_secs(60), "{part} took {:?}", start.elapsed());
+        well().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_stays_for_the_next_request_of_its_organization() {
+    let Some(scene) = Scene::standin(&[]) else { return };
+    let name = async |organization: &str, stack: &str| {
+        let commit = scene.origin.commit(&play("well"));
+        let mut request = scene.request(&commit, "well", "Kustomize");
+        (request.organization, request.stack) = (organization.to_owned(), stack.to_owned());
+        if let Some(source) = &mut request.source {
+            source.organization = organization.to_owned();
+        }
+        ids(&scene.send(request).await.unwrap())
+    };
+    let first = name("a", "1").await;
+    assert_eq!(name("a", "2").await, first);
+    assert_ne!(name("b", "1").await, first, "organizations share no process");
+    assert_eq!(name("a", "3").await, first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renderer_reads_its_tree_and_nothing_else() {
+    let Some(scene) = Scene::standin(&[]) else { return };
+    let commit = scene.origin.commit_with_link(&play("probe"), ("link", "/etc/hostname"));
+    let warnings = scene.send(scene.request(&commit, "probe", "Kustomize")).await.unwrap().warnings;
+    let probes: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|it| *it != "the stack has no objects").collect();
+    let (environment, rest) = probes.split_last().unwrap();
+    assert!(!environment.contains("STOA_TEST_SECRET") && !environment.contains("PATH"), "{environment}");
+    assert_eq!(rest[0], "read of its tree: done");
+    for probe in &rest[1..] {
+        // An empty file in its folder is no content.
+        let is_own = *probe == "write to its folder: done";
+        assert!(is_own || probe.ends_with(": denied") || probe.contains("operation not permitted"), "{probe}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg(debug_assertions)]
+async fn worker_with_a_tree_reads_it_and_nothing_else() {
+    let scene = Scene::with(&[]);
+    let files = [("s/a.k", "a = 1\n"), ("shared/b.k", "b = 2\n")];
+    let commit = scene.origin.commit(&files);
+    let request = GenerateRequest {
+        parameters: HashMap::from([("cell".to_owned(), "c1".to_owned())]),
+        ..scene.request(&commit, "./s/", "Trial:tree")
+    };
+    let warnings = scene.send(request).await.unwrap().warnings;
+    assert_eq!(warnings[..2], ["s/a.k: Ok(\"a = 1\\n\")", "shared/b.k: Ok(\"b = 2\\n\")"]);
+    assert!(warnings.contains(&"path: s".to_owned()) && warnings.contains(&"cell: c1".to_owned()), "{warnings:?}");
+    assert!(warnings.contains(&"write to the tree: Err(PermissionDenied)".to_owned()), "{warnings:?}");
+    let reached: Vec<&String> = warnings.iter().skip_while(|it| !it.starts_with("read: ")).collect();
+    assert!(reached.len() > 8 && reached.iter().all(|it| it.ends_with("PermissionDenied")), "{reached:?}");
+    // Its tree is there for the next one, and is no part of the source's cache.
+    let trees = |path: &Path| {
+        let folders = std::fs::read_dir(path).unwrap().filter_map(Result::ok);
+        folders.filter(|it| it.file_name().to_string_lossy().starts_with("trees-")).count()
+    };
+    assert_eq!(trees(&scene.bed.path("cache/0")), 1);
+}
