@@ -331,7 +331,7 @@ impl Strategy for StackStrategy {
                 }
             }
         }
-        if matches!(spec.generator.kind, GeneratorType::Kpt | GeneratorType::Kcl) {
+        if spec.generator.kind == GeneratorType::Kpt {
             validation::not_available("spec.generator.type", "this generator", &mut errors);
         }
         errors

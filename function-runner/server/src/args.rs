@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::{Bounds, Folders};
 use stoa_runtime::CallLimits;
-use stoa_workers::{Limits, PoolConfig, SubprocessConfig};
+use stoa_workers::{Limits, PoolConfig, SubprocessConfig, SubprocessStarter};
 
-use crate::generate::{Renderer, RendererOptions};
+use crate::generate::{Renderer, RendererOptions, WarmWorkers, kcl};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::{self, Terraform};
 use crate::{runtimes, service, source, worker};
@@ -79,6 +79,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) pool: PoolArgs,
+
+    #[command(flatten)]
+    pub(crate) kcl: KclArgs,
 
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
@@ -286,6 +289,32 @@ impl PoolArgs {
     pub(crate) fn of_trees(&self) -> SubprocessConfig {
         let PoolConfig { program, arguments, environment, limits, .. } = self.of_pool();
         SubprocessConfig { program, arguments, environment, limits }
+    }
+}
+
+/// KCL's library.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct KclArgs {
+    /// The Python package kcl_lib, or the shared object in it. Programs in KCL run in processes with the limits of workers. Default: none,
+    /// and only stacks in KCL fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kcl_library: Option<PathBuf>,
+
+    /// SHA-256 of that file; default: those of the known releases
+    #[arg(long, value_name = "SHA256", requires = "kcl_library")]
+    pub(crate) kcl_library_sha256: Option<String>,
+}
+
+impl KclArgs {
+    /// Processes with KCL's library, whose object is in `temporary`. Needs a Tokio runtime.
+    pub(crate) fn of_workers(&self, pool: &PoolArgs, temporary: &Path) -> anyhow::Result<Option<WarmWorkers>> {
+        let Some(file) = &self.kcl_library else { return Ok(None) };
+        let object = kcl::library::prepare(file, self.kcl_library_sha256.as_deref(), temporary)?;
+        let PoolConfig { program, environment, limits, workers, .. } = pool.of_pool();
+        let arguments = worker::command_for_kcl(limits.memory, &object);
+        let config = SubprocessConfig { program, arguments, environment, limits };
+        let starter = SubprocessStarter::new(config).context("starting processes for KCL")?;
+        Ok(Some(WarmWorkers::new(starter, workers)))
     }
 }
 

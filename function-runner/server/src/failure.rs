@@ -25,6 +25,7 @@ pub(crate) mod reason {
     pub(crate) const VERSION_NOT_FOUND: &str = "VersionNotFound";
     pub(crate) const PATH_NOT_FOUND: &str = "PathNotFound";
     pub(crate) const TOOK_TOO_LONG: &str = "TookTooLong";
+    pub(crate) const INVALID_KCL: &str = "InvalidKCL";
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
     pub(crate) const NOT_RENDERED: &str = "NotRendered";

@@ -79,7 +79,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     // Requests have a turn first, which organizations share.
     let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
     let renderer = args.pool.of_renderer(caches.clone(), temporary.clone());
-    let generators = Generators::new(pool, tree_workers, tree_slots, renderer);
+    let kcl = args.kcl.of_workers(&args.pool, &temporary)?;
+    let generators = Generators::new(pool, tree_workers, tree_slots, renderer).with_kcl(kcl);
     let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
+use stoa_kcl::Compiler;
 use stoa_workers::More;
 use stoa_workers::sandbox::{Profile, Servers};
 use stoa_workers::worker::{Terms, serve};
@@ -81,6 +82,10 @@ pub(crate) struct WorkerArgs {
     /// The tree that it reads, if it renders one
     #[arg(long, conflicts_with = "cache")]
     tree: Option<PathBuf>,
+
+    /// KCL's library without Python, if it renders programs in KCL
+    #[arg(long, requires = "tree")]
+    kcl_object: Option<PathBuf>,
 }
 
 /// The program that a pool starts.
@@ -109,6 +114,11 @@ pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf]) -> More {
 /// The arguments of a process that renders a tree.
 pub(crate) fn more_for_tree(root: &Path) -> More {
     More { arguments: vec![flag("--tree=", root)] }
+}
+
+/// The command line of all processes with KCL's library. The tree follows ([`more_for_tree`]).
+pub(crate) fn command_for_kcl(memory: u64, object: &Path) -> Vec<OsString> {
+    command(memory).into_iter().chain([flag("--kcl-object=", object)]).collect()
 }
 
 fn flag(flag: &str, path: &Path) -> OsString {
@@ -159,7 +169,7 @@ pub(crate) fn arguments() -> Option<WorkerArgs> {
 impl WorkerArgs {
     /// Does jobs until the pool closes the pipe.
     pub(crate) fn serve(self) -> anyhow::Result<()> {
-        let Self { parent, memory, cache, read, authorities, tree } = self;
+        let Self { parent, memory, cache, read, authorities, tree, kcl_object } = self;
         let terms = |stack, profile| Terms { parent, memory, stack, profile };
         let served = match cache {
             Some(folder) => {
@@ -173,6 +183,10 @@ impl WorkerArgs {
             None => {
                 // Expressions are read on the thread that there is.
                 stoa_cel::on_the_calling_thread();
+                if let Some(object) = kcl_object {
+                    // Nothing can be loaded in the sandbox.
+                    generate::kcl::use_library(Compiler::load(&object).context("loading KCL's library")?);
+                }
                 serve(&terms(STACK, tree.map_or(Profile::Isolated, Profile::Tree)), generate::work)
             }
         };

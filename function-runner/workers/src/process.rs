@@ -1,6 +1,7 @@
 //! One worker process, as the pool sees it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -11,8 +12,9 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::process::{Pid, Resource, Rlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::frame::{HEAD, Tag, USED};
 use crate::sandbox::Restrictions;
@@ -21,8 +23,8 @@ use crate::sandbox::Restrictions;
 const START: Duration = Duration::from_secs(30);
 /// How long a process may take to exit after its pipes are closed.
 const GONE: Duration = Duration::from_secs(5);
-/// How much of a dead worker's standard error is read, in bytes.
-const LAST_WORDS: u64 = 4096;
+/// How much of the end of a worker's standard error is known, in bytes.
+const LAST_WORDS: usize = 4096;
 /// Every message of a worker is shorter, except its answer.
 const SHORT: usize = 4096;
 /// How much memory is allocated for an answer before any of it arrives.
@@ -70,17 +72,26 @@ pub enum Fault {
 }
 
 /// A job without an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Failed {
     /// Why.
     pub fault: Fault,
     /// The part of the job that the worker reported last.
     pub at: Option<u32>,
+    /// The end of the worker's standard error, if the worker ended. It may quote the job, so only the submitter may see it.
+    pub stderr: String,
+}
+
+/// Without the standard error, which may quote the job.
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed").field("fault", &self.fault).field("at", &self.at).finish_non_exhaustive()
+    }
 }
 
 impl From<Fault> for Failed {
     fn from(fault: Fault) -> Self {
-        Self { fault, at: None }
+        Self { fault, at: None, stderr: String::new() }
     }
 }
 
@@ -187,7 +198,9 @@ impl Starter {
             return Err(StartError::NotReady("it has no pipes".to_owned()));
         };
         let restrictions = Restrictions::default();
-        let mut worker = Worker { child, input, output, restrictions, used: Duration::ZERO, at: None };
+        // A full pipe would stop a worker that writes often.
+        let stderr = child.stderr.take().map(|pipe| tokio::spawn(last_words(pipe)));
+        let mut worker = Worker { child, input, output, stderr, restrictions, used: Duration::ZERO, at: None };
         match tokio::time::timeout(START, worker.hear(SHORT)).await {
             Ok(Ok((Tag::Ready, byte))) if byte.len() == 1 => worker.restrictions = Restrictions::of_byte(byte[0]),
             Ok(Err(Heard::Nothing)) => {
@@ -207,6 +220,8 @@ pub(crate) struct Worker {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
+    /// Reads its standard error until it ends.
+    stderr: Option<JoinHandle<Vec<u8>>>,
     pub(crate) restrictions: Restrictions,
     /// The CPU time since it began, as it reports.
     used: Duration,
@@ -247,18 +262,21 @@ impl Worker {
     pub(crate) async fn work(&mut self, job: &[u8], limits: &Limits, tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
         self.at = None;
         self.allow(limits.processor);
+        let mut stderr = String::new();
         let fault = match tokio::time::timeout(limits.time, self.converse(job, limits.answer, tell)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(Heard::Nothing)) => {
                 let (status, said) = self.end().await;
-                fault_of(status, &said)
+                let fault = fault_of(status, &said);
+                stderr = said;
+                fault
             }
             Ok(Err(Heard::TooMuch)) => Fault::Answer,
             Ok(Err(Heard::Panicked(place))) => Fault::Panicked(place),
             Ok(Err(Heard::Nonsense)) => Fault::Died("it broke the protocol".to_owned()),
             Err(_) => Fault::Time,
         };
-        Err(Failed { fault, at: self.at })
+        Err(Failed { fault, at: self.at, stderr })
     }
 
     /// How many bytes of memory it uses, if the system reports that.
@@ -333,13 +351,23 @@ impl Worker {
                 ExitStatus::default()
             }
         };
-        let mut said = Vec::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            // Nobody else writes there, so the read ends.
-            let _ = tokio::time::timeout(GONE, stderr.take(LAST_WORDS).read_to_end(&mut said)).await;
-        }
+        let said = match self.stderr.take() {
+            // Nobody else writes there, so the task ends.
+            Some(reading) => tokio::time::timeout(GONE, reading).await.ok().and_then(Result::ok).unwrap_or_default(),
+            None => Vec::new(),
+        };
         (status, String::from_utf8_lossy(&said).into_owned())
     }
+}
+
+/// The end of a standard error.
+async fn last_words(mut pipe: ChildStderr) -> Vec<u8> {
+    let mut said = Vec::new();
+    // A pipe that fails has no more to read.
+    while let Ok(1..) = pipe.read_buf(&mut said).await {
+        said.drain(..said.len().saturating_sub(LAST_WORDS));
+    }
+    said
 }
 
 /// The fault of a worker that ended in the middle of a job.
@@ -351,7 +379,6 @@ fn fault_of(status: ExitStatus, said: &str) -> Fault {
         Some(signal @ (libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT)) => {
             Fault::Killed(signal)
         }
-        // Its standard error is left out: it could quote the job.
         _ => Fault::Died(status.to_string()),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 
+use crate::sandbox::Restrictions;
 use crate::process::{Failed, Limits, More, Program, StartError, Starter, Tell, Worker};
 
 /// How subprocesses are started, and what each of their jobs may take.
@@ -66,6 +67,11 @@ impl Subprocess {
     /// before its end, the process is unusable.
     pub async fn work(&mut self, job: &[u8], tell: Option<Tell<'_>>) -> Result<Bytes, Failed> {
         self.worker.work(job, &self.limits, tell).await
+    }
+
+    /// The mechanisms of the kernel that restrict the process.
+    pub fn restrictions(&self) -> Restrictions {
+        self.worker.restrictions
     }
 
     /// How many bytes of memory the process uses, if the system reports that.

@@ -24,6 +24,7 @@ use crate::binaries::{self, Profile};
 use crate::cluster::{self, WardleLog};
 use crate::conformance;
 use crate::coverage;
+use crate::kcl;
 use crate::kubectl;
 use crate::paths;
 use crate::prose;
@@ -426,7 +427,8 @@ struct Targets {
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
-/// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between.
+/// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between;
+/// * `STOA_TEST_KCL`: the Python package with KCL's library.
 pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
@@ -448,6 +450,9 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
     ];
     for (module, setting) in GO_TESTS {
         environment.push((setting, text(go_tests_program(work, module))?));
+    }
+    if let Some(wheel) = kcl::wheel()? {
+        environment.push(("STOA_TEST_KCL", text(wheel)?));
     }
     Ok(environment)
 }

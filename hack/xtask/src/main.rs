@@ -8,6 +8,7 @@ mod checks;
 mod cluster;
 mod conformance;
 mod coverage;
+mod kcl;
 mod kubectl;
 mod paths;
 mod ports;

@@ -105,7 +105,7 @@ pub struct Generator {
     #[serde(default, rename = "type")]
     pub kind: GeneratorType,
     /// The parameters of the generator. A run can override them and add others. For Helm, they are values of the chart
-    /// by their paths, such as image.tag, and stronger than values files.
+    /// by their paths, such as image.tag, and stronger than values files. For KCL, they are the values of option().
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
     /// The release of a chart, for the generator Helm.
@@ -150,7 +150,7 @@ pub enum GeneratorType {
     Helm,
     /// A kpt package.
     Kpt,
-    /// KCL AppConfigurations.
+    /// A program in KCL: Kubernetes objects, a Spec or AppConfigurations.
     #[serde(rename = "KCL")]
     Kcl,
 }

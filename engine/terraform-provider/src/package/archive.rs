@@ -80,7 +80,7 @@ struct Entry {
 /// # Errors
 ///
 /// If the archive is damaged, has entries that are not permitted, or is too large. The folder then has a part of it.
-pub(crate) fn extract(archive: &Path, folder: &Path, limits: ArchiveLimits) -> Result<Hash, ArchiveError> {
+pub fn extract(archive: &Path, folder: &Path, limits: ArchiveLimits) -> Result<Hash, ArchiveError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| ArchiveError::Io { path, source }

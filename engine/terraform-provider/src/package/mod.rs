@@ -17,9 +17,7 @@ mod version;
 
 pub use stoa_engine::provider_address::{ProviderAddress as Address, ProviderAddressError as AddressError};
 
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::archive::extract;
-pub use self::archive::{ArchiveError, ArchiveLimits};
+pub use self::archive::{ArchiveError, ArchiveLimits, extract};
 pub use self::cache::{InstallError, Installed, Installer};
 pub use self::hash::digest;
 pub use self::hash::{Hash, HashError, HashScheme};

@@ -10,6 +10,7 @@ use stoa_engine::Spec;
 use stoa_proto::renderer::Document;
 
 use super::helm::Helm;
+use super::kcl::Kcl;
 use super::kustomize::Kustomize;
 use super::manifests::Manifests;
 use super::spec_file::SpecFile;
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 use crate::source::Content;
 
 /// All generators, in the order in which errors name them.
-pub(super) static ALL: [&dyn Generator; 4] = [&SpecFile, &Manifests, &Kustomize, &Helm];
+pub(super) static ALL: [&dyn Generator; 5] = [&SpecFile, &Manifests, &Kustomize, &Helm, &Kcl];
 
 /// The generator of that name.
 pub(super) fn named(name: &str) -> Option<&'static dyn Generator> {
@@ -56,6 +57,8 @@ pub(super) enum Profile {
     /// The process reads the tree of the commit, and nothing else.
     #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only a generator of tests reads a tree itself"))]
     Tree,
+    /// The process reads the tree of the commit, and has KCL's library.
+    Kcl,
     /// The renderer reads the tree of the commit. Its documents come with the job, and the process opens nothing.
     Renderer(Tool),
 }

@@ -241,7 +241,7 @@ impl Paths {
 
     /// The failure of a job that has no answer.
     pub(super) fn explain(&self, failed: Failed, limits: &Limits) -> Failure {
-        let Failed { fault, at } = failed;
+        let Failed { fault, at, .. } = failed;
         let of_source = |reason, message: String| {
             let part = at.and_then(|at| self.files.get(at as usize));
             let file = part.or(self.folder.as_ref()).or(self.files.first()).cloned().unwrap_or_default();
@@ -351,7 +351,7 @@ mod tests {
         let folder = Paths { folder: Some("s".to_owned()), files: vec!["s/a.yaml".to_owned(), "s/b.yaml".to_owned()] };
         let alone = Paths { folder: None, files: vec!["spec.yaml".to_owned()] };
         let told = |paths: &Paths, fault: Fault, at| {
-            let failure = paths.explain(Failed { fault, at }, &limits);
+            let failure = paths.explain(Failed { at, ..Failed::from(fault) }, &limits);
             (failure.code(), crate::failure::sentence(&failure.problems()[0]))
         };
         let invalid = |text: &str| (Code::InvalidArgument, text.to_owned());

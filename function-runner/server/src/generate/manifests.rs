@@ -199,6 +199,24 @@ fn put_into(namespace: &str, manifests: &mut [Manifest]) {
     }
 }
 
+/// An object, and the file and line that it comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Located {
+    pub(super) value: Value,
+    pub(super) file: String,
+    pub(super) line: u32,
+}
+
+/// The Spec of objects.
+pub(super) fn of_objects(objects: Vec<Located>, warnings: &mut Warnings) -> Result<Spec, Vec<Problem>> {
+    let (mut manifests, mut problems) = (Vec::new(), Vec::new());
+    for Located { value, file, line } in objects {
+        let place = Place { file: &file, line, within: String::new() };
+        collect(value, &place, &mut manifests, &mut problems, warnings);
+    }
+    finish(manifests, problems)
+}
+
 /// Checks the objects of all files together.
 fn finish(manifests: Vec<Manifest>, mut problems: Vec<Problem>) -> Result<Spec, Vec<Problem>> {
     report_duplicates(&manifests, &mut problems);

@@ -10,6 +10,7 @@ mod field_lines;
 mod generator;
 mod helm;
 mod job;
+pub(crate) mod kcl;
 mod kustomize;
 mod lines;
 mod manifests;
@@ -20,6 +21,7 @@ mod steps;
 #[cfg(debug_assertions)]
 pub(crate) mod testing;
 mod tools;
+mod warm;
 mod yaml;
 
 use stoa_engine::Spec;
@@ -34,6 +36,7 @@ pub(crate) use job::{Rendered, work};
 pub(crate) use pipeline::{Generators, Request};
 pub(crate) use renderer::{Options as RendererOptions, Renderer};
 pub(crate) use tools::KUSTOMIZATIONS;
+pub(crate) use warm::WarmWorkers;
 
 /// What became of a job.
 #[derive(Debug)]
@@ -112,8 +115,7 @@ fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failu
 }
 
 /// Generators that do not exist yet, and whether a file right in the folder is theirs.
-const UNAVAILABLE: [(&str, fn(&str) -> bool); 2] =
-    [("Kpt", |name| name == "Kptfile"), ("KCL", |name| name == "kcl.mod" || name.ends_with(".k"))];
+const UNAVAILABLE: [(&str, fn(&str) -> bool); 1] = [("Kpt", |name| name == "Kptfile")];
 
 /// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {

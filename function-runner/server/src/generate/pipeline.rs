@@ -8,16 +8,18 @@ use std::path::Path;
 use prost::Message as _;
 use prost::bytes::Bytes;
 use stoa_fairness::{FairSemaphore, MaxShare};
+use stoa_kcl::VERSION;
 use stoa_proto::renderer::{self, Kustomize, Parameter, RenderRequest, RenderResponse, render_request};
 use stoa_proto::{HelmOptions, Problem, Source};
-use stoa_workers::{Pool, SubprocessStarter};
+use stoa_workers::{Pool, StartError, SubprocessStarter};
 use tonic::Code;
 
 use super::cached::{Cached, key};
 use super::generator::{Profile, Provenance, Tool, Values, named};
-use super::is_auto;
 use super::job::{Answered, Job, Paths, Rendered, answered};
 use super::renderer::Renderer;
+use super::warm::{WarmError, WarmWorkers};
+use super::{is_auto, kcl};
 use crate::failure::{Failure, problem, reason};
 use crate::source::{self, Content, MemorySlot, Sources, Tree};
 use crate::worker;
@@ -44,6 +46,8 @@ pub(crate) struct Generators {
     /// A slot for each of them.
     tree_slots: FairSemaphore,
     renderer: Renderer,
+    /// Workers with KCL's library, if the runner has it.
+    kcl: Option<WarmWorkers>,
     cached: Cached,
 }
 
@@ -51,7 +55,12 @@ impl Generators {
     /// As many workers read trees at once.
     pub(crate) fn new(pool: Pool, tree_workers: SubprocessStarter, workers: usize, renderer: Renderer) -> Self {
         let tree_slots = FairSemaphore::new(workers, MaxShare::All);
-        Self { pool, tree_workers, tree_slots, renderer, cached: Cached::default() }
+        Self { pool, tree_workers, tree_slots, renderer, kcl: None, cached: Cached::default() }
+    }
+
+    /// Renders programs in KCL in these workers.
+    pub(crate) fn with_kcl(self, kcl: Option<WarmWorkers>) -> Self {
+        Self { kcl, ..self }
     }
 
     /// Ends the idle processes of the renderer.
@@ -96,10 +105,14 @@ impl Generators {
                 Answered::Detected(detected) => name = detected,
             }
         }
+        if profile(&name) == Profile::Kcl && self.kcl.is_none() {
+            return Err(without_library());
+        }
         let tree = sources.tree(source, request.commit).await?;
         match profile(&name) {
             Profile::Nothing => Err(Failure::internal(&"a generator without a tree was detected")),
             Profile::Tree => self.render_tree(&name, request, &tree).await,
+            Profile::Kcl => self.render_kcl(&name, request, &tree).await,
             Profile::Renderer(tool) => self.render_documents(&name, tool, request, &tree).await,
         }
     }
@@ -176,13 +189,49 @@ impl Generators {
         }
     }
 
-    async fn start_tree_worker(&self, root: &Path) -> Result<stoa_workers::Subprocess, Failure> {
-        self.tree_workers.start(worker::more_for_tree(root)).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "the process for a tree did not start");
-            let message = "the function-runner cannot start a process to render the stack; try again";
-            Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
-        })
+    /// Runs a generator in a warm process that reads a tree.
+    async fn render_kcl(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
+        let workers = self.kcl.as_ref().ok_or_else(without_library)?;
+        let path = source::normalized(request.path)?;
+        let job = Job::of_tree(name, request.values, tree.root(), &path);
+        let done = workers.work(&request.values.organization, tree, &job.encode_to_vec()).await;
+        let answer = done.map_err(|error| match error {
+            WarmError::Start(error) => not_started(&error),
+            WarmError::Sandbox(mechanism) => {
+                let message = format!(
+                    "the kernel denies {mechanism}, without which no program in KCL runs; use Linux 5.13 or later, and permit it in \
+                     the container"
+                );
+                Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
+            }
+            WarmError::Job(failed) => {
+                kcl::died(&failed, &path).unwrap_or_else(|| Paths::of(job).explain(failed, workers.limits()))
+            }
+        })?;
+        match answered(answer)? {
+            Answered::Rendered(rendered) => Ok(rendered),
+            Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
+        }
     }
+
+    async fn start_tree_worker(&self, root: &Path) -> Result<stoa_workers::Subprocess, Failure> {
+        self.tree_workers.start(worker::more_for_tree(root)).await.map_err(|error| not_started(&error))
+    }
+}
+
+fn not_started(error: &StartError) -> Failure {
+    tracing::error!(error = error as &dyn std::error::Error, "the process for a tree did not start");
+    let message = "the function-runner cannot start a process to render the stack; try again";
+    Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
+}
+
+/// The runner renders no programs in KCL.
+fn without_library() -> Failure {
+    let message = format!(
+        "generator KCL needs KCL's library, which this function-runner lacks; download the Python package kcl_lib {VERSION}, and start \
+         function-runner with --kcl-library"
+    );
+    Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
 }
 
 /// The release of a chart. Parameters are sorted, and stronger than the platform's variables.

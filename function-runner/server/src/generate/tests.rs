@@ -409,6 +409,17 @@ fn manifest_needs_no_special_file_name() {
 }
 
 #[test]
+fn programs_in_kcl_are_detected_by_their_files() {
+    for files in [&[("main.k", "")][..], &[("kcl.mod", "")], &[("a.yaml", CONFIG_MAP), ("app.k", "")]] {
+        let content = folder(files);
+        assert_eq!(super::detect(&content, &|_| {}).unwrap().name(), "KCL", "{files:?}");
+    }
+    let both = folder(&[("spec.yaml", "resources: []\n"), ("main.k", "")]);
+    let failure = super::detect(&both, &|_| {}).map(|it| it.name()).unwrap_err();
+    assert_eq!(failure.problems()[0].reason, reason::AMBIGUOUS_GENERATOR);
+}
+
+#[test]
 fn warnings_name_the_first_ignored_objects() {
     let object = "---\napiVersion: config.kubernetes.io/v1alpha1\nkind: Tool\n";
     let generated = generate("Manifests", &folder(&[("a.yaml", CONFIG_MAP), ("k.yaml", &object.repeat(103))])).unwrap();
@@ -421,9 +432,7 @@ fn warnings_name_the_first_ignored_objects() {
 fn generators_that_are_not_there_say_so() {
     let message = |generator: &str, files: &[(&str, &str)]| refused(generator, files).message;
     assert_eq!(message("Kpt", &[]), "generator Kpt is not available yet");
-    assert_eq!(message("KCL", &[]), "generator KCL is not available yet");
     assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
-    assert_eq!(message("Auto", &[("main.k", "")]), "generator KCL is not available yet");
     assert!(
         message("Pulumi", &[]).contains("unknown generator \"Pulumi\"; use Auto, Spec, Manifests, Kustomize, Helm")
     );

@@ -172,7 +172,9 @@ async fn missing_path_and_unknown_generator_are_reported() {
     let status = scene.caller.client.generate(request("nope", "")).await.unwrap_err();
     assert_eq!((status.code(), problem(&status).1.file.as_str()), (Code::NotFound, "nope"));
     let status = scene.caller.client.generate(request("s", "KCL")).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "generator KCL is not available yet"));
+    let message = "generator KCL needs KCL's library, which this function-runner lacks; download the Python package kcl_lib \
+                   0.13.2, and start function-runner with --kcl-library";
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, message));
 }
 
 #[tokio::test]

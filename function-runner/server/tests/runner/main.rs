@@ -10,6 +10,7 @@ mod drain;
 mod faults;
 mod grants;
 mod input;
+mod kcl;
 mod ownership;
 mod process;
 mod proposals;

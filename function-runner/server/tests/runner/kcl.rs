@@ -1,0 +1,164 @@
+//! Programs in KCL in the processes of a runner, where `STOA_TEST_KCL` names the library.
+
+use std::time::{Duration, Instant};
+
+use stoa_engine::Spec;
+use stoa_proto::GenerateRequest;
+use tonic::{Code, Response, Status};
+
+use crate::bed::{Bed, Origin, parent, problem};
+use crate::caller::git;
+
+const OBJECT: &str = "apiVersion = \"v1\", kind = \"ConfigMap\", metadata.name = ";
+
+struct Scene {
+    bed: Bed,
+    origin: Origin,
+}
+
+impl Scene {
+    /// A runner with the library; nothing without it.
+    fn new(arguments: &[&str]) -> Option<Self> {
+        let Some(file) = std::env::var_os("STOA_TEST_KCL") else {
+            eprintln!("skipped: STOA_TEST_KCL is not set; see CONTRIBUTING.md");
+            return None;
+        };
+        let library = format!("--kcl-library={}", file.display());
+        let arguments: Vec<&str> = arguments.iter().copied().chain([library.as_str()]).collect();
+        let bed = Bed::start_in(&[("STOA_TEST_SECRET", "hidden")], &arguments);
+        let origin = Origin::new(&bed.path("origin"));
+        Some(Self { bed, origin })
+    }
+
+    async fn render(&self, commit: &str, path: &str) -> Result<Spec, Status> {
+        let request = GenerateRequest {
+            source: Some(git(&self.origin.remote())),
+            commit: commit.to_owned(),
+            path: path.to_owned(),
+            organization: "shop".to_owned(),
+            project: "web".to_owned(),
+            stack: "prod".to_owned(),
+            ..GenerateRequest::default()
+        };
+        let answer = self.bed.client().await.generate(request).await.map(Response::into_inner)?;
+        Ok(serde_json::from_slice(&answer.spec).unwrap())
+    }
+
+    async fn program(&self, text: &str) -> Result<Spec, Status> {
+        self.render(&self.origin.commit(&[("s/main.k", text)]), "s").await
+    }
+
+    /// The processes with the library.
+    fn workers(&self) -> Vec<u32> {
+        let has_library = |pid: &u32| {
+            let said = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&said).contains("--kcl-object=")
+        };
+        self.bed.children().into_iter().filter(has_library).collect()
+    }
+
+    async fn still_works(&self) {
+        let spec = self.program(&format!("a = {{{OBJECT}\"still\"}}\n")).await.unwrap();
+        assert_eq!(spec.resources[0].id.0, "v1:ConfigMap:still");
+    }
+}
+
+fn told(status: &Status) -> (Code, String, String) {
+    let (code, problem) = problem(status);
+    (code, problem.file, problem.message)
+}
+
+#[tokio::test]
+async fn stacks_of_a_commit_share_a_warm_process() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let object = |name: &str| format!("a = {{{OBJECT}\"{name}\"}}\n");
+    let commit = scene.origin.commit(&[("dev/main.k", &object("dev")), ("prod/main.k", &object("prod"))]);
+    let spec = scene.render(&commit, "dev").await.unwrap();
+    assert_eq!(spec.resources[0].id.0, "v1:ConfigMap:dev");
+    let workers = scene.workers();
+    assert_eq!(workers.len(), 1);
+    let spec = scene.render(&commit, "prod").await.unwrap();
+    assert_eq!(spec.resources[0].id.0, "v1:ConfigMap:prod");
+    assert_eq!(scene.workers(), workers);
+}
+
+#[tokio::test]
+async fn programs_that_break_the_library_fail_alone() {
+    let Some(scene) = Scene::new(&["--worker-memory-mib=128", "--worker-cpu-seconds=5", "--worker-timeout-seconds=20"])
+    else {
+        return;
+    };
+    let start = Instant::now();
+    let status = scene.program("f = lambda n {\n    f(n + 1)\n}\na = f(1)\n").await.unwrap_err();
+    let (code, file, message) = told(&status);
+    assert_eq!((code, file.as_str()), (Code::InvalidArgument, "s"));
+    assert!(message.starts_with("the program ends KCL's library, as endless recursion does (signal: "), "{message}");
+    scene.still_works().await;
+    let status = scene.program("a = ['x' * 1000 for i in range(100000000)]\n").await.unwrap_err();
+    let (code, _, message) = told(&status);
+    assert!(code == Code::InvalidArgument && message.starts_with("rendering took more than "), "{message}");
+    scene.still_works().await;
+    assert!(start.elapsed() < Duration::from_secs(90), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn built_in_functions_reach_nothing() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let call = async |call: &str| {
+        let program = format!("import file\na = {{{OBJECT}\"a\", data.found = \"${{file.{call}}}\"}}\n");
+        match scene.program(&program).await {
+            Ok(spec) => spec.resources[0].attributes["data"]["found"].as_str().unwrap().to_owned(),
+            Err(status) => told(&status).2,
+        }
+    };
+    for (text, expected) in [
+        ("read('/etc/hostname')", "path '/etc/hostname' escapes module root"),
+        ("read('/proc/self/environ')", "path '/proc/self/environ' escapes module root"),
+        ("read_env('STOA_TEST_SECRET')", "None"),
+        ("read_env('PATH')", "None"),
+        ("write('own.txt', 'x')", "ermission denied"),
+        ("mkdir('own')", "ermission denied"),
+    ] {
+        let found = call(text).await;
+        assert!(found.contains(expected), "{text}: {found}");
+    }
+    scene.still_works().await;
+}
+
+#[tokio::test]
+async fn links_out_of_the_tree_lead_nowhere() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let commit = scene.origin.commit_with_link(&[("s/main.k", "a = 1\n")], ("s/outside.k", "/etc/hostname"));
+    let status = scene.render(&commit, "s").await.unwrap_err();
+    let (code, _, message) = told(&status);
+    assert_eq!(code, Code::InvalidArgument, "{message}");
+}
+
+#[tokio::test]
+async fn errors_on_standard_error_never_block_a_worker() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    // Each one writes more than a kilobyte, and a pipe has 64.
+    let wrong: Vec<(String, &str)> =
+        (0..100).map(|n| (format!("{n}/main.k"), "a = 9223372036854775807 + 1\n")).collect();
+    let files: Vec<(&str, &str)> = wrong.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let commit = scene.origin.commit(&files);
+    for n in 0..100 {
+        let status = scene.render(&commit, &n.to_string()).await.unwrap_err();
+        assert_eq!(told(&status).2, "9223372036854775808: A 64 bit integer overflow");
+    }
+    assert_eq!(scene.workers().len(), 1);
+}
+
+#[tokio::test]
+async fn processes_end_with_their_runner() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    scene.still_works().await;
+    let workers = scene.workers();
+    assert_eq!(workers.len(), 1);
+    drop(scene);
+    let start = Instant::now();
+    while workers.iter().any(|pid| parent(*pid).is_some()) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{workers:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
