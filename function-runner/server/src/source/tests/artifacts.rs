@@ -127,7 +127,6 @@ async fn artifacts_that_mean_harm_are_refused() {
     server.push_flux("config:link", files.path());
     fs::write(files.path().join("content.tgz"), "no archive").unwrap();
     server.push("config:damaged", &["content.tgz:application/vnd.cncf.flux.content.v1.tar+gzip"], files.path());
-    server.push("config:twice", &["a.yaml:application/yaml", "./a.yaml:application/json"], files.path());
     server.push("config:empty", &["--artifact-type=application/x"], files.path());
     let caches = TempDir::new().unwrap();
     let (sources, source) = (sources_in(caches.path()), source("OCI", format!("oci://{}/config", server.host())));
