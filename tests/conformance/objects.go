@@ -128,6 +128,8 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{always(fields{
 			"description": "one", "owners": owners, "provider": "Git", "remote": "https://127.0.0.1:9/a/none.git", "ref": "main", "secretRef": beside, "pollInterval": "24h",
 			"webhook": fields{"secretRef": beside}, "pullRequests": fields{"provider": "Gitea", "url": "https://git.example.com", "secretRef": beside, "allowForks": true},
+		}), always(fields{
+			"provider": "Helm", "remote": "https://127.0.0.1:9/charts", "chart": "web", "ref": "1.2.3", "secretRef": beside, "pollInterval": "24h",
 		})},
 		untold: []string{"secretRef.namespace", "webhook.secretRef.namespace", "pullRequests.secretRef.namespace"},
 		columns: []column{
@@ -292,7 +294,7 @@ var kinds = []kind{
 		ruled: []string{
 			"kubernetes.clusters[].kubeconfigSecretRef", "kubernetes.clusters[].inCluster", "gitops.secretRef.namespace", "gitops.pullRequest", "gitops.pullRequest.secretRef.namespace",
 			"gitops.compliance.reconcilers[].kubeconfigSecretRef", "gitops.compliance.reconcilers[].inCluster", "gitops.compliance.reconcilers[].kustomization",
-			"gitops.compliance.reconcilers[].application", "terraform.providers", "terraform.mirror.secretRef.namespace", "terraform.mirror.directory", "terraform.mirror.url",
+			"gitops.compliance.reconcilers[].application", "terraform.providers", "terraform.mirror.secretRef.namespace", "terraform.mirror.directory", "terraform.mirror.url", "terraform.mirror.repositoryTemplate",
 			"terraform.providers[].environmentSecretRef.namespace", "terraform.providers[].configurationSecretRef.namespace",
 		},
 		columns:    []column{{"Backend", "string", ".spec.backend.name", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},

@@ -14,7 +14,7 @@ use stoa_types::{
     reason,
 };
 
-use crate::{lookup::Lookup, source_path::path_below};
+use crate::{lookup::Lookup, source::short_revision, source_path::path_below};
 
 /// The most runs that a message names.
 const NAMED: usize = 5;
@@ -32,8 +32,13 @@ pub fn is_told_by_itself(version: &str) -> bool {
     version == "latest" || is_commit(version)
 }
 
+/// The start of a digest, which is the revision of an artifact or chart.
+pub(crate) const DIGEST: &str = "sha256:";
+
+/// Whether a version is a revision by itself: a commit, or the digest of an artifact or chart.
 fn is_commit(version: &str) -> bool {
-    version.len() == 40 && version.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    let (digits, length) = version.strip_prefix(DIGEST).map_or((version, 40), |digits| (digits, 64));
+    digits.len() == length && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The commit that a stack's desired version stood for when its source was last looked at.
@@ -101,7 +106,7 @@ fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
 
 /// A sentence about a folder that a source lacks.
 pub(crate) fn no_folder(source: &str, path: &str, commit: &str) -> String {
-    format!("source {source:?} has no folder or file {path:?} at commit {}", short(commit))
+    format!("source {source:?} has no folder or file {path:?} at commit {}", short_revision(commit))
 }
 
 #[derive(Deserialize)]
@@ -308,7 +313,7 @@ fn readiness(
 
 /// How a deployment of another commit than the observed one compares with that. `which` names the deployment.
 fn compared(of: &Deployment, observed: &str, which: &str) -> String {
-    let (deployed, desired) = (of.commit.as_deref().map(short).unwrap_or_default(), short(observed));
+    let (deployed, desired) = (of.commit.as_deref().map(short_revision).unwrap_or_default(), short_revision(observed));
     match order(of, Some(observed)) {
         Some(CommitOrder::Behind) => {
             format!(
@@ -327,11 +332,6 @@ fn compared(of: &Deployment, observed: &str, which: &str) -> String {
             format!("; the desired version is at commit {desired}, and {deployed} is deployed")
         }
     }
-}
-
-/// A commit as people write it.
-fn short(commit: &str) -> &str {
-    commit.get(..8).unwrap_or(commit)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Source: the address of a Git repository, without credentials.
+//! Source: the address of a Git repository, an artifact or a chart, without credentials.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use stoa_types::{
 use super::{
     changes,
     lookup::{Lookup, require_host, require_secret},
-    ready, references, trigger, workspace,
+    readiness, ready, references, trigger, workspace,
 };
 use crate::{
     cluster::{self, Cluster},
@@ -54,7 +54,7 @@ fn definition() -> ResourceDefinition {
             Column::new(
                 "Commit",
                 Cell::Compute(|o| short(o.get_path(&["status", "observedCommit"]))),
-                "The commit of the ref at the last fetch.",
+                "The commit or digest of the ref at the last fetch.",
             ),
             ready::status("Whether the repository is readable."),
             Column::age(),
@@ -64,9 +64,15 @@ fn definition() -> ResourceDefinition {
         .selectable(&[SelectableField { name: "spec.remote", path: &["spec", "remote"] }])
 }
 
-/// The first characters of a commit, as people write it.
+/// The first characters of a commit or digest, for a column.
 pub fn short(commit: Option<&serde_json::Value>) -> serde_json::Value {
-    commit.and_then(|c| c.as_str()).map_or(serde_json::Value::Null, |c| c.chars().take(8).collect::<String>().into())
+    commit.and_then(|c| c.as_str()).map_or(serde_json::Value::Null, |commit| short_revision(commit).into())
+}
+
+/// The first digits of a commit or digest, as people write it.
+pub fn short_revision(revision: &str) -> &str {
+    let digits = revision.strip_prefix(readiness::DIGEST).unwrap_or(revision);
+    digits.get(..8).unwrap_or(digits)
 }
 
 /// The page of a commit: `<remote>/commit/<commit>`, as Gitea, Forgejo, GitHub and GitLab have it. None where a browser cannot
@@ -120,14 +126,58 @@ impl SourceStrategy {
 }
 
 /// The repository of a source, which another source of the namespace may not have.
-fn repository(source: &Source) -> (SourceProvider, &str) {
-    (source.spec.provider, canonical(&source.spec.remote))
+fn repository(source: &Source) -> (SourceProvider, &str, &str) {
+    (source.spec.provider, canonical(&source.spec.remote), &source.spec.chart)
 }
 
 /// The address of a repository without what makes no difference: `/` and `.git` at its end.
 fn canonical(remote: &str) -> &str {
     let remote = remote.trim_end_matches('/');
     remote.strip_suffix(".git").unwrap_or(remote).trim_end_matches('/')
+}
+
+/// Finds what is wrong with the address of an artifact or chart, and with fields that only one provider has.
+fn artifact(spec: &SourceSpec, errors: &mut Vec<FieldError>) {
+    let SourceSpec { provider, remote, chart, webhook, pull_requests, .. } = spec;
+    let is_repository = remote.strip_prefix("oci://").is_some_and(validation::is_oci_repository);
+    // The value is left out of the messages, because it may hold credentials.
+    let mut refuse_remote = |message: &str| errors.push(FieldError::forbidden("spec.remote", message));
+    match provider {
+        SourceProvider::Oci if !is_repository => {
+            refuse_remote("must be oci://HOST[:PORT]/NAME in lower case, without tag or digest; spec.ref has these");
+        }
+        SourceProvider::Helm if remote.starts_with("oci://") && !is_repository => {
+            refuse_remote("must be oci://HOST[:PORT]/NAME in lower case, to which spec.chart is added");
+        }
+        SourceProvider::Helm if !remote.starts_with("oci://") => {
+            let example = "https://charts.example.com";
+            if let Some(uri) = validation::service_url("spec.remote", remote, example, "use secretRef", errors) {
+                validation::not_in_clear("spec.remote", remote, &uri, errors);
+            }
+        }
+        SourceProvider::Git | SourceProvider::Oci | SourceProvider::Helm => {}
+    }
+    match (provider, chart.as_str()) {
+        (SourceProvider::Helm, "") => errors.push(FieldError::required("spec.chart", "must be the name of a chart")),
+        (SourceProvider::Helm, chart) => {
+            let is_name = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '_' | '-');
+            if !chart.starts_with(|it: char| it.is_ascii_alphanumeric()) || !chart.chars().all(is_name) {
+                let message = "must be the name of a chart: letters, digits, '.', '_' and '-'";
+                errors.push(FieldError::invalid("spec.chart", chart, message));
+            }
+        }
+        (SourceProvider::Git | SourceProvider::Oci, "") => {}
+        (SourceProvider::Git | SourceProvider::Oci, _) => {
+            errors.push(FieldError::forbidden("spec.chart", "may only be set with provider Helm"));
+        }
+    }
+    if *provider != SourceProvider::Git {
+        for (path, is_set) in [("spec.webhook", webhook.is_some()), ("spec.pullRequests", pull_requests.is_some())] {
+            if is_set {
+                errors.push(FieldError::forbidden(path, "may only be set with provider Git"));
+            }
+        }
+    }
 }
 
 /// Where the pull requests of a source's repository are.
@@ -195,9 +245,9 @@ async fn require_secrets(context: &RequestContext, source: &Source) -> Result<()
 }
 
 /// What decides where a source leads.
-fn leads(source: &Source) -> (SourceProvider, &str, &str, Option<&PullRequestPlans>) {
-    let SourceSpec { provider, remote, reference, pull_requests, .. } = &source.spec;
-    (*provider, remote, reference, pull_requests.as_ref())
+fn leads(source: &Source) -> (SourceProvider, [&str; 3], Option<&PullRequestPlans>) {
+    let SourceSpec { provider, remote, chart, reference, pull_requests, .. } = &source.spec;
+    (*provider, [remote, chart, reference], pull_requests.as_ref())
 }
 
 /// What was found in a source, and who set where it leads.
@@ -248,9 +298,7 @@ impl Strategy for SourceStrategy {
         let spec = &object.spec;
         validation::subjects("spec.owners", &spec.owners, &mut errors);
         validation::repository_address("spec.remote", &spec.remote, &mut errors);
-        if spec.provider == SourceProvider::Oci {
-            validation::not_available("spec.provider", "reading from an OCI registry", &mut errors);
-        }
+        artifact(spec, &mut errors);
         if let Some(secret) = &spec.secret_ref {
             validation::secret_beside("spec.secretRef", secret, &mut errors);
         }

@@ -33,6 +33,7 @@ mod organizations;
 mod references;
 mod runs;
 mod schemas;
+mod sources;
 mod terraform;
 mod workflows;
 mod workspaces;

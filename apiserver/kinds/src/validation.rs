@@ -164,6 +164,16 @@ pub(crate) fn new_repository_address(path: &str, value: &str, errors: &mut Vec<F
     }
 }
 
+/// Whether a text has the form `HOST[:PORT]/NAME`, with a name of parts in lower case. The function-runner has the exact rules.
+pub(crate) fn is_oci_repository(text: &str) -> bool {
+    let is_host = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | ':' | '[' | ']');
+    let is_name = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, '.' | '_' | '-');
+    let is_part = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(is_name);
+    text.split_once('/').is_some_and(|(host, name)| {
+        !host.is_empty() && host.chars().all(is_host) && text.len() <= 255 && name.split('/').all(is_part)
+    })
+}
+
 /// The URL of a service over HTTP, without credentials in it; nothing, with an error, if it is none.
 pub(crate) fn service_url(
     path: &str,

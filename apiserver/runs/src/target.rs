@@ -298,10 +298,12 @@ pub async fn source(services: &Services, source: &Source) -> Result<stoa_proto::
     let provider = match source.spec.provider {
         SourceProvider::Git => "Git",
         SourceProvider::Oci => "OCI",
+        SourceProvider::Helm => "Helm",
     };
     Ok(stoa_proto::Source {
         provider: provider.to_owned(),
         remote: source.spec.remote.clone(),
+        chart: source.spec.chart.clone(),
         credentials,
         organization: namespace,
     })

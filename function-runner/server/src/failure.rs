@@ -83,6 +83,11 @@ impl Failure {
         self.code == Code::Internal
     }
 
+    /// Whether a version, file or source does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code == Code::NotFound
+    }
+
     /// An error of a runtime about a workspace or a cluster as a whole.
     pub(crate) fn runtime(err: &RuntimeError) -> Self {
         let code = if err.is_retryable() { Code::Unavailable } else { Code::InvalidArgument };

@@ -283,6 +283,7 @@ impl Runtimes {
             remote: gitops.repository.clone(),
             credentials: workspace.credentials.clone(),
             organization: run.owner.organization.clone(),
+            ..Source::default()
         };
         let (name, organization) = (source::cache_name(&repository), &repository.organization);
         let (cache, removed) = self.caches.take_up_to(COPIES, &name, organization, source::MOST_OF_A_CACHE);

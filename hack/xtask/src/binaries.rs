@@ -45,6 +45,26 @@ pub(crate) const S3: GoCommand = GoCommand {
     tags: "",
 };
 
+/// The OCI registry that tests of artifacts run against: CNCF's distribution.
+pub(crate) const REGISTRY: GoCommand = GoCommand {
+    name: "registry",
+    module: "github.com/distribution/distribution/v3",
+    folder: "tests/registry",
+    versions: "go.mod",
+    package: "github.com/distribution/distribution/v3/cmd/registry",
+    tags: "",
+};
+
+/// The client that tests push artifacts with.
+pub(crate) const ORAS: GoCommand = GoCommand {
+    name: "oras",
+    module: "oras.land/oras",
+    folder: "tests/registry",
+    versions: "go.mod",
+    package: "oras.land/oras/cmd/oras",
+    tags: "",
+};
+
 /// The Git server with pull requests: Gitea, with its database in it.
 pub(crate) const GITEA: GoCommand = GoCommand {
     name: "gitea",

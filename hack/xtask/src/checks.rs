@@ -426,6 +426,7 @@ struct Targets {
 /// * `STOA_TEST_STANDIN_RENDERER`: the program that plays one that goes wrong;
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server;
+/// * `STOA_TEST_REGISTRY`, `STOA_TEST_ORAS`: the program registry, an OCI registry, and the program oras, a client of it;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
 /// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between;
 /// * `STOA_TEST_KCL`: the Python package with KCL's library.
@@ -445,6 +446,8 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
         ("STOA_TEST_S3", text(binaries::S3.binary()?)?),
+        ("STOA_TEST_REGISTRY", text(binaries::REGISTRY.binary()?)?),
+        ("STOA_TEST_ORAS", text(binaries::ORAS.binary()?)?),
         ("STOA_TEST_GITEA", text(binaries::GITEA.binary()?)?),
         ("STOA_TEST_GITEA_FILES", text(binaries::GITEA.source()?)?),
     ];

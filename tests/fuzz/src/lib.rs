@@ -2,8 +2,8 @@
 //!
 //! A [`Target`] is a function that takes any bytes and panics when something does not hold that should: beside the code
 //! in `stoa_machinery::fuzzing`, `stoa_cel::fuzzing`, `stoa_apply::structural::fuzzing`,
-//! `stoa_runtime_kubernetes::fuzzing`, `stoa_storage::fuzzing`, `stoa_terraform_provider::fuzzing`, `stoa_control_repo::fuzzing` and
-//! `stoa_kcl::fuzzing`, and in `engine` and `kinds` here. [`run`] replays the inputs
+//! `stoa_runtime_kubernetes::fuzzing`, `stoa_storage::fuzzing`, `stoa_terraform_provider::fuzzing`, `stoa_control_repo::fuzzing`,
+//! `stoa_kcl::fuzzing` and `stoa_artifacts::fuzzing`, and in `engine` and `kinds` here. [`run`] replays the inputs
 //! that are kept in `corpus/<target>` and changes them at random; `tests/fuzz.rs` does so for each target with every
 //! `cargo test` for a bounded time, and `hack/fuzz` for as long as one likes. Programs have targets among their own tests:
 //! `spec_files` of the function runner, `pushed_files` and `webhooks` of the API server, `kusion_releases` of `stoa-runs`.
@@ -51,6 +51,7 @@ pub fn targets() -> Vec<Target> {
         .chain(stoa_terraform_provider::fuzzing::TARGETS)
         .chain(stoa_control_repo::fuzzing::TARGETS)
         .chain(stoa_kcl::fuzzing::TARGETS)
+        .chain(stoa_artifacts::fuzzing::TARGETS)
         .chain(own);
     all.map(|(name, check)| Target { name, check: *check }).collect()
 }

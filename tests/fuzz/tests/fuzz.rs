@@ -33,6 +33,7 @@ tests! {
     gzip cel cel_texts admission_reviews audit_policies stored log_records log_tails etcd_notes git_edits git_comments
     specs references schemas health_policies custom_resources terraform_values terraform_locks terraform_archives
     kcl_sources kcl_errors
+    artifact_names artifact_manifests artifact_challenges chart_indexes tar_archives
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Drop for S3Server {
 }
 
 /// A port that nothing listens on, below the range of outgoing connections, so that none takes it meanwhile.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 2_000).unwrap();
     (0..2_000)

@@ -50,6 +50,7 @@ async fn validation_restricts_terraform_providers() {
     let secret = json!({"namespace": "platform", "name": "aws"});
     let directory = |path: &str| with_mirror(json!({"directory": path}));
     let url = |url: &str| with_mirror(json!({"url": url}));
+    let template = |template: &str| with_mirror(json!({"repositoryTemplate": template}));
     let source = |source: &str| with_provider(json!({"name": "other", "source": source}));
     let mut blank = directory("/opt");
     blank["lock"] = json!(" \n");
@@ -57,6 +58,12 @@ async fn validation_restricts_terraform_providers() {
         (with_mirror(json!({})), "mirror"),
         (with_mirror(json!({"directory": "/opt", "url": "https://mirror.example.com/"})), "mirror.url"),
         (with_mirror(json!({"directory": "/opt", "secretRef": secret})), "mirror.secretRef"),
+        (with_mirror(json!({"directory": "/opt", "repositoryTemplate": "a/${type}"})), "mirror.repositoryTemplate"),
+        (template("registry.example.com/providers"), "mirror.repositoryTemplate"),
+        (template("registry.example.com/${kind}/${type}"), "mirror.repositoryTemplate"),
+        (template("https://registry.example.com/${type}"), "mirror.repositoryTemplate"),
+        (template("ann:hunter2@registry.example.com/${type}"), "mirror.repositoryTemplate"),
+        (template("registry.example.com/${type}:1"), "mirror.repositoryTemplate"),
         (directory("opt"), "mirror.directory"),
         (directory("/opt/../etc"), "mirror.directory"),
         (url("http://localhost/providers/"), "mirror.url"),

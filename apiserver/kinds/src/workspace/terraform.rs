@@ -47,21 +47,28 @@ pub(super) fn validate(target: &TerraformTarget, errors: &mut Vec<FieldError>) {
 
 fn mirror(mirror: &ProviderMirror, errors: &mut Vec<FieldError>) {
     let at = |field: &str| format!("{PATH}.mirror.{field}");
-    let ProviderMirror { directory, url, secret_ref } = mirror;
-    match (directory.is_empty(), url.is_empty()) {
-        (true, true) => errors.push(FieldError::required(format!("{PATH}.mirror"), "directory or url must be set")),
-        (false, false) => errors.push(FieldError::forbidden(at("url"), "may not be set together with directory")),
-        (false, true) => {
+    let ProviderMirror { directory, url, repository_template, secret_ref } = mirror;
+    let set: Vec<&str> = [("directory", directory), ("url", url), ("repositoryTemplate", repository_template)]
+        .into_iter()
+        .filter_map(|(name, text)| (!text.is_empty()).then_some(name))
+        .collect();
+    match set[..] {
+        [] => {
+            let message = "directory, url or repositoryTemplate must be set";
+            errors.push(FieldError::required(format!("{PATH}.mirror"), message));
+        }
+        ["directory"] => {
             let is_plain = !directory.split('/').any(|part| part == "..") && !directory.contains(char::is_control);
             if !directory.starts_with('/') || !is_plain {
                 let message = "must be an absolute path without '..'";
                 errors.push(FieldError::invalid(at("directory"), directory, message));
             }
             if secret_ref.is_some() {
-                errors.push(FieldError::forbidden(at("secretRef"), "may only be set together with url"));
+                let message = "may only be set together with url or repositoryTemplate";
+                errors.push(FieldError::forbidden(at("secretRef"), message));
             }
         }
-        (true, false) => {
+        ["url"] => {
             let example = "https://mirror.example.com/providers/";
             let parsed = validation::service_url(&at("url"), url, example, "use secretRef", errors);
             let is_base = |uri: &http::Uri| {
@@ -72,6 +79,32 @@ fn mirror(mirror: &ProviderMirror, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(at("url"), url, "must be https, and end with '/'"));
             }
         }
+        [_] => {
+            if let Err(message) = check_template(repository_template) {
+                // The value is left out of the message, because it may hold credentials.
+                errors.push(FieldError::forbidden(at("repositoryTemplate"), message));
+            }
+        }
+        [first, second, ..] => {
+            errors.push(FieldError::forbidden(at(second), format!("may not be set together with {first}")));
+        }
+    }
+}
+
+/// Checks the name of a repository with symbols for parts of a provider's address.
+fn check_template(template: &str) -> Result<(), &'static str> {
+    let symbols = ["${hostname}", "${namespace}", "${type}"];
+    let plain = symbols.iter().fold(template.to_owned(), |text, symbol| text.replace(symbol, "x"));
+    if !template.contains("${type}") {
+        return Err("must contain ${type}, since each provider has a repository of its own");
+    }
+    if plain.contains('$') {
+        return Err("may only contain the symbols ${hostname}, ${namespace} and ${type}");
+    }
+    if validation::is_oci_repository(&plain) {
+        Ok(())
+    } else {
+        Err("must be HOST[:PORT]/NAME in lower case, such as registry.example.com/providers/${namespace}/${type}")
     }
 }
 

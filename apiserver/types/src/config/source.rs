@@ -23,7 +23,7 @@ use crate::{
     namespaced,
     status = "SourceStatus",
     derive = "PartialEq",
-    doc = "Source is a Git repository (or an OCI one) with the configuration of projects."
+    doc = "Source is a Git repository, an OCI artifact or a Helm chart with the configuration of projects."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SourceSpec {
@@ -36,22 +36,31 @@ pub struct SourceSpec {
     /// The protocol of the repository. Defaults to Git.
     #[serde(default)]
     pub provider: SourceProvider,
-    /// The URL of the repository, without credentials, such as `https://git.example.com/shop/config.git`.
+    /// The URL of the repository, without credentials: `https://git.example.com/shop/config.git` for Git,
+    /// `oci://registry.example.com/shop/config` for OCI. For Helm, a chart repository: `https://charts.example.com`, or
+    /// `oci://registry.example.com/charts`.
     pub remote: String,
-    /// The branch, tag or commit that version `latest` stands for. Empty: the remote's default branch.
+    /// The name of the chart in the repository. For provider Helm, which requires it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub chart: String,
+    /// The revision that version `latest` stands for. Git: a branch, tag or commit; empty: the remote's default branch.
+    /// OCI: a tag, a digest, TAG@DIGEST, or a range such as `^1.2`; empty: the tag latest. Helm: a version,
+    /// VERSION@DIGEST with the SHA-256 of the archive, or a range; empty: the newest release.
     #[serde(default, rename = "ref", skip_serializing_if = "String::is_empty")]
     pub reference: String,
     /// The Secret with the credentials, in the namespace of the Source. Its keys are those of the Secret types
-    /// basic-auth and ssh-auth, or `token`, and `ca.crt` for a private authority.
+    /// basic-auth and ssh-auth, or `token`, and `ca.crt` for a private authority. For a registry, it may be of the type
+    /// kubernetes.io/dockerconfigjson.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
     /// The time between two fetches of the repository, as a duration such as 60s. At least 1s. Defaults to 60s.
     #[serde(default = "default_poll_interval")]
     pub poll_interval: DurationString,
-    /// The secret by which a Git server requests a fetch at once. Absent: such requests are rejected.
+    /// The secret by which a Git server requests a fetch at once. Absent: such requests are rejected. For provider Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
     /// The server of the repository's pull requests, which receives their plans. Absent: pull requests are not planned.
+    /// For provider Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_requests: Option<PullRequestPlans>,
 }
@@ -91,15 +100,17 @@ fn default_poll_interval() -> DurationString {
     "60s".into()
 }
 
-/// The protocol of a repository.
+/// The protocol of a repository: Git, OCI or Helm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SourceProvider {
     /// Git, over https, ssh or a local path.
     #[default]
     Git,
-    /// An OCI registry.
+    /// An artifact in an OCI registry. Its revision is the digest of its manifest.
     #[serde(rename = "OCI")]
     Oci,
+    /// A chart of a Helm repository, over HTTP or in an OCI registry. Its revision is the digest of its archive.
+    Helm,
 }
 
 /// The observed state of a Source.
@@ -114,7 +125,7 @@ pub struct SourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub changed_by: Vec<ChangedBy>,
-    /// The commit of the ref at the last fetch.
+    /// The commit of the ref at the last fetch; for OCI and Helm, the digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_commit: Option<String>,
     /// The commits, at the last fetch, of the other versions that stacks of the Source desire.

@@ -9,7 +9,7 @@ use crate::common::{SecretReference, any_object_schema};
 /// The Terraform providers of a workspace. Resources of type Terraform need them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TerraformTarget {
-    /// The mirror that providers are installed from. Exactly one of directory and url is set.
+    /// The mirror that providers are installed from. Exactly one of directory, url and repositoryTemplate is set.
     pub mirror: ProviderMirror,
     /// The text of a .terraform.lock.hcl, as terraform init writes it: the version of each provider, and the checksums of
     /// its package. A provider is started only if it is in this text and its files match.
@@ -34,8 +34,13 @@ pub struct ProviderMirror {
     /// The address of a network mirror, such as `https://mirror.example.com/providers/`: https, with a slash at the end.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The Secret with the credentials of the network mirror: `token`, or `username` and `password`, and `ca.crt` for a
-    /// private authority.
+    /// The repository of each provider in an OCI registry, as in OpenTofu's oci_mirror, such as
+    /// `registry.example.com/providers/${namespace}/${type}`. The parts of the provider's address replace `${hostname}`,
+    /// `${namespace}` and `${type}`; the last is required.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub repository_template: String,
+    /// The Secret with the credentials of the network mirror or the registry: `token`, or `username` and `password`, and
+    /// `ca.crt` for a private authority. For a registry, it may be of the type kubernetes.io/dockerconfigjson.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
 }

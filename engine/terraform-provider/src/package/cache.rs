@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::archive::{self, ArchiveError};
+use stoa_archive::{ArchiveError, zip};
+
 use super::hash::{self, HashError};
 use super::{Address, ArchiveLimits, Hash, HashScheme, LockedProvider, Package, hex};
 
@@ -221,7 +222,8 @@ impl Installer {
         };
         let partial = tempfile::Builder::new().prefix(".partial-").tempdir_in(packages).map_err(io(packages))?;
         let files = match package {
-            Package::Archive(path) => archive::extract(path, partial.path(), self.limits)
+            Package::Archive(path) => zip::extract(path, partial.path(), self.limits)
+                .map(Hash::of_files)
                 .map_err(|source| InstallError::Archive { address: Box::new(address.clone()), source })?,
             Package::Folder(path) => {
                 let of_hash = |source| InstallError::Hash { address: Box::new(address.clone()), source };

@@ -61,7 +61,7 @@ impl Hash {
     }
 
     /// The checksum of files by their relative names and digests.
-    pub(super) fn of_files(mut files: Vec<(String, [u8; 32])>) -> Self {
+    pub(crate) fn of_files(mut files: Vec<(String, [u8; 32])>) -> Self {
         files.sort();
         let mut digest = Sha256::new();
         for (name, content) in files {

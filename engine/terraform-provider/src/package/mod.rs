@@ -3,10 +3,9 @@
 //! Start at [`Installer`]. A package comes from a folder or from a network mirror, is compared with the lock file, and is
 //! extracted into a cache by its digest. The executable is hashed again before each use.
 //!
-//! Elsewhere: [`Address`] names a provider, [`LockFile`] and [`enum@Hash`] say what is expected, `archive` reads packages,
+//! Elsewhere: [`Address`] names a provider, [`LockFile`] and [`enum@Hash`] say what is expected, `stoa_archive` reads packages,
 //! [`FilesystemMirror`] and [`NetworkMirror`] are the sources.
 
-mod archive;
 mod cache;
 mod hash;
 mod lock_file;
@@ -15,9 +14,9 @@ mod network;
 mod platform;
 mod version;
 
+pub use stoa_archive::{ArchiveError, ArchiveLimits};
 pub use stoa_engine::provider_address::{ProviderAddress as Address, ProviderAddressError as AddressError};
 
-pub use self::archive::{ArchiveError, ArchiveLimits, extract};
 pub use self::cache::{InstallError, Installed, Installer};
 pub use self::hash::digest;
 pub use self::hash::{Hash, HashError, HashScheme};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::Value as Json;
 use stoa_kcl::{Compiler, Error, Output, Package, Parameter, Problem, Program, Settings, object_in, without_python};
-use stoa_terraform_provider::package::{ArchiveLimits, extract};
+use stoa_archive::{ArchiveLimits, zip};
 use tempfile::TempDir;
 
 /// A program, and its outcome.
@@ -189,7 +189,7 @@ fn object() -> Option<PathBuf> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kcl.so");
         let files = folder.path().join("files");
-        extract(Path::new(&wheel), &files, ArchiveLimits::default()).unwrap();
+        zip::extract(Path::new(&wheel), &files, ArchiveLimits::default()).unwrap();
         let object = std::fs::read(object_in(&files).unwrap().unwrap()).unwrap();
         std::fs::write(&path, without_python(object).unwrap()).unwrap();
         Some((folder, path))

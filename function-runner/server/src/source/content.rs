@@ -88,14 +88,15 @@ pub(super) fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure
     repository.find_tree(tree).map_err(|err| here(&err))
 }
 
-pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<Content, Failure> {
+/// What is at a path of a commit, which is named as `revision` in errors.
+pub(super) fn read(repository: &Repository, commit: Oid, revision: &str, path: &str) -> Result<Content, Failure> {
     let path = normalized(path)?;
     let internal = |err: git2::Error| here(&err);
     let root = root(repository, commit)?;
     if path.is_empty() {
         return read_folder(repository, &root, path);
     }
-    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, revision))?;
     match entry.kind() {
         Some(ObjectType::Tree) => {
             let tree = repository.find_tree(entry.id()).map_err(internal)?;
@@ -177,11 +178,16 @@ pub(super) fn changed(
 /// # Errors
 ///
 /// NOT_FOUND when no file is there; INVALID_ARGUMENT when it has more than `most` bytes, or is no text.
-pub(super) fn file(repository: &Repository, commit: Oid, path: &str, most: usize) -> Result<(String, String), Failure> {
+pub(super) fn file(
+    repository: &Repository,
+    (commit, revision): (Oid, &str),
+    path: &str,
+    most: usize,
+) -> Result<(String, String), Failure> {
     let path = normalized(path)?;
     let internal = |err: git2::Error| here(&err);
     let root = root(repository, commit)?;
-    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
+    let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, revision))?;
     let wrong = |code, why: &str, message: String| {
         Failure::of(code, vec![stoa_proto::Problem { file: path.clone(), ..problem(why, message) }])
     };

@@ -15,9 +15,10 @@ use stoa_proto::{
 use stoa_workers::worker::Progress;
 use tonic::Code;
 
+use super::import::{ChartAnswer, ChartQuery, Import};
 use super::repositories::{RemoteAnswer, RemoteRequest};
 use super::wire::Files;
-use super::{Cache, Looked, Resolved, content, logged, refs, repositories, tree};
+use super::{Cache, Looked, Resolved, content, import, logged, repositories, tree};
 use crate::failure::Failure;
 
 /// A question about a source or the repository of a workspace. The process gets credentials from here alone.
@@ -33,7 +34,7 @@ pub(super) struct Job {
     /// Whether to fetch commits that no ref leads to, after all that refs lead to.
     #[prost(bool, tag = "4")]
     pub(super) with_unreferenced: bool,
-    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 20")]
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 20")]
     pub(super) question: Option<Question>,
     /// Whether nothing may be fetched, for lack of disk space.
     #[prost(bool, tag = "13")]
@@ -63,6 +64,15 @@ pub(super) enum Question {
     /// Something about the repository of a workspace, whose copy the cache is.
     #[prost(message, tag = "12")]
     Reach(RemoteRequest),
+    /// Whether an artifact or chart is here, by its digest.
+    #[prost(string, tag = "14")]
+    Has(String),
+    /// Makes a commit of an artifact or chart.
+    #[prost(message, tag = "15")]
+    Import(Import),
+    /// A version of a chart.
+    #[prost(message, tag = "16")]
+    Chart(ChartQuery),
     /// Writes the tree of a commit into the cache.
     #[prost(string, tag = "20")]
     WriteTree(String),
@@ -81,7 +91,7 @@ pub(super) struct Answer {
     /// Messages of the process for the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
-    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 20")]
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 20")]
     reply: Option<Reply>,
     /// Whether the cache may have grown.
     #[prost(bool, tag = "13")]
@@ -107,6 +117,8 @@ pub(super) enum Reply {
     Read(Files),
     #[prost(message, tag = "12")]
     Reached(RemoteAnswer),
+    #[prost(message, tag = "14")]
+    Chart(ChartAnswer),
     #[prost(bool, tag = "20")]
     WroteTree(bool),
 }
@@ -166,10 +178,7 @@ impl Job {
 
 impl Question {
     fn of(self, cache: &Cache) -> Result<Reply, Failure> {
-        let here = |commit: &str| {
-            let commit = refs::parse_commit(commit)?;
-            cache.ensure(commit).map(|()| commit)
-        };
+        let here = |revision: &str| cache.at(revision);
         Ok(match self {
             Self::Resolve(ResolveRequest { version, r#ref, .. }) => {
                 let Resolved { commit, subject } = cache.resolve(&version, &r#ref)?;
@@ -185,14 +194,15 @@ impl Question {
                 Reply::Contents(ContentsResponse { digests })
             }
             Self::Compare(CompareRequest { base, commit, paths, .. }) => {
-                let (base, commit) = (here(&base)?, here(&commit)?);
-                // It may have gone to make room for the other.
-                cache.ensure(base)?;
+                here(&base)?;
+                // The base may have gone to make room for the other.
+                let (commit, base) = (here(&commit)?, here(&base)?);
                 let changed = content::changed(&cache.repository, base, commit, &paths)?;
                 Reply::Compared(CompareResponse { is_in_base: changed.is_none(), changed: changed.unwrap_or_default() })
             }
             Self::ReadFile(ReadFileRequest { commit, path, max_bytes, .. }) => {
-                let (path, text) = content::file(&cache.repository, here(&commit)?, &path, max_bytes as usize)?;
+                let (path, text) =
+                    content::file(&cache.repository, (here(&commit)?, &commit), &path, max_bytes as usize)?;
                 Reply::File(ReadFileResponse { text, path })
             }
             Self::Fetch(commit) => {
@@ -200,8 +210,15 @@ impl Question {
                 Reply::Fetched(true)
             }
             Self::Read(ContentRequest { commit, path, .. }) => {
-                Reply::Read(content::read(&cache.repository, here(&commit)?, &path)?.into())
+                Reply::Read(content::read(&cache.repository, here(&commit)?, &commit, &path)?.into())
             }
+            Self::Has(revision) => Reply::Fetched(import::find(&cache.repository, &revision).is_some()),
+            Self::Import(import) => {
+                cache.has_fetched.set(true);
+                import::import(&cache.repository, &import)?;
+                Reply::Fetched(true)
+            }
+            Self::Chart(query) => Reply::Chart(query.answer()?),
             Self::WriteTree(commit) => {
                 tree::write(&cache.repository, here(&commit)?)?;
                 Reply::WroteTree(true)

@@ -1,4 +1,5 @@
-//! Sources: Git repositories, fetched into bare caches and read straight from their objects.
+//! Sources: Git repositories, fetched into bare caches and read straight from their objects. Artifacts and charts become
+//! commits of such a cache ([`artifacts`]).
 //!
 //! Start at [`Sources`], which has processes of their own do the work ([`ReaderPool`]). A process opens a [`Cache`] for one
 //! call. Resolving lists the remote's refs and fetches only missing commits. Reading a path reaches the network only if its commit is not
@@ -10,11 +11,13 @@
 //!
 //! **Invariant:** bytes from a Git server are parsed in a process with limits, never in the runner's own.
 
+mod artifacts;
 mod auth;
 pub(crate) mod authorities;
 mod content;
 mod disk;
 mod error;
+mod import;
 mod job;
 mod logged;
 mod outside;
@@ -88,6 +91,10 @@ pub(crate) fn cache_name(source: &Source) -> String {
         hasher.update(bytes);
     };
     part(source.remote.as_bytes());
+    if artifacts::is_artifact(source) {
+        part(source.provider.as_bytes());
+        part(source.chart.as_bytes());
+    }
     let mut credentials: Vec<_> = source.credentials.iter().collect();
     credentials.sort();
     for (key, value) in credentials {
@@ -150,11 +157,25 @@ impl Cache {
         })
     }
 
+    /// The commit of a revision, which is fetched if it is one of Git and not cached.
+    fn at(&self, revision: &str) -> Result<Oid, Failure> {
+        if import::reference(revision).is_some() {
+            let missing = || Failure::internal(&"an artifact is not in the cache");
+            return import::find(&self.repository, revision).ok_or_else(missing);
+        }
+        let commit = refs::parse_commit(revision)?;
+        self.ensure(commit).map(|()| commit)
+    }
+
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
-        let oid = self.find(version, reference)?;
+        let artifact = import::reference(version).and_then(|_| import::find(&self.repository, version));
+        let oid = match artifact {
+            Some(oid) => oid,
+            None => self.find(version, reference)?,
+        };
         let commit = content::commit(&self.repository, oid)?;
         Ok(Resolved {
-            commit: oid.to_string(),
+            commit: if artifact.is_some() { version.to_owned() } else { oid.to_string() },
             subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(),
         })
     }

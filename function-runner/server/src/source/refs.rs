@@ -78,6 +78,14 @@ pub(super) fn is_abbreviated_commit(version: &str) -> bool {
     (7..40).contains(&version.len()) && version.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// Checks the name of a revision: a commit, or the digest of an artifact or chart.
+pub(super) fn revision(text: &str) -> Result<String, Failure> {
+    match super::import::reference(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => parse_commit(text).map(|commit| commit.to_string()),
+    }
+}
+
 pub(super) fn parse_commit(commit: &str) -> Result<Oid, Failure> {
     match Oid::from_str(commit) {
         Ok(oid) if commit.len() == 40 => Ok(oid),

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::Instrument as _;
 
-use super::disk::{has_room, measure, on_files};
+use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
-use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, cache_name, content, refs, unreferenced};
+use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, artifacts, cache_name, content, refs, unreferenced};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 
@@ -173,7 +173,7 @@ impl Sources {
         commit: &str,
         paths: Vec<String>,
     ) -> Result<HashMap<String, String>, Failure> {
-        let commit = refs::parse_commit(commit)?.to_string();
+        let commit = refs::revision(commit)?;
         match self.ask(source, Question::Contents(ContentsRequest { source: None, commit, paths })).await? {
             Reply::Contents(contents) => Ok(contents.digests),
             _ => Err(unfitting()),
@@ -194,7 +194,7 @@ impl Sources {
         commit: &str,
         paths: Vec<String>,
     ) -> Result<Option<Vec<String>>, Failure> {
-        let (base, commit) = (refs::parse_commit(base)?.to_string(), refs::parse_commit(commit)?.to_string());
+        let (base, commit) = (refs::revision(base)?, refs::revision(commit)?);
         let request = CompareRequest { source: None, base, commit, paths };
         match self.ask(source, Question::Compare(request)).await? {
             Reply::Compared(compared) => Ok((!compared.is_in_base).then_some(compared.changed)),
@@ -266,7 +266,8 @@ impl Sources {
         source: &Source,
         work: impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Send + Sync + 'static,
     ) -> Result<T, Failure> {
-        if source.provider != "Git" {
+        let is_artifact = artifacts::is_artifact(source);
+        if source.provider != "Git" && !is_artifact {
             let message = format!("source provider {:?} is not available yet", source.provider);
             return Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message));
         }
@@ -274,7 +275,9 @@ impl Sources {
             return Err(Failure::request("source.remote is empty"));
         }
         let unauthorized = |told| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, told);
-        self.local.check(&source.remote).map_err(unauthorized)?;
+        if !is_artifact {
+            self.local.check(&source.remote).map_err(unauthorized)?;
+        }
         let name = cache_name(source);
         let path = self.caches.path(CACHES, &name);
         let caller = Caller { organization: source.organization.as_str().into(), run: "".into() };
@@ -384,6 +387,9 @@ impl Visit {
     }
 
     pub(super) async fn ask(&mut self, question: Question) -> Result<Reply, Failure> {
+        if artifacts::is_artifact(self.source()) {
+            return Box::pin(artifacts::ask(self, question)).await;
+        }
         let asks_server = matches!(question, Question::Resolve(_) | Question::Look(_));
         if asks_server && let Some(failure) = self.sources.late.take(&self.job.path()) {
             return Err(failure);
@@ -403,6 +409,29 @@ impl Visit {
                 Err(left())
             }
         }
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        self.job.source.as_ref().expect("a visit is to a source")
+    }
+
+    /// Asks the process that has the cache.
+    pub(super) async fn ask_process(&mut self, question: Question) -> Result<Reply, Failure> {
+        let job = Job { question: Some(question), ..self.job.clone() };
+        self.work(&job).await?.into_result()
+    }
+
+    /// A new folder in the cache, which is removed with the value.
+    pub(super) async fn unfinished(&self) -> Result<tempfile::TempDir, Failure> {
+        artifacts::unfinished(&self.job.path()).await
+    }
+
+    /// Rejects a fetch without disk space.
+    pub(super) async fn require_room(&self) -> Result<(), Failure> {
+        if has_room(&self.sources.caches, &self.cache, self.reader.organization()).await? {
+            return Ok(());
+        }
+        Err(Failure::new(Code::ResourceExhausted, reason::BUSY, LACKS_ROOM))
     }
 
     async fn work(&mut self, job: &Job) -> Result<Answer, Failure> {
@@ -425,10 +454,10 @@ impl Visit {
 }
 
 fn at(commit: &str, path: &str) -> Result<ContentRequest, Failure> {
-    Ok(ContentRequest { source: None, commit: refs::parse_commit(commit)?.to_string(), path: path.to_owned() })
+    Ok(ContentRequest { source: None, commit: refs::revision(commit)?, path: path.to_owned() })
 }
 
-fn unfitting() -> Failure {
+pub(super) fn unfitting() -> Failure {
     Failure::internal(&"a question about a source has the reply to another")
 }
 

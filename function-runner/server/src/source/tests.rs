@@ -15,6 +15,7 @@ use super::sources::{READS, Visit};
 use super::*;
 use crate::local::LocalRepositories;
 
+mod artifacts;
 mod others;
 mod room;
 

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use stoa_artifacts::FetchError;
 use stoa_engine::Sensitive;
 use stoa_outbound::causes;
 use stoa_runtime::RuntimeError;
@@ -11,6 +12,8 @@ use stoa_terraform_provider::process::{HandshakeError, StartError};
 use stoa_terraform_provider::protocol::{Diagnostic, ProviderError};
 use stoa_terraform_provider::value::convert::{ConvertError, Problem};
 use stoa_terraform_provider::value::{Path, Step};
+
+use super::registry_mirror::RegistryError;
 
 /// How many lines of a provider's output a message quotes.
 const LINES: usize = 10;
@@ -214,6 +217,33 @@ pub(super) fn of_network(provider: &str, error: &NetworkError) -> Failed {
         NetworkError::Document { .. } | NetworkError::Hash { .. } => {
             Failed::lasting(said("the mirror does not follow the provider network mirror protocol"))
         }
+    }
+}
+
+/// A package that a registry does not send.
+pub(super) fn of_registry(provider: &str, error: &RegistryError) -> Failed {
+    let said = |remedy: &str| format!("{provider} cannot be installed: {}; {remedy}", causes(error));
+    let secret = "check the Secret in spec.terraform.mirror.secretRef";
+    match error {
+        RegistryError::Login(_)
+        | RegistryError::Fetch(FetchError::Unauthorized { .. } | FetchError::Authorities(_)) => {
+            Failed::lasting(said(secret))
+        }
+        RegistryError::Repository(_) => Failed::lasting(said("check spec.terraform.mirror.repositoryTemplate")),
+        RegistryError::NoPlatform { .. } => Failed::lasting(said("push the package of this platform")),
+        RegistryError::Layout { .. } => Failed::lasting(said("push it in the layout of OpenTofu's OCI mirrors")),
+        RegistryError::Fetch(error) => match error {
+            FetchError::NotFound { .. } => Failed::lasting(said("push the package to the registry")),
+            FetchError::Unreachable { .. } | FetchError::Status { status: 408 | 429 | 500.., .. } => {
+                Failed::passing(said("the registry is tried again"))
+            }
+            FetchError::Io { .. } => Failed::passing(said("check the disk of --cache-dir")),
+            FetchError::Mismatch { .. } => Failed::lasting(said("push the package again")),
+            FetchError::Wrong { .. }
+            | FetchError::Status { .. }
+            | FetchError::Unauthorized { .. }
+            | FetchError::Authorities(_) => Failed::lasting(said("check spec.terraform.mirror.repositoryTemplate")),
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! The mirrors that packages come from: a folder that the runner allows, or a server over HTTPS.
+//! The mirrors that packages come from: a folder that the runner allows, a server over HTTPS, or an OCI registry.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +14,8 @@ use stoa_pulls::Credentials;
 use stoa_terraform_provider::package::{HttpAnswer, HttpClient, HttpError};
 use tokio::io::AsyncWriteExt as _;
 
+use super::registry_mirror::RegistryMirror;
+
 /// The timeout of an answer's head, and of a document.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The timeout of a package.
@@ -26,6 +28,8 @@ pub(super) enum Mirror {
     Folder(PathBuf),
     /// The URL of a network mirror, and what it is shown.
     Url(String, Credentials),
+    /// An OCI registry.
+    Registry(RegistryMirror),
 }
 
 /// An answer that is larger than it may be.

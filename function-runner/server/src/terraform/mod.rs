@@ -9,6 +9,7 @@
 mod failure;
 mod mirror;
 mod packages;
+mod registry_mirror;
 pub(crate) mod sandbox;
 mod settings;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A package is in a folder of the caches: one for each mirror, set of credentials, provider and lock. So no organization runs a package
 //! that was fetched with credentials that it did not show. The folders have the bounds of all caches, and stay while a process uses them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use stoa_terraform_provider::package::{
 
 use crate::source::{LACKS_ROOM, has_room, measure};
 
-use super::failure::{Failed, of_install, of_mirror, of_network};
+use super::failure::{Failed, of_install, of_mirror, of_network, of_registry};
 use super::mirror::{Mirror, MirrorClient};
 use super::named;
 
@@ -134,6 +134,13 @@ fn name(wanted: &Wanted<'_>) -> String {
             part(credentials.authorization().as_ref().map(|it| it.as_bytes()).unwrap_or_default());
             part(&credentials.authorities);
         }
+        Mirror::Registry(registry) => {
+            part(registry.template.as_bytes());
+            for (key, value) in registry.keys.iter().collect::<BTreeMap<_, _>>() {
+                part(key.as_bytes());
+                part(value);
+            }
+        }
     }
     part(wanted.address.to_string().as_bytes());
     part(wanted.locked.version.to_string().as_bytes());
@@ -222,17 +229,29 @@ impl Install {
                     let secret = "ca.crt in the Secret of spec.terraform.mirror.secretRef";
                     Failed::lasting(format!("{} cannot be installed: {secret}: {error}", self.provider))
                 })?;
-                let path = self.folder.path().to_owned();
-                let new = self.on_files(move || {
-                    std::fs::create_dir_all(&path)?;
-                    tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&path)
-                });
-                let new = new.await?;
+                let new = self.unfinished().await?;
                 let wanted = (&self.address, &constraint, &platform);
                 let (_, files, hashes) = mirror.fetch(&client, wanted, new.path(), ARCHIVE).await.map_err(failed)?;
                 self.add(files, hashes).await
             }
+            Mirror::Registry(registry) => {
+                let new = self.unfinished().await?;
+                let wanted = (&self.address, &self.locked.version, &platform);
+                let fetched = registry.fetch(wanted, new.path(), ARCHIVE).await;
+                let archive = fetched.map_err(|error| of_registry(&self.provider, &error))?;
+                self.add(Files::Archive(archive), Vec::new()).await
+            }
         }
+    }
+
+    /// A new folder for a package that is not verified yet.
+    async fn unfinished(&self) -> Result<tempfile::TempDir, Failed> {
+        let path = self.folder.path().to_owned();
+        let new = self.on_files(move || {
+            std::fs::create_dir_all(&path)?;
+            tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&path)
+        });
+        new.await
     }
 
     async fn add(&self, files: Files, hashes: Vec<Hash>) -> Result<Installed, Failed> {

@@ -23,6 +23,7 @@ use crate::local::is_below;
 
 use super::failure::Failed;
 use super::mirror::Mirror;
+use super::registry_mirror::RegistryMirror;
 
 /// `spec.terraform` of a Workspace.
 #[derive(Debug, Deserialize)]
@@ -39,11 +40,14 @@ pub(crate) struct Spec {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct MirrorSpec {
     #[serde(default)]
     directory: String,
     #[serde(default)]
     url: String,
+    #[serde(default)]
+    repository_template: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -90,18 +94,26 @@ impl Settings {
     /// Reads the settings. A filesystem mirror has to be below one of the folders.
     pub(super) fn new(spec: Spec, workspace: &Workspace, folders: &[PathBuf]) -> Result<Self, Failure> {
         let shown = &workspace.mirror_credentials;
-        let mirror = match (spec.mirror.directory.as_str(), spec.mirror.url.as_str()) {
-            ("", "") => return Err(unusable(reason::NO_RUNTIME, "mirror", "is missing; set directory or url")),
-            (directory, "") if is_below(directory.as_ref(), folders) => Mirror::Folder(directory.into()),
-            (directory, "") => {
+        let MirrorSpec { directory, url, repository_template } = spec.mirror;
+        let mirror = match (directory.as_str(), url.as_str(), repository_template.as_str()) {
+            ("", "", "") => {
+                let message = "is missing; set directory, url or repositoryTemplate";
+                return Err(unusable(reason::NO_RUNTIME, "mirror", message));
+            }
+            (directory, "", "") if is_below(directory.as_ref(), folders) => Mirror::Folder(directory.into()),
+            (directory, "", "") => {
                 let message = format!(
                     "{directory} is a path on the machine of the function-runner that its --provider-mirrors does not \
                      allow; use spec.terraform.mirror.url, or add the folder there"
                 );
                 return Err(unusable(reason::SOURCE_UNAUTHORIZED, "mirror.directory", message));
             }
-            ("", url) => Mirror::Url(url.to_owned(), Credentials::of_keys(|key| shown.get(key).map(|it| &it[..]))),
-            (_, _) => return Err(unusable(reason::NO_RUNTIME, "mirror", "has a directory and a url; remove one")),
+            ("", url, "") => Mirror::Url(url.to_owned(), Credentials::of_keys(|key| shown.get(key).map(|it| &it[..]))),
+            ("", "", _) => Mirror::Registry(RegistryMirror { template: repository_template, keys: shown.clone() }),
+            (_, _, _) => {
+                let message = "has several of directory, url and repositoryTemplate; remove all but one";
+                return Err(unusable(reason::NO_RUNTIME, "mirror", message));
+            }
         };
         let lock = LockFile::parse(&spec.lock).map_err(|error| unusable(reason::NO_RUNTIME, "lock", causes(&error)))?;
         let mut entries = BTreeMap::new();

@@ -6,6 +6,7 @@
 mod admission;
 mod applies;
 mod approvals;
+mod artifacts;
 mod audit;
 mod backends;
 mod bad_input;

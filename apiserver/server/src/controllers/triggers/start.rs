@@ -4,12 +4,15 @@ use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 use stoa_controller::{events::Kind, finalizers::update_same, queue};
 use stoa_engine::digest::hex;
-use stoa_kinds::trigger::{self, is_triggered};
+use stoa_kinds::{
+    source::short_revision,
+    trigger::{self, is_triggered},
+};
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{Run, Stack, config::Started, delivery::Operation, labels, reason};
 
-use super::{is_waiting, people, started_in, trigger_status::short};
+use super::{is_waiting, people, started_in};
 use crate::controllers::stacks;
 
 /// As whom runs are created.
@@ -49,7 +52,8 @@ pub(super) async fn start(
         run.metadata.name = Some(name.clone());
         match runs.create(&run).await {
             Ok(created) => {
-                let message = format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short(commit));
+                let message =
+                    format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short_revision(commit));
                 services.recorder.record(&created, Kind::Normal, reason::STARTED, &message);
                 services.recorder.record(stack, Kind::Normal, reason::STARTED, message);
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_controller::{conditions::set_condition, finalizers::update_status_of_same, queue};
-use stoa_kinds::run_status::status;
+use stoa_kinds::{run_status::status, source::short_revision};
 use stoa_machinery::{ApiError, registry::Api};
 use stoa_runs::Services;
 use stoa_types::{
@@ -148,20 +148,16 @@ pub(super) fn summary(stack: &Stack) -> Triggered {
             None => "no other run starts until the source or the stack changes".to_owned(),
         };
         let message =
-            format!("run {run} for commit {} in workspace {workspace} did not succeed; {then}", short(commit));
+            format!("run {run} for commit {} in workspace {workspace} did not succeed; {then}", short_revision(commit));
         return (false, reason::RUN_FAILED, message);
     }
     let told = started.iter().map(|started| {
         format!(
             "run {} was started for commit {} in workspace {}",
             started.run,
-            short(&started.commit),
+            short_revision(&started.commit),
             started.workspace
         )
     });
     (true, reason::STARTED, told.collect::<Vec<_>>().join("; "))
-}
-
-pub(super) fn short(commit: &str) -> &str {
-    commit.get(..8).unwrap_or(commit)
 }

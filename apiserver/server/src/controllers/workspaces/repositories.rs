@@ -115,7 +115,7 @@ async fn ask(services: &Services, turns: &NamespaceSlots, gitops: &GitOpsTarget)
         provider: "Git".to_owned(),
         remote: gitops.repository.clone(),
         credentials,
-        organization: String::new(),
+        ..stoa_proto::Source::default()
     };
     let request = stoa_proto::LookRequest {
         source: Some(source),

@@ -1,8 +1,8 @@
 //! Installation from both kinds of mirrors, and packages that differ from their records.
 
 use semver::Version;
+use stoa_archive::testing::{archive, sample};
 
-use super::super::archive::tests::{archive, sample};
 use super::super::{FilesystemMirror, HttpAnswer, HttpClient, HttpError, NetworkError, NetworkMirror, Platform};
 use super::*;
 

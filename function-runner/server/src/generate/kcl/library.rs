@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use stoa_kcl::{Kind, VERSION, object_in, release, without_python};
-use stoa_terraform_provider::package::{ArchiveLimits, extract};
+use stoa_archive::{ArchiveLimits, zip};
 
 /// The ending of Python packages.
 const WHEEL: &str = "whl";
@@ -49,7 +49,7 @@ pub(crate) fn prepare(file: &Path, sha256: Option<&str>, folder: &Path) -> anyho
 /// The shared object in a Python package.
 fn of_wheel(file: &Path, folder: &Path) -> anyhow::Result<Vec<u8>> {
     let package = tempfile::tempdir_in(folder).context("making a folder for KCL's package")?;
-    extract(file, package.path(), ArchiveLimits::default())
+    zip::extract(file, package.path(), ArchiveLimits::default())
         .with_context(|| format!("extracting {}", file.display()))?;
     let found = object_in(package.path()).with_context(|| format!("reading {}", file.display()))?;
     let object = found.with_context(|| format!("{} has no shared object", file.display()))?;

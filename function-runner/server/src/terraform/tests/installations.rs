@@ -1,4 +1,4 @@
-//! Installation from both kinds of mirrors.
+//! Installation from the three kinds of mirrors.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -16,6 +16,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 use stoa_terraform_provider::package::{Hash, Platform};
+use stoa_test_registry::{PASSWORD, Registry, Settings, USER};
 use stoa_tls::ServingCertificate;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -166,4 +167,69 @@ async fn wrong_archives_of_network_mirrors_are_rejected() {
     away.spec["mirror"]["url"] = "https://127.0.0.1:1/m".into();
     let (message, passes) = away.failure("x").await;
     assert!(passes && message.ends_with("the mirror is tried again"), "{message}");
+}
+
+/// Pushes a package as `oras` and OpenTofu's documents say: a manifest for the platform, and an index by its version.
+fn push(registry: &Registry, tag: &str, package: &Path, types: [&str; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(package, folder.path().join("package.zip")).unwrap();
+    let platform = Platform::current().0.replace('_', "/");
+    let words = [
+        &format!("--artifact-type={}", types[1]),
+        &format!("--artifact-platform={platform}"),
+        "package.zip:archive/zip",
+    ];
+    let target = registry.push("providers/hashicorp/random:target", &words, folder.path());
+    let reference = format!("{}/providers/hashicorp/random", registry.host());
+    let size = registry.oras(&["manifest", "fetch", "--descriptor", &format!("{reference}@{target}")], folder.path());
+    let size = serde_json::from_str::<serde_json::Value>(&size).unwrap()["size"].clone();
+    let (os, architecture) = platform.split_once('/').unwrap();
+    let index = serde_json::json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "artifactType": types[0],
+        "manifests": [{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": target, "size": size,
+            "artifactType": types[1], "platform": {"os": os, "architecture": architecture}}],
+    });
+    std::fs::write(folder.path().join("index.json"), index.to_string()).unwrap();
+    registry.oras(&["manifest", "push", &format!("{reference}:{tag}"), "index.json"], folder.path());
+}
+
+#[tokio::test]
+async fn registry_has_providers_in_the_layout_of_opentofu() {
+    let Some(executable) = provider("random").filter(|_| Registry::is_there()) else { return };
+    let registry = Registry::start_with(Settings { login: true, ..Settings::default() });
+    let bed = Bed::new();
+    let (path, hash) = bed.packed("random", "3.6.0", &executable);
+    let types = ["application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"];
+    push(&registry, "3.6.0", &path, types);
+    push(&registry, "3.6.1_build", &path, types);
+    push(&registry, "3.6.2", &path, [types[1], types[1]]);
+    let scene = |version: &str, hash: &str, keys: &[(&str, &str)]| {
+        let mut scene = bed.scene("a").with_lock(&locked("random", version, &[hash.to_owned()]));
+        let template = format!("{}/providers/${{namespace}}/${{type}}", registry.host());
+        scene.spec["mirror"] = serde_json::json!({"repositoryTemplate": template});
+        scene.workspace.mirror_credentials =
+            keys.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec().into())).collect();
+        scene
+    };
+    let keys = [("username", USER), ("password", PASSWORD)];
+    let failure = async |version: &str, hash: &str, keys: &[(&str, &str)]| {
+        let (message, passes) = scene(version, hash, keys).failure("random").await;
+        assert!(!passes, "{message}");
+        message
+    };
+    let hash = hash.to_string();
+    let wrong = failure("3.6.0", &hash, &[("password", "hunter2")]).await;
+    assert!(wrong.contains("mirror.secretRef") && !wrong.contains("hunter2"), "{wrong}");
+    let lease = scene("3.6.0", &hash, &keys).get("random").await.unwrap();
+    assert!(lease.schemas().resources.contains_key("random_password"));
+    scene("3.6.1+build", &hash, &keys).get("random").await.unwrap();
+    let other = format!("zh:{}", "0".repeat(64));
+    for (version, hash, expected) in [
+        ("3.6.0", &other, "compare the mirror with spec.terraform.lock"),
+        ("3.6.2", &hash, "its artifactType is not application/vnd.opentofu.provider"),
+        ("3.7.0", &hash, "push the package to the registry"),
+    ] {
+        let message = failure(version, hash, &keys).await;
+        assert!(message.contains(expected), "{message}");
+    }
 }

@@ -3,64 +3,22 @@
 //! Start at [`extract`]. The central directory alone counts. Links, encryption, ZIP64, names that lead elsewhere and
 //! names that occur twice are rejected, so a package can write only into its own folder.
 
-use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::read::DeflateDecoder;
 use sha2::{Digest as _, Sha256};
 
-use super::Hash;
+use super::names::{self, wrong};
+use super::{ArchiveError, ArchiveLimits, Names};
 
 /// The longest comment of an archive, with the record that it follows.
 const TAIL: u64 = 22 + 0xffff;
 
-/// The limits of a package.
-#[derive(Clone, Copy, Debug)]
-pub struct ArchiveLimits {
-    /// The number of files and folders.
-    pub entries: usize,
-    /// The size of all files, in bytes.
-    pub size: u64,
-}
-
-impl Default for ArchiveLimits {
-    fn default() -> Self {
-        Self { entries: 10_000, size: 4 << 30 }
-    }
-}
-
-/// An archive that cannot be extracted.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
-    /// A file cannot be read or written.
-    #[error("reading or writing {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The file is no ZIP archive, or a damaged one.
-    #[error("the archive is damaged: {0}")]
-    Damaged(&'static str),
-    /// An entry is not permitted in a package.
-    #[error("the archive has the entry {name:?}, which {problem}")]
-    Entry {
-        /// The name of the entry.
-        name: String,
-        /// The reason.
-        problem: &'static str,
-    },
-    /// The package is too large.
-    #[error("the archive has more than {} files or {} bytes", limits.entries, limits.size)]
-    TooLarge {
-        /// The limits.
-        limits: ArchiveLimits,
-    },
-}
+/// A file with its SHA-256.
+pub type Extracted = (String, [u8; 32]);
 
 /// One entry of the central directory.
 #[derive(Debug)]
@@ -75,12 +33,12 @@ struct Entry {
     offset: u64,
 }
 
-/// Extracts an archive into an empty folder, and returns the checksum of its files.
+/// Extracts an archive into an empty folder, and returns its files.
 ///
 /// # Errors
 ///
 /// If the archive is damaged, has entries that are not permitted, or is too large. The folder then has a part of it.
-pub fn extract(archive: &Path, folder: &Path, limits: ArchiveLimits) -> Result<Hash, ArchiveError> {
+pub fn extract(archive: &Path, folder: &Path, limits: ArchiveLimits) -> Result<Vec<Extracted>, ArchiveError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| ArchiveError::Io { path, source }
@@ -120,7 +78,7 @@ pub fn extract(archive: &Path, folder: &Path, limits: ArchiveLimits) -> Result<H
         target.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed(&path))?;
         files.push((entry.name, digest.finalize().into()));
     }
-    Ok(Hash::of_files(files))
+    Ok(files)
 }
 
 /// An error before a file is named.
@@ -184,23 +142,17 @@ fn entries(file: &mut File, limits: ArchiveLimits) -> Result<Vec<Entry>, ReadErr
     file.take(size.into()).read_to_end(&mut directory)?;
 
     let mut entries = Vec::with_capacity(count.into());
-    let mut names = HashSet::new();
+    let mut names = Names::new(limits);
     let mut rest = &directory[..];
-    let mut total = 0_u64;
     for _ in 0..count {
         let (head, after) = rest.split_at_checked(46).ok_or_else(|| damaged("its directory ends too early"))?;
         let [name, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(head, at)));
         let name_bytes = after.get(..name).ok_or_else(|| damaged("its directory ends too early"))?;
         rest = after.get(name + extra + comment..).ok_or_else(|| damaged("its directory ends too early"))?;
         let entry = entry(head, name_bytes).map_err(ReadError::Archive)?;
-        if !names.insert(entry.name.clone()) {
-            let problem = "occurs twice";
-            return Err(ReadError::Archive(ArchiveError::Entry { name: entry.name, problem }));
-        }
-        total = total.saturating_add(entry.size);
-        if total > limits.size {
-            return Err(ReadError::Archive(ArchiveError::TooLarge { limits }));
-        }
+        let added =
+            if entry.is_folder { names.add_folder(&entry.name) } else { names.add_file(&entry.name, entry.size) };
+        added.map_err(ReadError::Archive)?;
         entries.push(entry);
     }
     Ok(entries)
@@ -211,7 +163,7 @@ fn entry(head: &[u8], name: &[u8]) -> Result<Entry, ArchiveError> {
         return Err(ArchiveError::Damaged("its directory has something else than entries"));
     }
     let text = String::from_utf8_lossy(name).into_owned();
-    let wrong = |problem| Err(ArchiveError::Entry { name: text.clone(), problem });
+    let wrong = |problem| Err(wrong(&text, problem));
     let (flags, method) = (u16_at(head, 8), u16_at(head, 10));
     if flags & 1 != 0 {
         return wrong("is encrypted");
@@ -226,11 +178,10 @@ fn entry(head: &[u8], name: &[u8]) -> Result<Entry, ArchiveError> {
     }
     let is_folder = text.ends_with('/');
     let plain = text.strip_suffix('/').unwrap_or(&text);
-    let is_plain = |part: &str| !matches!(part, "" | "." | "..");
-    let is_utf8 = std::str::from_utf8(name).is_ok();
-    if !is_utf8 || text.contains(['\\', '\0', '\n']) || !plain.split('/').all(is_plain) {
-        return wrong("has a name that leads elsewhere");
+    if std::str::from_utf8(name).is_err() {
+        return wrong("has a name that is not UTF-8");
     }
+    names::check(plain)?;
     let [compressed, size, offset] = [20, 24, 42].map(|at| u32_at(head, at));
     if [compressed, size, offset].contains(&u32::MAX) {
         return wrong("needs ZIP64");
@@ -264,65 +215,11 @@ fn data<'a>(file: &'a mut File, entry: &Entry) -> Result<io::Take<&'a mut File>,
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::testing::{Sample, archive, sample};
 
-    /// An entry of an archive for tests.
-    #[derive(Clone, Debug)]
-    pub(crate) struct Sample {
-        pub(crate) name: String,
-        pub(crate) content: Vec<u8>,
-        pub(crate) mode: u32,
-        pub(crate) deflate: bool,
-    }
-
-    pub(crate) fn sample(name: &str, content: &str) -> Sample {
-        Sample { name: name.to_owned(), content: content.into(), mode: 0o100_755, deflate: true }
-    }
-
-    /// An archive with these entries.
-    pub(crate) fn archive(samples: &[Sample]) -> Vec<u8> {
-        let (mut out, mut directory) = (Vec::new(), Vec::new());
-        for sample in samples {
-            let offset = u32::try_from(out.len()).unwrap();
-            let data = if sample.deflate {
-                let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
-                encoder.write_all(&sample.content).unwrap();
-                encoder.finish().unwrap()
-            } else {
-                sample.content.clone()
-            };
-            let mut common = Vec::new();
-            common.extend([20, 0, 0, 0, if sample.deflate { 8 } else { 0 }, 0, 0, 0, 0, 0]);
-            common.extend(crc32fast::hash(&sample.content).to_le_bytes());
-            common.extend(u32::try_from(data.len()).unwrap().to_le_bytes());
-            common.extend(u32::try_from(sample.content.len()).unwrap().to_le_bytes());
-            common.extend(u16::try_from(sample.name.len()).unwrap().to_le_bytes());
-            common.extend([0, 0]);
-            out.extend(b"PK\x03\x04");
-            out.extend(&common);
-            out.extend(sample.name.as_bytes());
-            out.extend(data);
-            directory.extend(b"PK\x01\x02\x14\x03");
-            directory.extend(&common);
-            directory.extend([0; 6]);
-            directory.extend((sample.mode << 16).to_le_bytes());
-            directory.extend(offset.to_le_bytes());
-            directory.extend(sample.name.as_bytes());
-        }
-        let offset = u32::try_from(out.len()).unwrap();
-        let count = u16::try_from(samples.len()).unwrap().to_le_bytes();
-        out.extend(&directory);
-        out.extend(b"PK\x05\x06\0\0\0\0");
-        out.extend(count);
-        out.extend(count);
-        out.extend(u32::try_from(directory.len()).unwrap().to_le_bytes());
-        out.extend(offset.to_le_bytes());
-        out.extend([0, 0]);
-        out
-    }
-
-    fn extracted(bytes: &[u8], limits: ArchiveLimits) -> (tempfile::TempDir, Result<Hash, ArchiveError>) {
+    fn extracted(bytes: &[u8], limits: ArchiveLimits) -> (tempfile::TempDir, Result<Vec<Extracted>, ArchiveError>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("package.zip");
         fs::write(&path, bytes).unwrap();
@@ -338,7 +235,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn archives_become_folders_with_the_same_checksum() {
+    fn archives_become_folders_with_their_files() {
         let samples = [
             sample("terraform-provider-x", "binary"),
             Sample { mode: 0o100_644, deflate: false, ..sample("doc/LICENSE", "text") },
@@ -346,7 +243,9 @@ pub(crate) mod tests {
         ];
         let (folder, result) = extracted(&archive(&samples), ArchiveLimits::default());
         let target = folder.path().join("target");
-        assert_eq!(result.unwrap(), Hash::of_folder(&target).unwrap());
+        let digest = |content: &str| Sha256::digest(content).into();
+        let files = [("terraform-provider-x", digest("binary")), ("doc/LICENSE", digest("text"))];
+        assert_eq!(result.unwrap(), files.map(|(name, digest)| (name.to_owned(), digest)));
         assert_eq!(fs::read_to_string(target.join("doc/LICENSE")).unwrap(), "text");
         let mode = |name: &str| fs::metadata(target.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("terraform-provider-x"), mode("doc/LICENSE")), (0o755, 0o644));
@@ -364,7 +263,7 @@ pub(crate) mod tests {
         assert!(error_of(&[sample("x", "1"), sample("x", "2")]).ends_with("which occurs twice"));
         // A file cannot be a folder at the same time.
         let (_, both) = extracted(&archive(&[sample("x", "1"), sample("x/y", "2")]), ArchiveLimits::default());
-        assert!(matches!(both, Err(ArchiveError::Io { .. })));
+        assert!(both.unwrap_err().to_string().ends_with("which is a file and a folder"));
     }
 
     #[test]
