@@ -9,8 +9,8 @@ use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 
-use crate::sandbox::Restrictions;
 use crate::process::{Failed, Limits, More, Program, StartError, Starter, Tell, Worker};
+use crate::sandbox::Restrictions;
 
 /// How subprocesses are started, and what each of their jobs may take.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::Value as Json;
-use stoa_kcl::{Compiler, Error, Output, Package, Parameter, Problem, Program, Settings, object_in, without_python};
 use stoa_archive::{ArchiveLimits, zip};
+use stoa_kcl::{Compiler, Error, Output, Package, Parameter, Problem, Program, Settings, object_in, without_python};
 use tempfile::TempDir;
 
 /// A program, and its outcome.

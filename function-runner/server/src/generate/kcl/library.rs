@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use stoa_kcl::{Kind, VERSION, object_in, release, without_python};
 use stoa_archive::{ArchiveLimits, zip};
+use stoa_kcl::{Kind, VERSION, object_in, release, without_python};
 
 /// The ending of Python packages.
 const WHEEL: &str = "whl";
