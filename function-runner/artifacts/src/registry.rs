@@ -14,9 +14,7 @@ use super::challenge::{Challenge, challenges};
 use super::http_client::{Asked, Http, document, download, succeeded};
 use super::login::sensitive;
 use super::reference::{newest, version_of};
-use super::{
-    Digest, Document, Endpoint, Expected, FetchError, Login, Pick, Repository, Selector, media,
-};
+use super::{Digest, Document, Endpoint, Expected, FetchError, Login, Pick, Repository, Selector, media};
 
 /// The largest manifest, list of tags or token, in bytes: the protocol asks for that much.
 const DOCUMENT: u64 = 4 << 20;
@@ -127,7 +125,8 @@ impl Registry {
         let accept = [media::MANIFEST, media::INDEX, media::DOCKER_MANIFEST, media::DOCKER_INDEX].join(", ");
         let (url, answer) = self.request(&url, &accept).await?;
         let answer = succeeded(&url, answer).await?;
-        let header = |name: header::HeaderName| answer.headers().get(name).and_then(|it: &HeaderValue| it.to_str().ok());
+        let header =
+            |name: header::HeaderName| answer.headers().get(name).and_then(|it: &HeaderValue| it.to_str().ok());
         let said = header(header::CONTENT_TYPE).unwrap_or_default().to_owned();
         // A registry may name its document by another hash, which is not compared.
         let by_registry = header(header::HeaderName::from_static("docker-content-digest"));

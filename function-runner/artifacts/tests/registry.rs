@@ -109,7 +109,8 @@ async fn altered_content_is_never_used() {
     let mut altered = fs::read(server.blob(digest.hex())).unwrap();
     altered.push(b' ');
     let header = digest.to_string();
-    let front = Front::start("", move |_| Answer::own(200, &[("docker-content-digest", &header)], altered.clone())).await;
+    let front =
+        Front::start("", move |_| Answer::own(200, &[("docker-content-digest", &header)], altered.clone())).await;
     let registry = self::registry(&front.host(), "shop/config", Login::default());
     assert!(matches!(mismatch(registry.by_digest(&digest).await.unwrap_err()), Mismatch::Digest { .. }));
     assert!(matches!(mismatch(registry.by_tag("1").await.unwrap_err()), Mismatch::Digest { .. }));
