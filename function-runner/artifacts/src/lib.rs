@@ -2,7 +2,7 @@
 //!
 //! Start at [`Registry`] and [`ChartRepository`]. Every document and blob is limited, and compared with its digest and
 //! size as it arrives; what does not match is never used. Credentials are for the host that they were given for: a
-//! redirect to another one goes without them. Plain HTTP is for loopback only.
+//! redirect to another one has none. Plain HTTP is for loopback only.
 //!
 //! Elsewhere: [`Repository`] and [`Selector`] are the names, [`Document`] is a manifest or an index, [`layers`] says how
 //! an artifact becomes files, and `stoa_archive` reads archives.

@@ -1,4 +1,4 @@
-//! A real OCI registry for tests ([`Registry`]), and a server before it or in its place ([`Front`]).
+//! A real OCI registry for tests ([`Registry`]), and a server before it or instead of it ([`Front`]).
 //!
 //! The registry is CNCF's distribution, and oras pushes to it. `STOA_TEST_REGISTRY` and `STOA_TEST_ORAS` name the
 //! programs; `hack/test` builds them from the Go module in this folder and sets both.

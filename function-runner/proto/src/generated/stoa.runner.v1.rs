@@ -6,7 +6,10 @@ pub struct Source {
     #[prost(string, tag = "2")]
     pub remote: ::prost::alloc::string::String,
     #[prost(map = "string, bytes", tag = "3")]
-    pub credentials: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(string, tag = "4")]
     pub organization: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
@@ -59,7 +62,10 @@ pub struct LookResponse {
     #[prost(string, tag = "1")]
     pub latest: ::prost::alloc::string::String,
     #[prost(map = "string, string", tag = "2")]
-    pub commits: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub commits: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContentRequest {
@@ -87,7 +93,10 @@ pub struct ContentsRequest {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContentsResponse {
     #[prost(map = "string, string", tag = "1")]
-    pub digests: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub digests: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompareRequest {
@@ -132,22 +141,43 @@ pub struct Workspace {
     #[prost(bytes = "bytes", tag = "2")]
     pub spec: ::prost::bytes::Bytes,
     #[prost(map = "string, bytes", tag = "3")]
-    pub kubeconfigs: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub kubeconfigs: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(map = "string, bytes", tag = "4")]
-    pub credentials: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(map = "string, bytes", tag = "5")]
-    pub pull_request_credentials: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub pull_request_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(map = "string, message", tag = "6")]
-    pub provider_secrets: ::std::collections::HashMap<::prost::alloc::string::String, ProviderSecrets>,
+    pub provider_secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ProviderSecrets,
+    >,
     #[prost(map = "string, bytes", tag = "7")]
-    pub mirror_credentials: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub mirror_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ProviderSecrets {
     #[prost(map = "string, bytes", tag = "1")]
-    pub environment: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub environment: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(map = "string, bytes", tag = "2")]
-    pub configuration: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub configuration: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GenerateRequest {
@@ -160,7 +190,10 @@ pub struct GenerateRequest {
     #[prost(string, tag = "4")]
     pub generator: ::prost::alloc::string::String,
     #[prost(map = "string, string", tag = "5")]
-    pub parameters: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub parameters: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(string, tag = "6")]
     pub organization: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
@@ -287,7 +320,10 @@ pub struct LookAtComplianceRequest {
     #[prost(message, optional, tag = "1")]
     pub workspace: ::core::option::Option<Workspace>,
     #[prost(map = "string, bytes", tag = "2")]
-    pub kubeconfigs: ::std::collections::HashMap<::prost::alloc::string::String, ::prost::bytes::Bytes>,
+    pub kubeconfigs: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
     #[prost(string, repeated, tag = "3")]
     pub commits: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
@@ -572,9 +608,15 @@ pub struct FinishedEvent {
 }
 /// Generated client implementations.
 pub mod function_runner_client {
-    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
-    use tonic::codegen::http::Uri;
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     #[derive(Debug, Clone)]
     pub struct FunctionRunnerClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -605,16 +647,22 @@ pub mod function_runner_client {
             let inner = tonic::client::Grpc::with_origin(inner, origin);
             Self { inner }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> FunctionRunnerClient<InterceptedService<T, F>>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> FunctionRunnerClient<InterceptedService<T, F>>
         where
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<<T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody>,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             FunctionRunnerClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -652,15 +700,25 @@ pub mod function_runner_client {
         pub async fn resolve(
             &mut self,
             request: impl tonic::IntoRequest<super::ResolveRequest>,
-        ) -> std::result::Result<tonic::Response<super::ResolveResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::ResolveResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Resolve");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Resolve",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Resolve"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Resolve"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn look(
@@ -670,81 +728,138 @@ pub mod function_runner_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Look");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Look",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Look"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Look"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn content(
             &mut self,
             request: impl tonic::IntoRequest<super::ContentRequest>,
-        ) -> std::result::Result<tonic::Response<super::ContentResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::ContentResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Content");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Content",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Content"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Content"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn contents(
             &mut self,
             request: impl tonic::IntoRequest<super::ContentsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ContentsResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::ContentsResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Contents");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Contents",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Contents"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Contents"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn compare(
             &mut self,
             request: impl tonic::IntoRequest<super::CompareRequest>,
-        ) -> std::result::Result<tonic::Response<super::CompareResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::CompareResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Compare");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Compare",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Compare"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Compare"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn read_file(
             &mut self,
             request: impl tonic::IntoRequest<super::ReadFileRequest>,
-        ) -> std::result::Result<tonic::Response<super::ReadFileResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::ReadFileResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/ReadFile");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/ReadFile",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "ReadFile"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "ReadFile"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn generate(
             &mut self,
             request: impl tonic::IntoRequest<super::GenerateRequest>,
-        ) -> std::result::Result<tonic::Response<super::GenerateResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::GenerateResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Generate");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Generate",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Generate"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Generate"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn plan(
@@ -754,11 +869,18 @@ pub mod function_runner_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Plan");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Plan",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Plan"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Plan"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn health(
@@ -768,11 +890,18 @@ pub mod function_runner_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Health");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Health",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Health"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Health"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn look_at_proposal(
@@ -782,60 +911,107 @@ pub mod function_runner_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/LookAtProposal");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/LookAtProposal",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "LookAtProposal"));
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("stoa.runner.v1.FunctionRunner", "LookAtProposal"),
+                );
             self.inner.unary(req, path, codec).await
         }
         pub async fn look_at_compliance(
             &mut self,
             request: impl tonic::IntoRequest<super::LookAtComplianceRequest>,
-        ) -> std::result::Result<tonic::Response<super::LookAtComplianceResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::LookAtComplianceResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/LookAtCompliance");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/LookAtCompliance",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "LookAtCompliance"));
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("stoa.runner.v1.FunctionRunner", "LookAtCompliance"),
+                );
             self.inner.unary(req, path, codec).await
         }
         pub async fn awaited(
             &mut self,
             request: impl tonic::IntoRequest<super::AwaitedRequest>,
-        ) -> std::result::Result<tonic::Response<super::AwaitedResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<super::AwaitedResponse>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Awaited");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Awaited",
+            );
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Awaited"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Awaited"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn apply(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ApplyRequest>,
-        ) -> std::result::Result<tonic::Response<tonic::codec::Streaming<super::ApplyEvent>>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ApplyEvent>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/stoa.runner.v1.FunctionRunner/Apply");
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/Apply",
+            );
             let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Apply"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Apply"));
             self.inner.streaming(req, path, codec).await
         }
     }
 }
 /// Generated server implementations.
 pub mod function_runner_server {
-    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with FunctionRunnerServer.
     #[async_trait]
@@ -855,7 +1031,10 @@ pub mod function_runner_server {
         async fn contents(
             &self,
             request: tonic::Request<super::ContentsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ContentsResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::ContentsResponse>,
+            tonic::Status,
+        >;
         async fn compare(
             &self,
             request: tonic::Request<super::CompareRequest>,
@@ -863,11 +1042,17 @@ pub mod function_runner_server {
         async fn read_file(
             &self,
             request: tonic::Request<super::ReadFileRequest>,
-        ) -> std::result::Result<tonic::Response<super::ReadFileResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::ReadFileResponse>,
+            tonic::Status,
+        >;
         async fn generate(
             &self,
             request: tonic::Request<super::GenerateRequest>,
-        ) -> std::result::Result<tonic::Response<super::GenerateResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::GenerateResponse>,
+            tonic::Status,
+        >;
         async fn plan(
             &self,
             request: tonic::Request<super::PlanRequest>,
@@ -883,13 +1068,18 @@ pub mod function_runner_server {
         async fn look_at_compliance(
             &self,
             request: tonic::Request<super::LookAtComplianceRequest>,
-        ) -> std::result::Result<tonic::Response<super::LookAtComplianceResponse>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::LookAtComplianceResponse>,
+            tonic::Status,
+        >;
         async fn awaited(
             &self,
             request: tonic::Request<super::AwaitedRequest>,
         ) -> std::result::Result<tonic::Response<super::AwaitedResponse>, tonic::Status>;
         /// Server streaming response type for the Apply method.
-        type ApplyStream: tonic::codegen::tokio_stream::Stream<Item = std::result::Result<super::ApplyEvent, tonic::Status>>
+        type ApplyStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ApplyEvent, tonic::Status>,
+            >
             + std::marker::Send
             + 'static;
         async fn apply(
@@ -918,7 +1108,10 @@ pub mod function_runner_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -962,7 +1155,10 @@ pub mod function_runner_server {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
         type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
             Poll::Ready(Ok(()))
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
@@ -970,12 +1166,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Resolve" => {
                     #[allow(non_camel_case_types)]
                     struct ResolveSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::ResolveRequest> for ResolveSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::ResolveRequest>
+                    for ResolveSvc<T> {
                         type Response = super::ResolveResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::ResolveRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResolveRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::resolve(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::resolve(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -988,8 +1195,14 @@ pub mod function_runner_server {
                         let method = ResolveSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -998,12 +1211,22 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Look" => {
                     #[allow(non_camel_case_types)]
                     struct LookSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::LookRequest> for LookSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::LookRequest> for LookSvc<T> {
                         type Response = super::LookResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::LookRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LookRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::look(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::look(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1016,8 +1239,14 @@ pub mod function_runner_server {
                         let method = LookSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1026,12 +1255,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Content" => {
                     #[allow(non_camel_case_types)]
                     struct ContentSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::ContentRequest> for ContentSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::ContentRequest>
+                    for ContentSvc<T> {
                         type Response = super::ContentResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::ContentRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ContentRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::content(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::content(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1044,8 +1284,14 @@ pub mod function_runner_server {
                         let method = ContentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1054,12 +1300,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Contents" => {
                     #[allow(non_camel_case_types)]
                     struct ContentsSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::ContentsRequest> for ContentsSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::ContentsRequest>
+                    for ContentsSvc<T> {
                         type Response = super::ContentsResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::ContentsRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ContentsRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::contents(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::contents(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1072,8 +1329,14 @@ pub mod function_runner_server {
                         let method = ContentsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1082,12 +1345,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Compare" => {
                     #[allow(non_camel_case_types)]
                     struct CompareSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::CompareRequest> for CompareSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::CompareRequest>
+                    for CompareSvc<T> {
                         type Response = super::CompareResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::CompareRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CompareRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::compare(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::compare(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1100,8 +1374,14 @@ pub mod function_runner_server {
                         let method = CompareSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1110,12 +1390,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/ReadFile" => {
                     #[allow(non_camel_case_types)]
                     struct ReadFileSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::ReadFileRequest> for ReadFileSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::ReadFileRequest>
+                    for ReadFileSvc<T> {
                         type Response = super::ReadFileResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::ReadFileRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadFileRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::read_file(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::read_file(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1128,8 +1419,14 @@ pub mod function_runner_server {
                         let method = ReadFileSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1138,12 +1435,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Generate" => {
                     #[allow(non_camel_case_types)]
                     struct GenerateSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::GenerateRequest> for GenerateSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::GenerateRequest>
+                    for GenerateSvc<T> {
                         type Response = super::GenerateResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::GenerateRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GenerateRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::generate(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::generate(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1156,8 +1464,14 @@ pub mod function_runner_server {
                         let method = GenerateSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1166,12 +1480,22 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Plan" => {
                     #[allow(non_camel_case_types)]
                     struct PlanSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::PlanRequest> for PlanSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::PlanRequest> for PlanSvc<T> {
                         type Response = super::PlanResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::PlanRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PlanRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::plan(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::plan(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1184,8 +1508,14 @@ pub mod function_runner_server {
                         let method = PlanSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1194,12 +1524,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Health" => {
                     #[allow(non_camel_case_types)]
                     struct HealthSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::HealthRequest> for HealthSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::HealthRequest>
+                    for HealthSvc<T> {
                         type Response = super::HealthResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::HealthRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HealthRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::health(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::health(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1212,8 +1553,14 @@ pub mod function_runner_server {
                         let method = HealthSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1222,12 +1569,24 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/LookAtProposal" => {
                     #[allow(non_camel_case_types)]
                     struct LookAtProposalSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::LookAtProposalRequest> for LookAtProposalSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::LookAtProposalRequest>
+                    for LookAtProposalSvc<T> {
                         type Response = super::Proposal;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::LookAtProposalRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LookAtProposalRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::look_at_proposal(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::look_at_proposal(&inner, request)
+                                    .await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1240,8 +1599,14 @@ pub mod function_runner_server {
                         let method = LookAtProposalSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1250,12 +1615,24 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/LookAtCompliance" => {
                     #[allow(non_camel_case_types)]
                     struct LookAtComplianceSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::LookAtComplianceRequest> for LookAtComplianceSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::LookAtComplianceRequest>
+                    for LookAtComplianceSvc<T> {
                         type Response = super::LookAtComplianceResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::LookAtComplianceRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LookAtComplianceRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::look_at_compliance(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::look_at_compliance(&inner, request)
+                                    .await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1268,8 +1645,14 @@ pub mod function_runner_server {
                         let method = LookAtComplianceSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1278,12 +1661,23 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Awaited" => {
                     #[allow(non_camel_case_types)]
                     struct AwaitedSvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::UnaryService<super::AwaitedRequest> for AwaitedSvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::AwaitedRequest>
+                    for AwaitedSvc<T> {
                         type Response = super::AwaitedResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(&mut self, request: tonic::Request<super::AwaitedRequest>) -> Self::Future {
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AwaitedRequest>,
+                        ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::awaited(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::awaited(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1296,8 +1690,14 @@ pub mod function_runner_server {
                         let method = AwaitedSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
@@ -1306,16 +1706,26 @@ pub mod function_runner_server {
                 "/stoa.runner.v1.FunctionRunner/Apply" => {
                     #[allow(non_camel_case_types)]
                     struct ApplySvc<T: FunctionRunner>(pub Arc<T>);
-                    impl<T: FunctionRunner> tonic::server::StreamingService<super::ApplyRequest> for ApplySvc<T> {
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::StreamingService<super::ApplyRequest>
+                    for ApplySvc<T> {
                         type Response = super::ApplyEvent;
                         type ResponseStream = T::ApplyStream;
-                        type Future = BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<tonic::Streaming<super::ApplyRequest>>,
+                            request: tonic::Request<
+                                tonic::Streaming<super::ApplyRequest>,
+                            >,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as FunctionRunner>::apply(&inner, request).await };
+                            let fut = async move {
+                                <T as FunctionRunner>::apply(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1328,20 +1738,38 @@ pub mod function_runner_server {
                         let method = ApplySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
-                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
                         let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(tonic::Status::GRPC_STATUS, (tonic::Code::Unimplemented as i32).into());
-                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Server as _, eventually};
+use stoa_e2e::{Server as _, Standalone, eventually, git};
 use stoa_test_registry::{PASSWORD, Registry, Settings, USER};
 use tempfile::TempDir;
 
@@ -24,11 +24,11 @@ fn pushed_artifact_is_previewed_and_applied() {
         eprintln!("skipped: STOA_TEST_REGISTRY and STOA_TEST_ORAS name no programs");
         return;
     }
-    let cluster = Cluster::shared();
-    let organization = Organization::create(&cluster);
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
     let name = &organization.name;
     let namespace = format!("{name}-web");
-    let kubectl = cluster.kubectl();
+    let kubectl = server.kubectl();
     let registry = Registry::start_with(Settings { login: true, ..Settings::default() });
     let first = push(&registry, "1.0.0", &config_maps(&namespace, 1, "a"));
     let source = |provider: &str, reference: &str| {
@@ -76,9 +76,9 @@ spec: {{project: pushed, workspaces: [{name}]}}
     assert!(spec.contains("value: a"), "{spec}");
     let preview = organization.succeed("web", "Preview", "version: latest");
     assert_eq!(preview["status"]["source"]["commit"], first.as_str(), "{preview:#}");
-    let value = || kubectl.get(&["configmap/c0", "--namespace", &namespace])["data"]["value"].clone();
+    let value = || git(&organization.deploy, &["grep", "-h", "value:", "main"]).trim().to_owned();
     let apply = organization.succeed("web", "Apply", "version: \"1.0.0\"");
-    assert_eq!((&apply["status"]["source"]["commit"], value()), (&first.as_str().into(), "a".into()));
+    assert_eq!((&apply["status"]["source"]["commit"], value()), (&first.as_str().into(), "value: a".to_owned()));
 
     // A push starts a Run, as one to a Git repository does.
     let trigger = ["--type=merge", "--patch", r#"{"spec":{"trigger":"Apply"}}"#];
@@ -88,12 +88,12 @@ spec: {{project: pushed, workspaces: [{name}]}}
     eventually("the artifact is applied", PATIENCE, || {
         organization.of_stack("runs", "web").into_iter().find(is_applied)
     });
-    assert_eq!(value(), "b");
+    assert_eq!(value(), "value: b");
     let stack = kubectl.get(&["stack/web", "--namespace", name]);
     assert_eq!(stack["status"]["deployments"][0]["commit"], second.as_str(), "{stack:#}");
     // The digest alone deploys the first one again.
     organization.succeed("web", "Apply", &format!("version: \"{first}\""));
-    assert_eq!(value(), "a");
+    assert_eq!(value(), "value: a");
 
     let wrong = source("OCI", "^1").replace("name: artifact", "name: other").replace("oci://", "https://");
     let refused = kubectl.create_refused(&wrong);
