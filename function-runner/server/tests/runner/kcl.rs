@@ -92,7 +92,9 @@ async fn programs_that_break_the_library_fail_alone() {
     let status = scene.program("f = lambda n {\n    f(n + 1)\n}\na = f(1)\n").await.unwrap_err();
     let (code, file, message) = told(&status);
     assert_eq!((code, file.as_str()), (Code::InvalidArgument, "s"));
-    assert!(message.starts_with("the program ends KCL's library, as endless recursion does (signal: "), "{message}");
+    // Each level takes longer than the one before, so either limit may come first.
+    let expected = ["the program ends KCL's library, as endless recursion does (signal: ", "rendering took more than "];
+    assert!(expected.iter().any(|it| message.starts_with(it)), "{message}");
     scene.still_works().await;
     let status = scene.program("a = ['x' * 1000 for i in range(100000000)]\n").await.unwrap_err();
     let (code, _, message) = told(&status);
@@ -114,10 +116,10 @@ async fn built_in_functions_reach_nothing() {
     for (text, expected) in [
         ("read('/etc/hostname')", "path '/etc/hostname' escapes module root"),
         ("read('/proc/self/environ')", "path '/proc/self/environ' escapes module root"),
-        ("read_env('STOA_TEST_SECRET')", "None"),
-        ("read_env('PATH')", "None"),
+        ("read_env('STOA_TEST_SECRET')", "Undefined"),
+        ("read_env('PATH')", "Undefined"),
         ("write('own.txt', 'x')", "ermission denied"),
-        ("mkdir('own')", "ermission denied"),
+        ("mkdir('own')", "Operation not permitted"),
     ] {
         let found = call(text).await;
         assert!(found.contains(expected), "{text}: {found}");
