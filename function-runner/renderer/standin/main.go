@@ -40,8 +40,6 @@ func (standin) Render(_ context.Context, request *rendererpb.RenderRequest) (*re
 		allocate()
 	case "exit":
 		os.Exit(3)
-	case "recurse":
-		recurse(0)
 	case "probe":
 		return &rendererpb.RenderResponse{Warnings: probe(request.Tree)}, nil
 	}
@@ -65,8 +63,6 @@ func allocate() {
 		}
 	}
 }
-
-func recurse(depth int) int { return recurse(depth+1) + 1 }
 
 // probe reaches for what a renderer must not have, and says what came of it.
 func probe(tree string) []string {

@@ -148,6 +148,9 @@ async fn validation_reports_every_invalid_field() {
     Stack spec.workspaces[1]: Duplicate value: "a"
     Stack spec.driftInterval: Invalid value: "1s": must be 0s, for never, or at least 10s
     Stack spec.project: Not found: "none"
+    Stack spec.generator.helm: Forbidden: is only for the generators Helm and Auto; the type is Kustomize
+    Stack spec.generator.helm.name: Invalid value: "A b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
+    Stack spec.project: Not found: "none"
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: kubeconfigSecretRef or inCluster must be set
     Workspace spec.gitops: Forbidden: may not be set together with kubernetes; a workspace has either clusters or a repository

@@ -137,7 +137,7 @@ impl Generators {
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
         let RenderResponse { documents, warnings, problems, version, files, volatile } =
-            self.renderer.render(organization, name, wanted).await?;
+            self.renderer.render(tree.organization(), name, wanted).await?;
         if !problems.is_empty() {
             return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
         }

@@ -38,11 +38,19 @@ fn written(cache: &Path) -> PathBuf {
 
 /// The tree of a commit, which stays for as long as this does. It is read, and never written.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree(Kept);
+pub(crate) struct Tree {
+    kept: Kept,
+    organization: String,
+}
 
 impl Tree {
     pub(crate) fn root(&self) -> &Path {
-        self.0.path()
+        self.kept.path()
+    }
+
+    /// The organization of the source.
+    pub(crate) fn organization(&self) -> &str {
+        &self.organization
     }
 }
 
@@ -67,11 +75,12 @@ impl Sources {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let organization = source.organization.clone();
-        let tree = Tree(self.caches.take_for(&kind(&organization), &name, &organization));
+        let kept = self.caches.take_for(&kind(&organization), &name, &organization);
+        let tree = Tree { kept, organization: organization.clone() };
         if tree.root().is_dir() {
             return Ok(tree);
         }
-        if !has_room(&self.caches, &tree.0, &organization).await? {
+        if !has_room(&self.caches, &tree.kept, &organization).await? {
             return Err(Failure::new(tonic::Code::ResourceExhausted, reason::BUSY, super::LACKS_ROOM));
         }
         let of_visit = tree.clone();
@@ -91,7 +100,7 @@ impl Sources {
             .boxed()
         })
         .await?;
-        measure(&self.caches, &tree.0).await?;
+        measure(&self.caches, &tree.kept).await?;
         Ok(tree)
     }
 }

@@ -263,7 +263,6 @@ fn play(part: &'static str) -> [(&'static str, &'static str); 1] {
         "sleep" => "sleep/kustomization.yaml",
         "allocate" => "allocate/kustomization.yaml",
         "exit" => "exit/kustomization.yaml",
-        "recurse" => "recurse/kustomization.yaml",
         "probe" => "probe/kustomization.yaml",
         _ => "well/kustomization.yaml",
     };
@@ -278,7 +277,6 @@ async fn failing_renderer_fails_one_request() {
     for (part, expected) in [
         ("sleep", "rendering took more than 5 s; split the stack"),
         ("allocate", "rendering took more than 256 MiB of memory; split the stack"),
-        ("recurse", "rendering took more than 256 MiB of memory; split the stack"),
         ("exit", "the renderer ended while it rendered the stack (exit status: 3); see the log of the function-runner"),
     ] {
         let start = Instant::now();
