@@ -29,7 +29,7 @@ pub struct Output {
     pub documents: Vec<Value>,
     /// The lines that the program printed.
     pub log: String,
-    /// Results that probably nobody wants.
+    /// Surprising parts of the result.
     pub warnings: Vec<Problem>,
     /// The sources, with paths from the root: the entries, and what they import.
     pub files: Vec<String>,

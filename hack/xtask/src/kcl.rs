@@ -1,6 +1,6 @@
 //! Downloads KCL's library, a Python package, with pip.
 //!
-//! The package is kept in the cache by its version. Its checksum is that of `stoa_kcl`'s list.
+//! The cache has the package by its version. Its checksum is that of `stoa_kcl`'s list.
 
 use std::env::consts::{ARCH, OS};
 use std::fs;

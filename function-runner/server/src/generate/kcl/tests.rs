@@ -334,13 +334,28 @@ fn older_trees_list_their_files_in_kcl_yaml() {
     let settings = "kcl_cli_configs:\n  file:\n  - ${KCL_MOD}/base/base.k\n  - main.k\n  disable_none: true\nkcl_options:\n- {key: image, value: a}\n";
     let files = [
         ("kcl.mod", ""),
-        ("base/base.k", "settings: {apiVersion: \"v1\", kind: \"ConfigMap\", metadata: {name: \"x\"}}\n"),
+        (
+            "base/base.k",
+            "schema Settings:\n    apiVersion: str = \"v1\"\n    kind: str = \"ConfigMap\"\n    metadata: {str:str}\n    data?: {str:str}\n\
+             settings: Settings {metadata: {name: \"x\"}}\n",
+        ),
         ("shop/prod/kcl.yaml", settings),
         ("shop/prod/ci-test/settings.yaml", "kcl_options:\n- {key: image, value: b}\n"),
-        ("shop/prod/main.k", "settings: {data: {image: option(\"image\")}}\n"),
+        ("shop/prod/main.k", "settings: Settings {data: {image: option(\"image\")}}\n"),
     ];
     let generated = render(&files, "shop/prod", &[]).unwrap();
     assert_eq!(attributes(&generated.spec, "v1:ConfigMap:x")["data"], json!({"image": "b"}));
     let generated = render(&files, "shop/prod", &[("image", "c")]).unwrap();
     assert_eq!(attributes(&generated.spec, "v1:ConfigMap:x")["data"], json!({"image": "c"}));
+}
+
+#[test]
+fn ended_library_names_the_end_of_its_standard_error() {
+    let failed = |fault, stderr: &str| Failed { stderr: stderr.to_owned(), ..Failed::from(fault) };
+    let shown = |failed: &Failed| shown(&died(failed, "app").unwrap().problems()[0]);
+    let overflow = failed(Fault::Died("signal: 6".to_owned()), "\nthread 'main' has overflowed its stack\n");
+    let message = "app: the program ends KCL's library, as endless recursion does (signal: 6)";
+    assert_eq!(shown(&overflow), format!("{message}: thread 'main' has overflowed its stack"));
+    assert_eq!(shown(&failed(Fault::Died("signal: 6".to_owned()), "")), message);
+    assert!(died(&failed(Fault::Time, ""), "app").is_none());
 }
