@@ -1,4 +1,4 @@
-//! Rendered Specs, by everything that goes in.
+//! Rendered Specs, by all of their inputs.
 //!
 //! Memory only: a Spec may contain Secrets, which this process writes to no file.
 
@@ -15,7 +15,7 @@ use crate::source::cache_name;
 /// The size of all Specs together, in bytes.
 const MOST: usize = 64 << 20;
 
-/// The digest of everything that goes in.
+/// The digest of by all of their inputs.
 pub(super) type Key = [u8; 32];
 
 /// The Specs that were rendered last. Clones share them.

@@ -623,7 +623,7 @@ fn wrong_spec_names_resource_and_field() {
 
 /// What is told of a Spec file, line by line.
 #[track_caller]
-fn told(spec: &str) -> Vec<String> {
+fn sentences(spec: &str) -> Vec<String> {
     let failure = generate("Spec", &folder(&[("spec.yaml", spec)])).unwrap_err();
     failure.problems().iter().map(crate::failure::sentence).collect()
 }
@@ -644,7 +644,7 @@ fn wrong_spec_names_line_and_resource() {
         "- id: v1:ConfigMap:a\n  type: Kubernetes\n  dependsOn: v1:ConfigMap:b\n",
     );
     assert_eq!(
-        told(&spec),
+        sentences(&spec),
         [
             "s/spec.yaml:13: contxt: unknown field; did you mean context? a Spec has resources, secretStore, context",
             "s/spec.yaml:6: v1:ConfigMap:a: resources[0].dependOn: unknown field; did you mean dependsOn? a resource has id, type, attributes, \
@@ -656,9 +656,9 @@ fn wrong_spec_names_line_and_resource() {
             "s/spec.yaml:12: resources[2].attributes: must be a map",
         ]
     );
-    assert_eq!(told("- a\n- b\n"), ["s/spec.yaml:1: must be a map with resources"]);
-    assert_eq!(told("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: must be a list"]);
-    assert_eq!(told("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: must be a map"]);
+    assert_eq!(sentences("- a\n- b\n"), ["s/spec.yaml:1: must be a map with resources"]);
+    assert_eq!(sentences("# a comment\nresources: none\n"), ["s/spec.yaml:2: resources: must be a list"]);
+    assert_eq!(sentences("---\n---\nresources: [1]\n"), ["s/spec.yaml:3: resources[0]: must be a map"]);
 }
 
 #[test]
@@ -666,14 +666,14 @@ fn cycles_and_dangling_references_have_their_line() {
     let circle =
         config_map("a", "  dependsOn: [v1:ConfigMap:b]\n") + &config_map("b", "  dependsOn: [v1:ConfigMap:a]\n");
     assert_eq!(
-        told(&format!("resources:\n{circle}")),
+        sentences(&format!("resources:\n{circle}")),
         [
             "s/spec.yaml:2: v1:ConfigMap:a: resources depend on each other: v1:ConfigMap:a → v1:ConfigMap:b → v1:ConfigMap:a"
         ]
     );
     let dangling = config_map("a", "") + &config_map("b", "  dependsOn:\n  - v1:ConfigMap:c\n");
     assert_eq!(
-        told(&format!("resources:\n{dangling}")),
+        sentences(&format!("resources:\n{dangling}")),
         ["s/spec.yaml:11: v1:ConfigMap:b: dependsOn[0]: no resource has the id v1:ConfigMap:c"]
     );
     let manifest =
@@ -707,7 +707,7 @@ fn problems_of_all_resources_are_reported() {
     let nameless = "- id: v1:ConfigMap:b\n  type: Kubernetes\n  dependsOn: ['v1:ConfigMap:c']\n  attributes:\n    apiVersion: v1\n    \
                     kind: ConfigMap\n    metadata:\n      name: 7\n      namespace: [x]\n";
     assert_eq!(
-        told(&format!("resources:\n{broken}{nameless}")),
+        sentences(&format!("resources:\n{broken}{nameless}")),
         [
             "s/spec.yaml:3: v1:ConfigMap:c: resources[0].type: must be Kubernetes or Terraform",
             "s/spec.yaml:12: v1:ConfigMap:b: attributes.metadata.name: must be text, not a number",

@@ -1,4 +1,4 @@
-//! Kustomizations and charts of commits, rendered by the renderer in its sandbox, and by a stand-in that goes wrong.
+//! Kustomizations and charts of commits, rendered by the renderer in its sandbox, and by a stand-in that fails.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn depends_on(response: &GenerateResponse, id: &str) -> Vec<String> {
 }
 
 /// The file, line and message of a refusal.
-fn told(status: &Status) -> (String, u32, String) {
+fn refusal(status: &Status) -> (String, u32, String) {
     let (code, problem) = problem(status);
     assert_eq!(code, Code::InvalidArgument, "{problem:?}");
     (problem.file, problem.line, problem.message)
@@ -223,13 +223,13 @@ async fn problem_of_a_tool_names_file_and_line() {
             ("s/sub/kustomization.yaml", 0, "is a kustomization, which generator Manifests does not deploy in part"),
         ),
     ] {
-        let (file, line, message) = told(&scene.generate(&files, path, "Auto").await.unwrap_err());
+        let (file, line, message) = refusal(&scene.generate(&files, path, "Auto").await.unwrap_err());
         assert_eq!((file.as_str(), line), (expected.0, expected.1), "{message}");
         assert!(message.starts_with(expected.2), "{message}");
     }
     let large = format!("a: {}\n", "x".repeat(100 << 20));
     let files = [("c/Chart.yaml", CHART), ("c/values.yaml", large.as_str()), ("c/templates/a.yaml", object)];
-    let (file, _, message) = told(&scene.generate(&files, "c", "Helm").await.unwrap_err());
+    let (file, _, message) = refusal(&scene.generate(&files, "c", "Helm").await.unwrap_err());
     assert_eq!((file.as_str(), message.as_str()), ("c/values.yaml", "is larger than 5 MiB"));
 }
 
@@ -240,7 +240,7 @@ async fn link_out_of_the_repository_is_refused() {
         &[("s/kustomization.yaml", "resources:\n- a.yaml\n")],
         ("s/a.yaml", "../../../../../../../../etc/passwd"),
     );
-    let (file, line, message) = told(&scene.send(scene.request(&commit, "s", "Kustomize")).await.unwrap_err());
+    let (file, line, message) = refusal(&scene.send(scene.request(&commit, "s", "Kustomize")).await.unwrap_err());
     assert_eq!((file.as_str(), line), ("s/kustomization.yaml", 2));
     assert!(message.contains("leads out of the repository"), "{message}");
 }
@@ -281,7 +281,7 @@ async fn failing_renderer_fails_one_request() {
     ] {
         let start = Instant::now();
         let status = scene.generate(&play(part), part, "Kustomize").await.unwrap_err();
-        let (file, _, message) = told(&status);
+        let (file, _, message) = refusal(&status);
         assert_eq!((file.as_str(), message.as_str()), (part, expected));
         assert!(start.elapsed() < Duration::from_secs(60), "{part} took {:?}", start.elapsed());
         well().await;
