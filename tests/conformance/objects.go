@@ -180,6 +180,11 @@ var kinds = []kind{
 					"import": fields{"kusion": fields{"project": "p", "workspace": "w", "revision": 2, "path": "releases/x"}},
 				}
 			},
+			func(c *collection) map[string]any {
+				return fields{
+					"stack": "dev", "workspace": c.name("w"), "operation": "Import", "import": fields{"terraform": fields{"path": "terraform.tfstate"}},
+				}
+			},
 		},
 		ruled:  []string{"workspace", "of"},
 		untold: []string{"plan", "release", "retry"},
