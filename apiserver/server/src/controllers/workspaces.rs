@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     index::{GATHER, Index, Member},
     object::ObjectKey,
@@ -25,7 +25,7 @@ use stoa_kinds::{
 };
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
-use stoa_types::{Backend, Stack, Workspace, config::Deployment};
+use stoa_types::{Backend, Stack, Workspace, config::StackStatus};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -78,12 +78,6 @@ fn term(found: &Referents) -> Duration {
     if matches!(found, Referents::Found) { LOOK } else { SOON }
 }
 
-#[derive(Deserialize)]
-struct Deployments {
-    #[serde(default)]
-    deployments: Vec<Deployment>,
-}
-
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let (Ok(workspaces), Ok(stacks), Ok(backends)) =
         (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>(), services.lookup.api::<Backend>())
@@ -92,7 +86,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     };
     let lookup = services.lookup.clone();
     let by_workspace = Index::default();
-    let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, Deployments>| {
+    let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, StackStatus>| {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
