@@ -50,8 +50,16 @@ impl Lookup {
     ///
     /// 503 while the server has not loaded them yet.
     pub fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
-        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
-        Ok(registry.api::<K>())
+        Ok(self.registry()?.api::<K>())
+    }
+
+    /// The registry itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`api`](Self::api).
+    pub fn registry(&self) -> Result<&Arc<Registry>, ApiError> {
+        self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))
     }
 
     /// The log under the objects, for what the server keeps for itself.
@@ -60,8 +68,7 @@ impl Lookup {
     ///
     /// As for [`api`](Self::api).
     pub fn log(&self) -> Result<Arc<dyn Log>, ApiError> {
-        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
-        Ok(registry.log().clone())
+        Ok(self.registry()?.log().clone())
     }
 
     /// Whether there is no cluster around this server, so that it serves namespaces itself.

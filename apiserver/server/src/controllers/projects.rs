@@ -35,23 +35,19 @@ const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_s
 const WAITS: &str = "the project waits for its stacks to be deleted";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(projects), Ok(of_stacks), Ok(sources)) =
-        (services.lookup.api::<Project>(), services.lookup.api::<Stack>(), services.lookup.api::<Source>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let by_project = Index::default();
-    let stacks = by_project.follow(&of_stacks, |s: &Member<StackSpec, IgnoredAny>| {
+    let stacks = by_project.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, IgnoredAny>| {
         vec![(s.namespace().to_owned(), s.spec.project.clone())]
     });
     let (requeue, poked) = Requeue::triggering();
     let folders = Folders::new(requeue);
     let triggers = vec![
         poked,
-        Trigger::on(&projects, |p| vec![queue::key_of(p)]),
+        Trigger::on(&registry.api::<Project>(), |p| vec![queue::key_of(p)]),
         Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),
-        Trigger::on(&sources, move |s: &Source| {
+        Trigger::on(&registry.api::<Source>(), move |s: &Source| {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];

@@ -58,24 +58,19 @@ const NEEDED: Duration = Duration::from_mins(1);
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(sources), Ok(runs), Ok(projects), Ok(stacks)) = (
-        services.lookup.api::<Source>(),
-        services.lookup.api::<Run>(),
-        services.lookup.api::<Project>(),
-        services.lookup.api::<Stack>(),
-    ) else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let triggers = vec![
         // Not what is written here.
-        Trigger::on_change(&sources, |source: &Member<serde_json::Value, OfSourceStatus>| vec![source.key()]),
-        Trigger::on_part(&runs, |run: &OfRun| run.sources()).within(GATHER),
-        Trigger::on_change(&projects, |project: &Member<ProjectSpec, serde::de::IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Source>(), |source: &Member<serde_json::Value, OfSourceStatus>| {
+            vec![source.key()]
+        }),
+        Trigger::on_part(&registry.api::<Run>(), |run: &OfRun| run.sources()).within(GATHER),
+        Trigger::on_change(&registry.api::<Project>(), |project: &Member<ProjectSpec, serde::de::IgnoredAny>| {
             vec![(project.namespace().to_owned(), project.spec.source.name.clone())]
         })
         .within(GATHER),
-        Trigger::on_change(&stacks, move |stack: &Member<StackSpec, serde::de::IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Stack>(), move |stack: &Member<StackSpec, serde::de::IgnoredAny>| {
             let source = readiness::source_of(&lookup, stack.namespace(), &stack.spec.project);
             source.map(|source| (stack.namespace().to_owned(), source)).into_iter().collect()
         })

@@ -52,21 +52,19 @@ const GATHER: Duration = Duration::from_secs(30);
 type Deployment = (String, String, String);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(workspaces), Ok(runs), Ok(releases)) =
-        (services.lookup.api::<Workspace>(), services.lookup.api::<Run>(), services.lookup.api::<Release>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let of = |workspace: &str| (String::new(), workspace.to_owned());
     let triggers = vec![
-        Trigger::on_change(&workspaces, |w: &Member<WorkspaceSpec, IgnoredAny>| vec![w.key()]),
-        Trigger::on_part(&runs, move |run: &Member<RunSpec, OfRunStatus>| {
+        Trigger::on_change(&registry.api::<Workspace>(), |w: &Member<WorkspaceSpec, IgnoredAny>| vec![w.key()]),
+        Trigger::on_part(&registry.api::<Run>(), move |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
             has_ended.then(|| of(&run.spec.workspace)).into_iter().collect()
         })
         .within(GATHER),
-        Trigger::on_part(&releases, move |release: &Member<ReleaseSpec, IgnoredAny>| vec![of(&release.spec.workspace)])
-            .within(GATHER),
+        Trigger::on_part(&registry.api::<Release>(), move |release: &Member<ReleaseSpec, IgnoredAny>| {
+            vec![of(&release.spec.workspace)]
+        })
+        .within(GATHER),
     ];
     let cooldown = Cooldown::default();
     queue::drive(services.queues.of("retention"), triggers, end, |key| look(services.clone(), cooldown.clone(), key))

@@ -118,16 +118,11 @@ struct Memory {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let lookup = &services.lookup;
-    let (Ok(sources), Ok(projects), Ok(stacks), Ok(runs)) =
-        (lookup.api::<Source>(), lookup.api::<Project>(), lookup.api::<Stack>(), lookup.api::<Run>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let memory = Memory::default();
     let turns = Arc::<ProbeSlots>::default();
     let wanted = Index::default();
-    let moved = wanted.follow(&stacks, |s: &Member<StackSpec, IgnoredAny>| {
+    let moved = wanted.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, IgnoredAny>| {
         let StackSpec { project, desired_version: version, .. } = &s.spec;
         let wanted = || Wanted { project: (s.namespace().to_owned(), project.clone()), version: version.clone() };
         (!readiness::is_told_by_itself(version)).then(wanted).into_iter().collect()
@@ -137,13 +132,13 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Some((namespace.clone(), readiness::source_of(&lookup, namespace, project)?))
     };
     let triggers = vec![
-        Trigger::on(&sources, |s| vec![queue::key_of(s)]),
+        Trigger::on(&registry.api::<Source>(), |s| vec![queue::key_of(s)]),
         // A stack may want a version that nobody wanted before.
-        Trigger::on_change(&projects, |p: &Member<ProjectSpec, IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Project>(), |p: &Member<ProjectSpec, IgnoredAny>| {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
-        Trigger::on_change(&runs, {
+        Trigger::on_change(&registry.api::<Run>(), {
             let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
             move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()
         }),

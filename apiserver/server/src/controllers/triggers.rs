@@ -54,15 +54,11 @@ use super::stacks;
 const AT_ONCE: usize = 8;
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(of_stacks), Ok(runs), Ok(projects)) =
-        (services.lookup.api::<Stack>(), services.lookup.api::<Run>(), services.lookup.api::<Project>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let (requeue, poked) = Requeue::triggering();
     let memory = Arc::new(Memory::new(requeue));
     let by_project = Index::default();
-    let changed = by_project.follow(&of_stacks, |s: &Member<StackSpec, StackStatus>| {
+    let changed = by_project.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, StackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
         is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
@@ -76,14 +72,16 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         poked,
         // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
-        Trigger::on_part(&runs, |run: &Member<RunSpec, OfRunStatus>| {
+        Trigger::on_part(&registry.api::<Run>(), |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended =
                 |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
         // A project's status counts its stacks, most of which follow nothing.
-        Trigger::on_change(&projects, move |p: &Member<Value, IgnoredAny>| of_project.members(&p.key())),
+        Trigger::on_change(&registry.api::<Project>(), move |p: &Member<Value, IgnoredAny>| {
+            of_project.members(&p.key())
+        }),
     ];
     let look = |key| look(services.clone(), memory.clone(), key);
     queue::drive_some(services.queues.of("triggers"), AT_ONCE, triggers, end, look).await;

@@ -79,14 +79,10 @@ fn term(found: &Referents) -> Duration {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(workspaces), Ok(stacks), Ok(backends)) =
-        (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>(), services.lookup.api::<Backend>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let by_workspace = Index::default();
-    let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, StackStatus>| {
+    let deployed = by_workspace.follow(&registry.api::<Stack>(), |s: &Member<IgnoredAny, StackStatus>| {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
@@ -94,9 +90,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let repositories = Repositories::new(requeue);
     let triggers = vec![
         answered,
-        Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
+        Trigger::on(&registry.api::<Workspace>(), |w| vec![queue::key_of(w)]),
         Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(GATHER),
-        Trigger::on(&backends, move |b: &Backend| {
+        Trigger::on(&registry.api::<Backend>(), move |b: &Backend| {
             lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
     ];
