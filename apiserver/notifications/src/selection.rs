@@ -62,7 +62,7 @@ impl Selection {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use jiff::Timestamp;
     use serde_json::{Value, json};

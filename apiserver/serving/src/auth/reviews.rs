@@ -54,7 +54,7 @@ pub fn register_reviews(mut builder: RegistryBuilder) -> RegistryBuilder {
 
 /// A question that is its own answer once its status is filled in.
 #[async_trait]
-trait Review: k8s_openapi::Resource + Serialize + DeserializeOwned + Send + 'static {
+trait Review: k8s_openapi::Resource + Serialize + DeserializeOwned + std::fmt::Debug + Send + 'static {
     async fn answer(self, context: &RequestContext) -> Result<Self, ApiError>;
 }
 

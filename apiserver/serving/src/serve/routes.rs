@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use stoa_meta::{request::RequestContext, status::ApiError};
 
 use super::{chain::Chain, debug, statusz::Statusz};
