@@ -209,11 +209,6 @@ impl Runner {
         Self { breaks, ..self.clone() }
     }
 
-    /// Where the runners are, as the command line says.
-    pub(crate) fn address(&self) -> String {
-        self.pool.addresses()
-    }
-
     calls! {
         /// The commit of a version of a source.
         resolve "Resolve" ResolveRequest => ResolveResponse,
