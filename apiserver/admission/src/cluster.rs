@@ -35,7 +35,10 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// Making it takes a while, as where policies are compiled. A request that comes after a change was received waits until the
 /// change counts ([`get`](Self::get)): no write passes a policy that this server knows of.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct Watched<T> {
+    #[educe(Debug(ignore))]
     current: ArcSwap<T>,
     progress: watch::Sender<Progress>,
 }
@@ -51,12 +54,6 @@ struct Progress {
 impl Progress {
     fn is_current(self) -> bool {
         self.made > 0 && self.made == self.received
-    }
-}
-
-impl<T> fmt::Debug for Watched<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("progress", &*self.progress.borrow()).finish_non_exhaustive()
     }
 }
 
@@ -227,13 +224,9 @@ pub trait ServiceResolver: fmt::Debug + Send + Sync + 'static {
 /// Looks Services up in the cluster: `ExternalName` by that name, all others by their cluster IP.
 ///
 /// Follows `ResolveCluster` in `k8s.io/apiserver/pkg/util/proxy`.
-pub struct ClusterServices(Client);
-
-impl fmt::Debug for ClusterServices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterServices")
-    }
-}
+#[derive(educe::Educe)]
+#[educe(Debug)]
+pub struct ClusterServices(#[educe(Debug(ignore))] Client);
 
 impl ClusterServices {
     /// Looks them up with `client`.

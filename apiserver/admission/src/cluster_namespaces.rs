@@ -1,6 +1,6 @@
 //! The namespaces of the cluster in front of the server, from a watch.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
@@ -19,16 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_error;
 
 /// A cluster's namespaces, from a watch.
-#[derive(Clone)]
+#[derive(Clone, educe::Educe)]
+#[educe(Debug)]
 pub struct ClusterNamespaces {
+    #[educe(Debug(ignore))]
     client: Client,
     store: reflector::Store<Namespace>,
-}
-
-impl fmt::Debug for ClusterNamespaces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterNamespaces")
-    }
 }
 
 impl ClusterNamespaces {

@@ -15,36 +15,22 @@ pub(super) struct Quantity {
 }
 
 /// Why a text is no quantity, in the words of `resource.ParseQuantity`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
     /// It does not look like one.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
+    #[error("unable to parse quantity's suffix")]
     Suffix,
     /// The number is longer than numbers here.
+    #[error("unable to parse numeric part of quantity")]
     Numeric,
 }
 
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Format => {
-                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            }
-            Self::Suffix => "unable to parse quantity's suffix",
-            Self::Numeric => "unable to parse numeric part of quantity",
-        })
-    }
-}
-
 /// A sum that has too many digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("quantity overflow")]
 pub(super) struct TooLarge;
-
-impl std::fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("quantity overflow")
-    }
-}
 
 /// How many digits a number of 64 bits has at least.
 const DIGITS: i64 = 18;

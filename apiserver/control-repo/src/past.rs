@@ -3,7 +3,6 @@
 //! Start at [`GitHistory`]. Elsewhere: `history` is the format in Git.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
     time::Duration,
@@ -32,7 +31,7 @@ use super::{
 ///
 /// It has the authored fields of an object: names, labels, annotations and spec, with the version of the last change.
 /// Versions that are not in Git yet are read from the log, which has whole objects.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct GitHistory {
     path: PathBuf,
     keeps: fn(&ResourceDefinition) -> bool,
@@ -44,17 +43,11 @@ pub struct GitHistory {
 }
 
 /// Readers that wait for a fetch share one fetch.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Bringing {
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Merges packs from the first fetch on: each adds some.
     repack: OnceLock<AbortOnDropHandle<()>>,
-}
-
-impl fmt::Debug for GitHistory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GitHistory").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 impl GitHistory {

@@ -6,7 +6,7 @@
 //!
 //! Start at [`RepoPool`].
 
-use std::{fmt, ops::Deref, path::Path, sync::Arc};
+use std::{ops::Deref, path::Path, sync::Arc};
 
 use git2::Repository;
 use parking_lot::Mutex;
@@ -17,19 +17,14 @@ use super::repository;
 const USES: usize = 64;
 
 /// The pool, which has the repository while it is unused.
-#[derive(Clone, Default)]
-pub(super) struct RepoPool(Arc<Mutex<Option<Open>>>);
+#[derive(Clone, Default, educe::Educe)]
+#[educe(Debug)]
+pub(super) struct RepoPool(#[educe(Debug(ignore))] Arc<Mutex<Option<Open>>>);
 
 /// A repository, and the number of its uses.
 struct Open {
     repository: Repository,
     uses: usize,
-}
-
-impl fmt::Debug for RepoPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RepoPool").finish_non_exhaustive()
-    }
 }
 
 impl RepoPool {

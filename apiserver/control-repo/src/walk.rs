@@ -6,7 +6,7 @@
 //!
 //! Start at [`Walk`].
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
@@ -22,28 +22,19 @@ const LARGEST_TREE: usize = 16 << 20;
 const DEEPEST_FOLDER: usize = DEEPEST * (1 + FILES.depth);
 
 /// The limit that ended a walk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     /// There are more entries than this in the folders where objects have their files.
+    #[error("more than {0} entries of the folders where objects have their files")]
     Entries(usize),
     /// A folder's tree has too many bytes.
+    #[error("folder \"/{path}\", whose tree has {size} bytes and may have {most}", most = LARGEST_TREE)]
     Folder {
         /// Its path with a slash at the end; empty for the root.
         path: String,
         /// How many.
         size: usize,
     },
-}
-
-impl fmt::Display for Excess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Entries(most) => write!(f, "more than {most} entries of the folders where objects have their files"),
-            Self::Folder { path, size } => {
-                write!(f, "folder \"/{path}\", whose tree has {size} bytes and may have {LARGEST_TREE}")
-            }
-        }
-    }
 }
 
 /// Takes a file: its path in the tree, its plain path without subfolders of full folders, and the id of its content.

@@ -11,7 +11,7 @@ mod local;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, RemoteRedirect, Repository};
 
@@ -23,8 +23,9 @@ pub use self::{
 /// What is shown to a Git server, and who it has to be: keys as in Secrets of the types `kubernetes.io/basic-auth`
 /// (`username`, `password`) and `kubernetes.io/ssh-auth` (`ssh-privatekey`), or `token`; `ssh-passphrase` opens the key,
 /// `known_hosts` and `ca.crt` (PEM, with the intermediates) say who the server is.
-#[derive(Clone, Default)]
-pub struct Credentials(Arc<BTreeMap<String, Vec<u8>>>);
+#[derive(Clone, Default, educe::Educe)]
+#[educe(Debug)]
+pub struct Credentials(#[educe(Debug(ignore))] Arc<BTreeMap<String, Vec<u8>>>);
 
 impl Credentials {
     /// The keys that mean anything.
@@ -73,12 +74,6 @@ impl Credentials {
     fn secrets(&self) -> impl Iterator<Item = &str> {
         let is_secret = |key: &str| !matches!(key, "username" | "ca.crt" | "known_hosts");
         self.0.keys().filter(move |key| is_secret(key)).filter_map(|key| self.text(key))
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Credentials").field(&self.0.keys()).finish()
     }
 }
 

@@ -7,7 +7,6 @@
 use std::{collections::BTreeMap, fmt};
 
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{DeletionPolicy, Organization, Project, Stack, names};
 
@@ -54,19 +53,6 @@ pub struct Policies {
     projects: BTreeMap<String, Option<DeletionPolicy>>,
 }
 
-/// The part of a Project or Organization that is read here.
-#[derive(Deserialize)]
-struct OfPolicy {
-    spec: OfPolicySpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfPolicySpec {
-    #[serde(default)]
-    deletion_policy: Option<DeletionPolicy>,
-}
-
 impl Policies {
     /// Takes the policy of an Organization, as it is or is to be.
     pub fn of_organization(organization: &Organization) -> Self {
@@ -100,7 +86,7 @@ impl Policies {
     }
 
     async fn read(lookup: &Lookup, namespace: &str) -> Result<Self, ApiError> {
-        let organization: Option<OfPolicy> = lookup.api::<Organization>()?.get_part("", namespace).await?;
+        let organization = lookup.api::<Organization>()?.get_opt("", namespace).await?;
         Ok(Self {
             organization_name: namespace.to_owned(),
             organization: organization.and_then(|organization| organization.spec.deletion_policy),
@@ -122,7 +108,7 @@ impl Policies {
             let name = &stack.spec.project;
             if !self.projects.contains_key(name) {
                 let namespace = stack.namespace().unwrap_or_default();
-                let project: Option<OfPolicy> = lookup.api::<Project>()?.get_part(&namespace, name).await?;
+                let project = lookup.api::<Project>()?.get_opt(&namespace, name).await?;
                 self.projects.insert(name.clone(), project.and_then(|project| project.spec.deletion_policy));
             }
         }
@@ -176,10 +162,7 @@ pub async fn of_stack(lookup: &Lookup, stack: &Stack) -> Result<Effective, ApiEr
 /// The same as the watch cache has it: for warnings, never for decisions.
 pub(crate) fn cached_of_stack(lookup: &Lookup, stack: &Stack) -> DeletionPolicy {
     let namespace = stack.namespace().unwrap_or_default();
-    let of_project = || {
-        let project: Option<OfPolicy> = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project);
-        project?.spec.deletion_policy
-    };
+    let of_project = || lookup.cached_spec::<Project>(&namespace, &stack.spec.project)?.deletion_policy;
     let own = stack.spec.deletion_policy.or_else(of_project);
     own.unwrap_or_else(|| cached_of_namespace(lookup, &namespace))
 }
@@ -191,8 +174,7 @@ pub(crate) fn cached_of_project(lookup: &Lookup, project: &Project) -> DeletionP
 }
 
 fn cached_of_namespace(lookup: &Lookup, namespace: &str) -> DeletionPolicy {
-    let organization: Option<OfPolicy> = lookup.cached_part::<Organization, _>("", namespace);
-    organization.and_then(|organization| organization.spec.deletion_policy).unwrap_or_default()
+    lookup.cached_spec::<Organization>("", namespace).and_then(|spec| spec.deletion_policy).unwrap_or_default()
 }
 
 /// A Project or Organization that is to be deleted.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use futures_util::future;
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
 use stoa_types::{
     Backend, Run, Stack, Workspace,
@@ -16,7 +15,6 @@ use super::{
     lookup::{self, Lookup},
     workspace,
 };
-use crate::run_view::OfRunStatus;
 
 /// About so many stacks at most it is asked at once who may destroy them.
 const AT_ONCE: usize = 32;
@@ -82,20 +80,13 @@ pub async fn live_of(lookup: &Lookup, namespace: &str, options: &ListOptions) ->
     Ok(live)
 }
 
-/// What of a run says whether it has ended.
-#[derive(Deserialize)]
-struct OfRun {
-    #[serde(default)]
-    status: OfRunStatus,
-}
-
 /// Whether a run that has not ended makes a deployment of which nothing is live by what its status says. Where one ended
 /// without telling, which older versions let it, the status says for good that it goes on.
 async fn is_being_made(lookup: &Lookup, stack: &Stack, deployment: &Deployment) -> Result<bool, ApiError> {
     let Some(name) = &deployment.last_run else { return Ok(false) };
     let namespace = stack.namespace().unwrap_or_default();
-    let run: Option<OfRun> = lookup.api::<Run>()?.get_part(&namespace, name).await?;
-    if run.is_some_and(|run| !run.status.phase.is_terminal()) {
+    let run = lookup.api::<Run>()?.get_opt(&namespace, name).await?;
+    if run.is_some_and(|run| !run.status.unwrap_or_default().phase.is_terminal()) {
         return Ok(true);
     }
     // It has told before it ended what is there, and that may have been after the stack was read.

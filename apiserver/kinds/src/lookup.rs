@@ -3,8 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt as _;
-use serde::de::DeserializeOwned;
-use stoa_controller::object::{Kind, ObjectKey};
+use kube::core::object::{HasSpec, HasStatus};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use stoa_controller::{
+    index::Member,
+    object::{Kind, ObjectKey},
+};
 use stoa_machinery::{
     ApiError, RequestContext,
     auth::{self, Attributes},
@@ -46,8 +50,16 @@ impl Lookup {
     ///
     /// 503 while the server has not loaded them yet.
     pub fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
-        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
-        Ok(registry.api::<K>())
+        Ok(self.registry()?.api::<K>())
+    }
+
+    /// The registry itself.
+    ///
+    /// # Errors
+    ///
+    /// As for [`api`](Self::api).
+    pub fn registry(&self) -> Result<&Arc<Registry>, ApiError> {
+        self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))
     }
 
     /// The log under the objects, for what the server keeps for itself.
@@ -56,8 +68,7 @@ impl Lookup {
     ///
     /// As for [`api`](Self::api).
     pub fn log(&self) -> Result<Arc<dyn Log>, ApiError> {
-        let registry = self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))?;
-        Ok(registry.log().clone())
+        Ok(self.registry()?.log().clone())
     }
 
     /// Whether there is no cluster around this server, so that it serves namespaces itself.
@@ -70,9 +81,21 @@ impl Lookup {
         self.stored::<K>(namespace, name)?.decode().ok()
     }
 
-    /// The same, as a type that has no more fields than are wanted, and not the version.
-    pub fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
-        self.stored::<K>(namespace, name)?.decode_part().ok()
+    /// The spec of an object in the watch cache.
+    pub fn cached_spec<K: Kind + HasSpec>(&self, namespace: &str, name: &str) -> Option<K::Spec>
+    where
+        K::Spec: DeserializeOwned,
+    {
+        self.stored::<K>(namespace, name)?.decode_part().ok().map(|part: Member<K::Spec, IgnoredAny>| part.spec)
+    }
+
+    /// The status of an object in the watch cache.
+    pub fn cached_status<K: Kind + HasStatus>(&self, namespace: &str, name: &str) -> Option<K::Status>
+    where
+        K::Status: DeserializeOwned,
+    {
+        let part: Member<IgnoredAny, K::Status> = self.stored::<K>(namespace, name)?.decode_part().ok()?;
+        part.status
     }
 
     /// Whether the watch cache has an object.

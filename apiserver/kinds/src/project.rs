@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use stoa_controller::conditions::set_condition_to;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
@@ -12,9 +11,7 @@ use stoa_machinery::{
     status::FieldError,
     strategy::{Admission, Strategy},
 };
-use stoa_types::{
-    Condition, DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason,
-};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, common::condition, config::Access, labels, reason};
 
 use super::{
     access, changes,
@@ -77,7 +74,6 @@ fn definition() -> ResourceDefinition {
 /// cache has it; whatever changes there comes to the controller of projects.
 pub fn observe(lookup: &Lookup, project: &mut Project) {
     let source = &project.spec.source.name;
-    let found: Option<OfSource> = lookup.cached_part::<Source, _>(&project.namespace().unwrap_or_default(), source);
     let namespace = project.namespace().unwrap_or_default();
     let template = project.spec.template.iter().map(|template| &template.source.name);
     let lacks = |name: &&String| !lookup.is_cached::<Source>(&namespace, name);
@@ -87,7 +83,7 @@ pub fn observe(lookup: &Lookup, project: &mut Project) {
         .filter(lacks)
         .map(|name| format!("source {name:?} does not exist"))
         .collect();
-    let status = found.and_then(|found| found.status).unwrap_or_default();
+    let status = lookup.cached_status::<Source>(&namespace, source).unwrap_or_default();
     let lacked = project.status.as_ref().and_then(|status| status.missing_folder.as_ref());
     let lacked = lacked.filter(|lacked| lacked.path == project.spec.path);
     let (ready, why, message) = match condition(&status.conditions, reason::READY) {
@@ -105,18 +101,6 @@ pub fn observe(lookup: &Lookup, project: &mut Project) {
     let generation = project.metadata.generation;
     let status = project.status.get_or_insert_default();
     set_condition_to(&mut status.conditions, reason::READY, ready, &why, message, generation);
-}
-
-/// What of a source says whether it can be read: this is read for each of its projects.
-#[derive(Deserialize)]
-struct OfSource {
-    status: Option<Conditions>,
-}
-
-#[derive(Default, Deserialize)]
-struct Conditions {
-    #[serde(default)]
-    conditions: Vec<Condition>,
 }
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use serde::Deserialize;
 use stoa_controller::conditions::set_condition;
 use stoa_types::{
-    LocalReference, Project, Run, Source, Stack, Workspace,
+    Project, Run, Source, Stack, Workspace,
     config::{CommitOrder, Deployment, EarlierRun, EndedRun, ObservedVersion},
     delivery::{Operation, RunPhase},
     reason,
@@ -49,8 +49,7 @@ pub fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
     }
     let namespace = stack.namespace().unwrap_or_default();
     let source = source_of(lookup, &namespace, &stack.spec.project)?;
-    let source: OfSource = lookup.cached_part::<Source, _>(&namespace, &source)?;
-    let status = source.status?;
+    let status = lookup.cached_status::<Source>(&namespace, &source)?;
     if version == "latest" {
         return status.observed_commit;
     }
@@ -59,21 +58,19 @@ pub fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
 
 /// The name of the source that the stacks of a project come from.
 pub fn source_of(lookup: &Lookup, namespace: &str, project: &str) -> Option<String> {
-    let project: OfProject = lookup.cached_part::<Project, _>(namespace, project)?;
-    Some(project.spec.source.name)
+    Some(lookup.cached_spec::<Project>(namespace, project)?.source.name)
 }
 
 /// The commit that a source's ref pointed to at the last look.
 pub fn latest(lookup: &Lookup, namespace: &str, source: &str) -> Option<String> {
-    let source: OfSource = lookup.cached_part::<Source, _>(namespace, source)?;
-    source.status?.observed_commit
+    lookup.cached_status::<Source>(namespace, source)?.observed_commit
 }
 
 /// The source of a stack and its path there, as the watch cache has them; nothing where its project does not exist.
 pub fn folder(lookup: &Lookup, stack: &Stack) -> Option<(String, String)> {
     let namespace = stack.namespace().unwrap_or_default();
-    let project: OfProject = lookup.cached_part::<Project, _>(&namespace, &stack.spec.project)?;
-    Some((project.spec.source.name, path_below(stack, &project.spec.path)))
+    let project = lookup.cached_spec::<Project>(&namespace, &stack.spec.project)?;
+    Some((project.source.name, path_below(stack, &project.path)))
 }
 
 /// What keeps every run of a stack from succeeding, as far as the watch cache has it: references that do not exist, and a
@@ -109,27 +106,7 @@ pub(crate) fn no_folder(source: &str, path: &str, commit: &str) -> String {
     format!("source {source:?} has no folder or file {path:?} at commit {}", short_revision(commit))
 }
 
-#[derive(Deserialize)]
-struct OfProject {
-    spec: OfProjectSpec,
-}
-
-/// What of a project says where its stacks come from: this is read with every write of a stack.
-#[derive(Deserialize, PartialEq)]
-pub struct OfProjectSpec {
-    /// The Source of the project.
-    pub source: LocalReference,
-    #[serde(default)]
-    path: String,
-}
-
-/// What of a source says where it is.
-#[derive(Deserialize)]
-struct OfSource {
-    status: Option<OfSourceStatus>,
-}
-
-/// What the desired versions of stacks stand for.
+/// The commits that the desired versions of stacks stand for: all of a Source that a Stack depends on.
 #[derive(Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct OfSourceStatus {
@@ -191,21 +168,9 @@ fn last_run(deployments: &[&Deployment]) -> Option<(bool, String, String)> {
     Some((failed.is_empty(), first.reason.clone(), sentences.join("; ") + &more))
 }
 
-/// What of a run says what it was to do.
-#[derive(Deserialize)]
-struct OfRun {
-    spec: OfRunSpec,
-}
-
-#[derive(Deserialize)]
-struct OfRunSpec {
-    operation: Operation,
-}
-
 /// What a run was to do, as long as there is the run.
 fn operation(lookup: &Lookup, namespace: &str, run: &str) -> Option<Operation> {
-    let run: OfRun = lookup.cached_part::<Run, _>(namespace, run)?;
-    Some(run.spec.operation)
+    Some(lookup.cached_spec::<Run>(namespace, run)?.operation)
 }
 
 /// The reason for which a stack is not ready of which this failed.

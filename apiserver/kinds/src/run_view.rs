@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use stoa_types::delivery::RunPhase;
+use stoa_types::delivery::{Requester, RunPhase};
 
 /// Where a run is, and what its labels say.
 #[derive(Deserialize)]
@@ -16,28 +16,12 @@ pub struct OfRunMetadata {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Whose a run is.
-#[derive(Deserialize)]
-pub struct OfRunSpec {
-    /// The Stack of the run.
-    pub stack: String,
-}
-
 /// How far a run is, and who asked for it.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 pub struct OfRunStatus {
     /// Its phase.
-    #[serde(default)]
     pub phase: RunPhase,
     /// Its requester.
-    #[serde(default)]
-    pub requester: OfRequester,
-}
-
-/// The name of whoever asked for a run; empty where nobody did yet.
-#[derive(Default, Deserialize)]
-pub struct OfRequester {
-    /// The name.
-    #[serde(default)]
-    pub username: String,
+    pub requester: Requester,
 }

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
-use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition, content,
@@ -189,8 +188,8 @@ pub(crate) struct StackStrategy {
 }
 
 impl StackStrategy {
-    async fn project(&self, stack: &Stack) -> Result<Option<OfProject>, ApiError> {
-        self.lookup.api::<Project>()?.get_part(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
+    async fn project(&self, stack: &Stack) -> Result<Option<Project>, ApiError> {
+        self.lookup.api::<Project>()?.get_opt(&stack.namespace().unwrap_or_default(), &stack.spec.project).await
     }
 
     /// Refuses another folder for a live stack, unless the stack says that it is meant: the next run removes what the new
@@ -226,7 +225,7 @@ impl StackStrategy {
         &self,
         context: &RequestContext,
         stack: &Stack,
-        project: Option<OfProject>,
+        project: Option<Project>,
     ) -> Result<(), ApiError> {
         let Some(owners) = restricted_to(project) else { return Ok(()) };
         let namespace = stack.namespace().unwrap_or_default();
@@ -241,29 +240,8 @@ fn is_written(new: &Stack, old: &Stack) -> bool {
 }
 
 /// The owners of a project that restricts who writes its stacks.
-fn restricted_to(project: Option<OfProject>) -> Option<Vec<Subject>> {
+fn restricted_to(project: Option<Project>) -> Option<Vec<Subject>> {
     project.filter(|project| project.spec.access == Access::Owners).map(|project| project.spec.owners)
-}
-
-/// What of a project decides who writes its stacks: this is read with every write of a stack.
-#[derive(Deserialize)]
-struct OfProject {
-    metadata: OfProjectMetadata,
-    spec: OfProjectSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfProjectMetadata {
-    deletion_timestamp: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct OfProjectSpec {
-    #[serde(default)]
-    access: Access,
-    #[serde(default)]
-    owners: Vec<Subject>,
 }
 
 #[async_trait]
@@ -356,7 +334,7 @@ impl Strategy for StackStrategy {
             Admission::Create(stack) => {
                 let project = self.project(stack).await?;
                 let (name, of) = (stack.name_any(), &stack.spec.project);
-                let Some(OfProject { metadata, .. }) = &project else {
+                let Some(Project { metadata, .. }) = &project else {
                     let error = FieldError::not_found("spec.project", of);
                     return Err(errors::invalid::<Stack>(&name, &[error]));
                 };

@@ -35,7 +35,7 @@ pub enum Scope {
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
 /// What a table cell shows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Cell {
     /// The object's name. Without such a column it comes before all others.
     Name,
@@ -50,19 +50,6 @@ pub enum Cell {
     JsonPath(&'static JsonPath),
     /// Whatever the function finds.
     Compute(fn(&Object) -> Value),
-}
-
-impl std::fmt::Debug for Cell {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Name => f.write_str("Name"),
-            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
-            Self::Age(path) => f.debug_tuple("Age").field(path).finish(),
-            Self::JsonPath(path) => f.debug_tuple("JsonPath").field(path).finish(),
-            Self::Since(_) => f.write_str("Since"),
-            Self::Compute(_) => f.write_str("Compute"),
-        }
-    }
 }
 
 /// A column of the resource's table.

@@ -15,16 +15,9 @@ pub use self::encoding::encode;
 use crate::json;
 
 /// A request's failure: a `Status` with `status: Failure`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", .0.message.as_deref().unwrap_or_default())]
 pub struct ApiError(pub Box<Status>);
-
-impl fmt::Display for ApiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message())
-    }
-}
-
-impl std::error::Error for ApiError {}
 
 /// Why a field is refused; the words are those of `field.ErrorType` upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. The body is the whole event in the structured mode
 //! of CloudEvents' HTTP binding. In the binary mode its attributes would be headers, which are not signed.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -27,13 +27,8 @@ const ANSWER: usize = 64 << 10;
 pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// What events are signed with.
+#[derive(Debug)]
 pub struct Keys(Vec<hmac::Key>);
-
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.0.len())
-    }
-}
 
 /// Why a text has no keys. It does not say what the text has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,7 +107,7 @@ pub(crate) enum Outcome {
 }
 
 /// Where events are posted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     /// The client, with the authorities that it trusts.
     pub client: outbound::Client<Full<Bytes>>,
@@ -120,12 +115,6 @@ pub struct Endpoint {
     pub uri: Uri,
     /// The time for one request.
     pub timeout: Duration,
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("host", &self.uri.host()).field("timeout", &self.timeout).finish()
-    }
 }
 
 impl Endpoint {

@@ -36,7 +36,6 @@ pub(super) struct Cursor {
     /// How many times history was gone.
     #[serde(default)]
     pub(super) gaps: i64,
-    #[serde(default)]
     pub(super) last_gap: Option<Gap>,
 }
 

@@ -1,9 +1,9 @@
 //! The events that a sink selects.
 
-use std::collections::BTreeMap;
-
-use kube::core::{Selector, SelectorExt as _};
-use serde::Deserialize;
+use kube::{
+    ResourceExt as _,
+    core::{Selector, SelectorExt as _},
+};
 use stoa_kinds::{event_types, lookup::Lookup};
 use stoa_types::{Organization, platform::NotificationSinkSpec};
 
@@ -19,18 +19,6 @@ pub(super) struct Selection {
     stacks: Vec<String>,
     workspaces: Vec<String>,
     lookup: Lookup,
-}
-
-/// What is read of an Organization.
-#[derive(Deserialize)]
-struct Labeled {
-    metadata: Labels,
-}
-
-#[derive(Deserialize)]
-struct Labels {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
 }
 
 impl Selection {
@@ -67,14 +55,14 @@ impl Selection {
     }
 
     fn is_labeled(&self, selector: &Selector, organization: &str) -> bool {
-        let found = self.lookup.cached_part::<Organization, Labeled>("", organization);
-        found.is_some_and(|organization| selector.matches(&organization.metadata.labels))
+        let found = self.lookup.cached::<Organization>("", organization);
+        found.is_some_and(|organization| selector.matches(organization.labels()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use jiff::Timestamp;
     use serde_json::{Value, json};
@@ -103,7 +91,7 @@ mod tests {
         let ready = json!({"type": "Ready", "status": "False"});
         let workspace = happened(
             "platform.stoa.dev/workspaces",
-            &json!({"metadata": {"name": "dev", "uid": "w"}, "spec": {}, "status": {"conditions": [ready]}}),
+            &json!({"metadata": {"name": "dev", "uid": "w"}, "spec": {"backend": {"name": "b"}}, "status": {"conditions": [ready]}}),
         );
         let lookup = world.lookup.clone();
         let takes = |mut spec: Value| {

@@ -1,6 +1,6 @@
 //! Certificate authorities, and the certificates they issue.
 
-use std::{fmt, net::IpAddr, path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use jiff::Timestamp;
 use rcgen::{
@@ -146,18 +146,14 @@ impl CertificateRequest {
 }
 
 /// A certificate and its private key.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, educe::Educe)]
+#[educe(Debug)]
 pub struct IssuedCertificate {
     /// The certificate, as PEM, without the authority's.
     pub certificate_pem: String,
     /// The private key, as PKCS#8 PEM.
+    #[educe(Debug(ignore))]
     pub key_pem: String,
-}
-
-impl fmt::Debug for IssuedCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IssuedCertificate").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
-    }
 }
 
 impl IssuedCertificate {
@@ -173,16 +169,13 @@ impl IssuedCertificate {
 }
 
 /// A certificate authority: a self-signed certificate and the key that signs others.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct CertificateAuthority {
     certificate_pem: String,
     validity: Validity,
+    #[educe(Debug(ignore))]
     issuer: Issuer<'static, KeyPair>,
-}
-
-impl fmt::Debug for CertificateAuthority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateAuthority").field("certificate_pem", &self.certificate_pem).finish_non_exhaustive()
-    }
 }
 
 impl CertificateAuthority {

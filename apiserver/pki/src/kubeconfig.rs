@@ -1,7 +1,5 @@
 //! The file that tells kubectl and client libraries where a server is and who they are.
 
-use std::fmt;
-
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use crate::IssuedCertificate;
@@ -10,6 +8,7 @@ use crate::IssuedCertificate;
 ///
 /// Everything is in the file itself, so it can be copied; it holds the private key and is written with
 /// [`files::write_private`](crate::files::write_private).
+#[derive(Debug)]
 pub struct Kubeconfig<'a> {
     /// The name of the cluster, its user and the context, such as `stoa`.
     pub name: &'a str,
@@ -21,12 +20,6 @@ pub struct Kubeconfig<'a> {
     pub client: &'a IssuedCertificate,
     /// The namespace to use when none is named; empty for `default`.
     pub namespace: &'a str,
-}
-
-impl fmt::Debug for Kubeconfig<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubeconfig").field("name", &self.name).field("server", &self.server).finish_non_exhaustive()
-    }
 }
 
 impl Kubeconfig<'_> {

@@ -22,20 +22,13 @@ const LONGEST_TEXT: usize = 2_000;
 #[derive(Deserialize)]
 pub(crate) struct Pull {
     number: u64,
-    #[serde(default)]
     html_url: Option<String>,
-    #[serde(default)]
     title: Option<String>,
-    #[serde(default)]
     body: Option<String>,
     state: String,
-    #[serde(default)]
     merged: Option<bool>,
-    #[serde(default)]
     merged_at: Option<String>,
-    #[serde(default)]
     merge_commit_sha: Option<String>,
-    #[serde(default)]
     mergeable: Option<bool>,
     head: Branch,
     base: Branch,
@@ -46,25 +39,20 @@ struct Branch {
     #[serde(rename = "ref")]
     name: String,
     /// The branch's name, also once there is no such branch; at GitHub with its owner before it.
-    #[serde(default)]
     label: Option<String>,
-    #[serde(default)]
     sha: Option<String>,
-    #[serde(default)]
     repo: Option<Repository>,
 }
 
 #[derive(Deserialize)]
 struct Repository {
     full_name: String,
-    #[serde(default)]
     default_branch: Option<String>,
 }
 
 /// What is said of a commit, the last in each context.
 #[derive(Deserialize)]
 pub(crate) struct Combined {
-    #[serde(default)]
     pub(crate) statuses: Option<Vec<Said>>,
 }
 
@@ -75,7 +63,6 @@ pub(crate) struct Said {
     /// How it is; Gitea calls it the status.
     #[serde(alias = "status")]
     pub(crate) state: String,
-    #[serde(default)]
     pub(crate) description: Option<String>,
 }
 
@@ -83,9 +70,7 @@ pub(crate) struct Said {
 #[derive(Deserialize)]
 pub(crate) struct Comment {
     pub(crate) id: u64,
-    #[serde(default)]
     pub(crate) body: Option<String>,
-    #[serde(default)]
     pub(crate) user: Option<User>,
 }
 
@@ -94,7 +79,7 @@ pub(crate) struct Comment {
 pub(crate) struct User {
     pub(crate) login: String,
     /// What GitHub says of it: `User`, `Organization` or `Bot`.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
 }
 

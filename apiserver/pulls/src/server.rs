@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
-    fmt,
     hash::{Hash as _, Hasher as _},
     ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
@@ -42,20 +41,18 @@ const BODY: usize = 60_000;
 const DESCRIPTION: usize = 140;
 
 /// What is shown to a server, and whom it has to have its certificate from.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, educe::Educe)]
+#[educe(Debug)]
 pub struct Credentials {
     /// A token; or none, and then the user name and password are shown.
+    #[educe(Debug(ignore))]
     pub token: Option<String>,
     /// The user and the password, which may be a token, too.
+    #[educe(Debug(ignore))]
     pub basic: Option<(String, String)>,
     /// Certificate authorities, PEM; empty: those of the system.
+    #[educe(Debug(ignore))]
     pub authorities: Vec<u8>,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").finish_non_exhaustive()
-    }
 }
 
 impl Credentials {
@@ -102,10 +99,14 @@ impl Pauses {
 }
 
 /// The pull requests of a repository at a server.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct Server {
     address: Address,
     client: Client<Full<Bytes>>,
+    #[educe(Debug(ignore))]
     authorization: Option<HeaderValue>,
+    #[educe(Debug(ignore))]
     secrets: Vec<String>,
     pauses: Pauses,
     /// Whether errors have what the server says of a refusal.
@@ -114,12 +115,6 @@ pub struct Server {
     limited: u64,
     /// Who we are there.
     login: OnceCell<Option<String>>,
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
-    }
 }
 
 impl Server {

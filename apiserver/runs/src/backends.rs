@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -206,17 +205,12 @@ fn location(kind: BackendType, bucket: &S3Backend) -> S3Location {
 }
 
 /// The key in a Secret, read anew every few seconds, and at once when it was not accepted.
+#[derive(Debug)]
 struct SecretKeys {
     cluster: Arc<dyn Cluster>,
     namespace: String,
     name: String,
     known: Mutex<Option<(AccessKey, Instant)>>,
-}
-
-impl fmt::Debug for SecretKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretKeys({}/{})", self.namespace, self.name)
-    }
 }
 
 #[async_trait]

@@ -16,7 +16,7 @@ use stoa_machinery::{
     log,
     metrics::Families,
     registry::{self, Registry},
-    serve::{Api, Health, Limits, Reload, Server, ServingCertificate, VersionInfo, shutdown_signal},
+    serve::{Api, Health, Limits, Reload, Server, ServerBuilder, ServingCertificate, VersionInfo, shutdown_signal},
 };
 use stoa_runs::{
     Services,
@@ -211,24 +211,25 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         tasks.spawn(webhooks.serve(services.clone(), end.clone()));
     }
     let api = Arc::new(Api::new(&registry));
-    let mut server = Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
-        .address(parts.address)
-        .limits(parts.limits)
-        .profiling(parts.profiling)
+    let mut server = ServerBuilder {
+        address: parts.address,
+        limits: parts.limits,
+        profiling: parts.profiling,
         // Standalone it is a kube-apiserver to its clients, and otherwise an extension of one.
-        .lists_paths(!parts.namespaces.are_own())
-        .health(health)
-        .metrics(metrics.clone())
-        .version(version());
+        lists_paths: !parts.namespaces.are_own(),
+        health,
+        metrics: metrics.clone(),
+        version: version(),
+        ..Server::builder(parts.certificate, parts.authenticator, parts.authorizer.clone(), api)
+    };
     if let Some((policy, file)) = parts.audit {
         // They may come with keys, which are moved to a Secret.
         let policy = policy.without_bodies(names::group::<Backend>(), names::plural::<Backend>());
-        server = server.auditor(Auditor::new(policy, file, &metrics)?);
+        server.auditor = Some(Auditor::new(policy, file, &metrics)?);
     }
     let encryption: Arc<dyn Reload> = Arc::new(encryption);
-    for reload in parts.reloads.into_iter().chain(storage.reloads.clone()).chain([encryption, runner_certificates]) {
-        server = server.reload(reload);
-    }
+    server.reloads = parts.reloads;
+    server.reloads.extend(storage.reloads.iter().cloned().chain([encryption, runner_certificates]));
     let server = server.bind().await?;
 
     let leader = Leader {

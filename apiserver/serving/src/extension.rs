@@ -97,15 +97,14 @@ impl ExtensionServer {
     pub fn builder(&self, registry: &Registry) -> ServerBuilder {
         let Delegation { authenticator, authorizer, .. } = &self.delegation;
         let api = Arc::new(Api::new(registry));
-        let builder = Server::builder(self.certificate.clone(), authenticator.clone(), authorizer.clone(), api)
-            .address(self.address)
-            .limits(self.limits.clone())
-            .profiling(self.profiling)
-            .lists_paths(true)
-            .metrics(self.metrics.clone());
-        match &self.auditor {
-            Some(auditor) => builder.auditor(auditor.clone()),
-            None => builder,
+        ServerBuilder {
+            address: self.address,
+            limits: self.limits.clone(),
+            auditor: self.auditor.clone(),
+            metrics: self.metrics.clone(),
+            profiling: self.profiling,
+            lists_paths: true,
+            ..Server::builder(self.certificate.clone(), authenticator.clone(), authorizer.clone(), api)
         }
     }
 

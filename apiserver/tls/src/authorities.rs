@@ -1,6 +1,6 @@
 //! Whom certificate authorities vouch for, as long as they are in force themselves.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
@@ -33,6 +33,7 @@ pub enum CaError {
 /// Certificate authorities, any of which may vouch for a client.
 ///
 /// As a [`ClientCertVerifier`] it asks every client for a certificate and lets nobody in without one.
+#[derive(Debug)]
 pub struct CaBundle {
     pem: String,
     roots: Vec<Root>,
@@ -41,6 +42,7 @@ pub struct CaBundle {
 }
 
 /// The certificate of an authority, and when it is in force, in seconds since 1970.
+#[derive(Debug)]
 struct Root {
     certificate: CertificateDer<'static>,
     from: i64,
@@ -59,12 +61,6 @@ impl Root {
     fn in_force(&self, now: UnixTime) -> bool {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         (self.from..=self.until).contains(&now)
-    }
-}
-
-impl fmt::Debug for CaBundle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CaBundle").field("roots", &self.roots.len()).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! TLS for servers that let in only whom their authorities vouch for.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{Error, ServerConfig, crypto::ring, server::NoServerSessionStorage};
@@ -13,20 +13,14 @@ use crate::{
 
 /// The TLS settings of a server whose clients all have certificates of its authorities; both the server's certificate and
 /// the authorities can be replaced while it runs. Connections that are open stay.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct MutualTls {
     certificate: Arc<ServingCertificate>,
     authorities: PathBuf,
     protocols: Vec<Vec<u8>>,
+    #[educe(Debug(ignore))]
     current: ArcSwap<(Arc<CaBundle>, Arc<ServerConfig>)>,
-}
-
-impl fmt::Debug for MutualTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MutualTls")
-            .field("certificate", &self.certificate)
-            .field("authorities", &self.authorities)
-            .finish_non_exhaustive()
-    }
 }
 
 impl MutualTls {

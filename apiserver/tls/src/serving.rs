@@ -1,6 +1,6 @@
 //! The certificate that a server shows.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -25,20 +25,17 @@ pub enum CertificateError {
 }
 
 /// The certificate that is served; another one can take its place while the server runs.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct ServingCertificate {
     files: Option<(PathBuf, PathBuf)>,
+    #[educe(Debug(ignore))]
     current: ArcSwap<Current>,
 }
 
 struct Current {
     pem: (String, String),
     key: Arc<CertifiedKey>,
-}
-
-impl fmt::Debug for ServingCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServingCertificate").field("files", &self.files).finish_non_exhaustive()
-    }
 }
 
 impl ServingCertificate {

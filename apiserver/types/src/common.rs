@@ -104,6 +104,21 @@ pub enum DeletionPolicy {
 pub struct DurationString(pub String);
 
 impl DurationString {
+    /// So many seconds.
+    pub fn seconds<const COUNT: u32>() -> Self {
+        Self(format!("{COUNT}s"))
+    }
+
+    /// So many minutes.
+    pub fn minutes<const COUNT: u32>() -> Self {
+        Self(format!("{COUNT}m"))
+    }
+
+    /// So many hours.
+    pub fn hours<const COUNT: u32>() -> Self {
+        Self(format!("{COUNT}h"))
+    }
+
     /// The length.
     ///
     /// # Errors
@@ -154,16 +169,9 @@ impl fmt::Display for DurationString {
 }
 
 /// A text that is not a duration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a duration such as 30s or 1h30m")]
 pub struct InvalidDuration(String);
-
-impl fmt::Display for InvalidDuration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a duration such as 30s or 1h30m", self.0)
-    }
-}
-
-impl std::error::Error for InvalidDuration {}
 
 /// Returns the condition of a type, if it exists.
 pub fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde::Deserialize;
 use stoa_proto::{Compliance, LookAtComplianceRequest, LookAtComplianceResponse, ReconcilerCompliance};
 use stoa_runtime::Caller;
 use stoa_runtime_gitops::{Compliance as State, Lineage, Reading};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, ObjectName};
+use stoa_types::platform::{Reconciler, ReconcilerObject};
 
 use crate::failure::Failure;
 use crate::runtimes::Runtimes;
@@ -25,36 +25,8 @@ pub(crate) fn organization(request: &LookAtComplianceRequest) -> &str {
     if request.organization.is_empty() { SEVERAL } else { &request.organization }
 }
 
-/// The part of a Workspace's spec with its reconcilers.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Spec {
-    reconcilers: Vec<Reconciler>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Reconciler {
-    name: String,
-    #[serde(default)]
-    in_cluster: bool,
-    #[serde(default)]
-    context: Option<String>,
-    #[serde(default)]
-    kustomization: Option<Named>,
-    #[serde(default)]
-    application: Option<Named>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Named {
-    namespace: String,
-    name: String,
-}
-
-impl Named {
-    fn object<'a>(&'a self, group: &'a str, versions: &'a [&'a str], plural: &'a str) -> ObjectName<'a> {
-        ObjectName { group, versions, plural, namespace: &self.namespace, name: &self.name }
-    }
+fn object<'a>(of: &'a ReconcilerObject, group: &'a str, versions: &'a [&'a str], plural: &'a str) -> ObjectName<'a> {
+    ObjectName { group, versions, plural, namespace: &of.namespace, name: &of.name }
 }
 
 impl Runtimes {
@@ -114,7 +86,7 @@ impl Runtimes {
         reconciler: &Reconciler,
         kubeconfig: Option<Vec<u8>>,
     ) -> Result<Reading, String> {
-        let Reconciler { name, in_cluster, context, kustomization, application } = reconciler;
+        let Reconciler { name, in_cluster, context, kustomization, application, .. } = reconciler;
         let context = context.clone();
         let access = match (in_cluster, kubeconfig) {
             (true, _) => Access::Own { kubeconfig: self.kubeconfig().cloned(), context },
@@ -125,11 +97,11 @@ impl Runtimes {
         type Read = fn(&serde_json::Map<String, serde_json::Value>) -> Reading;
         let (object, kind, read): (_, _, Read) = match (kustomization, application) {
             (Some(of), _) => {
-                let object = of.object("kustomize.toolkit.fluxcd.io", &["v1", "v1beta2"], "kustomizations");
+                let object = object(of, "kustomize.toolkit.fluxcd.io", &["v1", "v1beta2"], "kustomizations");
                 (object, "Kustomization", Reading::kustomization)
             }
             (None, Some(of)) => {
-                (of.object("argoproj.io", &["v1alpha1"], "applications"), "Application", Reading::application)
+                (object(of, "argoproj.io", &["v1alpha1"], "applications"), "Application", Reading::application)
             }
             (None, None) => return Err("it names neither a kustomization nor an application".to_owned()),
         };

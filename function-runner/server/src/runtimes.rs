@@ -15,14 +15,16 @@ use stoa_runtime::{CallLimits, Caller, Runtime, RuntimeSet};
 use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo, Validated};
 use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
 use stoa_runtime_terraform::TerraformRuntime;
+use stoa_types::platform::{
+    self as api, Cluster, CommitMode, Compliance, GitOpsTarget, KubernetesTarget, PullRequestProvider, PullRequests,
+};
+use tonic::Code;
 
-use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
 use crate::source::{self, ReaderPool, WorkspaceRepository};
 use crate::terraform::{self, Terraform};
-use tonic::Code;
 
 /// The folder for copies of GitOps repositories.
 pub(crate) const COPIES: &str = "gitops";
@@ -61,90 +63,20 @@ pub(crate) struct Limits {
 
 /// The part of a Workspace's spec that selects its runtime.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct WorkspaceSpec {
-    #[serde(default)]
-    kubernetes: Option<KubernetesSpec>,
-    #[serde(default)]
-    gitops: Option<GitOpsSpec>,
-    #[serde(default)]
+    kubernetes: Option<KubernetesTarget>,
+    gitops: Option<GitOpsTarget>,
     terraform: Option<terraform::Spec>,
-    #[serde(default)]
     health_policies: Vec<KindHealth>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct KubernetesSpec {
-    #[serde(default)]
-    clusters: Vec<ClusterSpec>,
-    #[serde(default)]
-    unlisted_contents: UnlistedContents,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ClusterSpec {
-    name: String,
-    #[serde(default)]
-    in_cluster: bool,
-    #[serde(default)]
-    context: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct GitOpsSpec {
-    repository: String,
-    #[serde(default)]
-    branch: String,
-    #[serde(default)]
-    create_branch: bool,
-    #[serde(default)]
-    validation: Validation,
-    #[serde(default)]
-    kubernetes_version: Option<String>,
-    #[serde(default)]
-    directory: String,
-    #[serde(default)]
-    mode: CommitMode,
-    #[serde(default)]
-    pull_request: Option<PullRequestSpec>,
-    #[serde(default)]
-    compliance: Option<compliance::Spec>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PullRequestSpec {
-    provider: PullRequestProvider,
-    #[serde(default)]
-    url: String,
-    #[serde(default)]
-    branch_prefix: String,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-enum PullRequestProvider {
-    Gitea,
-    GitHub,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-enum CommitMode {
-    #[default]
-    Commit,
-    PullRequest,
-}
-
-impl GitOpsSpec {
-    /// How changes are proposed, if they are.
-    fn pull_requests(&self) -> Result<Option<&PullRequestSpec>, Failure> {
-        match (self.mode, &self.pull_request) {
-            (CommitMode::Commit, _) => Ok(None),
-            (CommitMode::PullRequest, Some(spec)) => Ok(Some(spec)),
-            (CommitMode::PullRequest, None) => Err(unusable("is missing")),
-        }
+/// The settings of pull requests, if changes are proposed.
+fn pull_requests(gitops: &GitOpsTarget) -> Result<Option<&PullRequests>, Failure> {
+    match (gitops.mode, &gitops.pull_request) {
+        (CommitMode::Commit, _) => Ok(None),
+        (CommitMode::PullRequest, Some(settings)) => Ok(Some(settings)),
+        (CommitMode::PullRequest, None) => Err(unusable("is missing")),
     }
 }
 
@@ -220,11 +152,12 @@ impl Runtimes {
 
     async fn clusters(
         &self,
-        kubernetes: KubernetesSpec,
+        kubernetes: KubernetesTarget,
         target: &Target,
         workspace: &Workspace,
         health_policies: &[KindHealth],
     ) -> Result<KubernetesRuntime, Failure> {
+        let unlisted = unlisted_contents(&kubernetes);
         let configs: Result<Vec<_>, _> = kubernetes
             .clusters
             .into_iter()
@@ -233,7 +166,7 @@ impl Runtimes {
         let runtime = KubernetesRuntime::over(&self.connections, &configs?, owner(target)).await;
         let runtime = runtime.and_then(|runtime| runtime.with_health_policies(health_policies));
         let runtime = runtime.map_err(|err| Failure::runtime(&err))?;
-        let runtime = runtime.with_unlisted_contents(kubernetes.unlisted_contents);
+        let runtime = runtime.with_unlisted_contents(unlisted);
         Ok(runtime.limited(&self.limits.kubernetes, &target.run_uid))
     }
 
@@ -248,8 +181,13 @@ impl Runtimes {
         Ok(Arc::new(TerraformRuntime::new(owner(target), Arc::new(providers))))
     }
 
-    fn gitops(&self, gitops: GitOpsSpec, target: &Target, workspace: &Workspace) -> Result<Arc<dyn Runtime>, Failure> {
-        let proposing = match gitops.pull_requests()? {
+    fn gitops(
+        &self,
+        gitops: GitOpsTarget,
+        target: &Target,
+        workspace: &Workspace,
+    ) -> Result<Arc<dyn Runtime>, Failure> {
+        let proposing = match pull_requests(&gitops)? {
             None => None,
             Some(spec) => Some(Proposing {
                 pulls: Arc::new(self.server(&gitops.repository, spec, workspace)?),
@@ -269,7 +207,7 @@ impl Runtimes {
 
     fn gitops_runtime(
         &self,
-        gitops: GitOpsSpec,
+        gitops: GitOpsTarget,
         workspace: &Workspace,
         proposing: Option<Proposing>,
         run: RunInfo,
@@ -290,12 +228,18 @@ impl Runtimes {
         if let Err(error) = removed {
             tracing::warn!(%error, "the copy of a repository that has grown too large cannot be removed");
         }
+        let level = match gitops.validation {
+            Some(api::Validation::Strict) => Validation::Strict,
+            Some(api::Validation::Warn) => Validation::Warn,
+            Some(api::Validation::Off) => Validation::Off,
+            None => Validation::default(),
+        };
         let kubernetes = gitops.kubernetes_version.unwrap_or_else(|| NEWEST_KUBERNETES.to_owned());
         let config = GitOpsConfig {
             repository: gitops.repository,
             branch: gitops.branch,
             create_branch: gitops.create_branch,
-            validation: Validated { level: gitops.validation, kubernetes },
+            validation: Validated { level, kubernetes },
             directory: gitops.directory,
             proposing,
             cache: cache.clone(),
@@ -311,7 +255,7 @@ impl Runtimes {
         &self,
         workspace: &Workspace,
         who: &Caller,
-    ) -> Result<Option<(GitOpsRuntime, Option<compliance::Spec>)>, Failure> {
+    ) -> Result<Option<(GitOpsRuntime, Option<Compliance>)>, Failure> {
         let Some(mut gitops) = parse(workspace)?.gitops else { return Ok(None) };
         let compliance = gitops.compliance.take();
         // Compliance can be read for a branch that does not exist any more.
@@ -334,7 +278,7 @@ impl Runtimes {
     }
 
     /// The server of a repository's pull requests.
-    fn server(&self, repository: &str, spec: &PullRequestSpec, workspace: &Workspace) -> Result<Server, Failure> {
+    fn server(&self, repository: &str, spec: &PullRequests, workspace: &Workspace) -> Result<Server, Failure> {
         let provider = match spec.provider {
             PullRequestProvider::Gitea => Provider::Gitea,
             PullRequestProvider::GitHub => Provider::GitHub,
@@ -350,7 +294,7 @@ impl Runtimes {
         let gitops = parse(workspace)?.gitops;
         let gitops =
             gitops.ok_or_else(|| Failure::request("the workspace has no GitOps repository; set spec.gitops"))?;
-        let spec = gitops.pull_requests()?.ok_or_else(|| unusable("is not in use any more"))?;
+        let spec = pull_requests(&gitops)?.ok_or_else(|| unusable("is not in use any more"))?;
         let pull = self.server(&gitops.repository, spec, workspace)?.get(number).await;
         let pull = pull.map_err(|err: PullError| {
             let (code, reason) = match err.is_retryable() {
@@ -378,7 +322,7 @@ impl Runtimes {
 
     fn cluster(
         &self,
-        cluster: ClusterSpec,
+        cluster: Cluster,
         workspace: &str,
         kubeconfigs: &HashMap<String, Bytes>,
     ) -> Result<ClusterConfig, Failure> {
@@ -402,6 +346,13 @@ fn parse(workspace: &Workspace) -> Result<WorkspaceSpec, Failure> {
     }
     serde_json::from_slice(&workspace.spec)
         .map_err(|err| Failure::request(format!("workspace.spec is not valid: {err}")))
+}
+
+fn unlisted_contents(kubernetes: &KubernetesTarget) -> UnlistedContents {
+    match kubernetes.unlisted_contents {
+        Some(api::UnlistedContents::Ignore) => UnlistedContents::Ignore,
+        Some(api::UnlistedContents::Refuse) | None => UnlistedContents::Refuse,
+    }
 }
 
 /// A problem of spec.gitops.pullRequests.
@@ -474,7 +425,7 @@ mod tests {
         ] {
             let spec = format!(r#"{{"kubernetes": {{"clusters": []{said}}}}}"#);
             let parsed = parse(&Workspace { spec: spec.into(), ..Workspace::default() }).unwrap();
-            assert_eq!(parsed.kubernetes.unwrap().unlisted_contents, expected, "{said}");
+            assert_eq!(unlisted_contents(&parsed.kubernetes.unwrap()), expected, "{said}");
         }
     }
 }

@@ -3,7 +3,6 @@
 //! Start at [`Service`]. It limits how many calls, and how many bytes of large ones, are under way at once.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,6 +85,7 @@ impl Call {
 }
 
 /// Answers the calls. It keeps nothing of a run after its call.
+#[derive(Debug)]
 pub(crate) struct Service {
     sources: Sources,
     generators: Generators,
@@ -102,12 +102,6 @@ pub(crate) struct Service {
     instance: Arc<str>,
     shutdown: CancellationToken,
     active: Arc<ActiveRuns>,
-}
-
-impl fmt::Debug for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("sources", &self.sources).finish_non_exhaustive()
-    }
 }
 
 impl Service {

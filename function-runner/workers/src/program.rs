@@ -10,7 +10,6 @@
 //! Unlike for our own code, both mechanisms of the kernel are required: without Landlock, the program could read the runner's keys.
 
 use std::ffi::{CString, OsString};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -132,7 +131,8 @@ pub enum Network {
 }
 
 /// A program, and the access that it has.
-#[derive(Clone)]
+#[derive(Clone, educe::Educe)]
+#[educe(Debug)]
 pub struct Program {
     /// The process that starts it, with which it ends.
     pub parent: u32,
@@ -141,8 +141,10 @@ pub struct Program {
     /// The SHA-256 of the executable.
     pub digest: [u8; 32],
     /// Its arguments.
+    #[educe(Debug(ignore))]
     pub arguments: Vec<OsString>,
     /// All variables of its environment.
+    #[educe(Debug(ignore))]
     pub environment: Vec<(OsString, OsString)>,
     /// The folder in which it runs and which it writes.
     pub folder: PathBuf,
@@ -156,13 +158,6 @@ pub struct Program {
     pub network: Network,
     /// The limit of its memory, in bytes.
     pub memory: u64,
-}
-
-/// The environment may contain secrets.
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("executable", &self.executable).finish_non_exhaustive()
-    }
 }
 
 /// Why a program does not run.

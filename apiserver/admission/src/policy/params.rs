@@ -80,9 +80,13 @@ pub(super) async fn collect(
 }
 
 /// Objects of the cluster; each kind is watched from when it is first asked for.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct ClusterParams {
+    #[educe(Debug(ignore))]
     client: Client,
     end: CancellationToken,
+    #[educe(Debug(ignore))]
     kinds: Mutex<HashMap<KindName, Arc<OnceCell<Kind>>>>,
 }
 
@@ -94,12 +98,6 @@ struct Kind {
     namespaced: bool,
     store: reflector::Store<DynamicObject>,
     resource: discovery::ApiResource,
-}
-
-impl fmt::Debug for ClusterParams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterParams")
-    }
 }
 
 impl ClusterParams {

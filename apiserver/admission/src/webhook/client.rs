@@ -2,7 +2,7 @@
 //!
 //! What goes wrong is told in the words of Go's client, since those are what kube-apiserver shows to people.
 
-use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
@@ -28,12 +28,14 @@ const MOST_RETRIES: usize = 10;
 /// How many idle connections to one webhook are kept.
 const MOST_IDLE: usize = 16;
 
+#[derive(Debug)]
 pub(super) struct HookClient {
     /// Where it is, or why it cannot be called.
     target: Result<Endpoint, String>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
+#[derive(Debug)]
 struct Endpoint {
     /// `https://host[:port]/path`.
     url: String,
@@ -43,12 +45,6 @@ struct Endpoint {
     service: Option<(String, String)>,
     resolver: Arc<dyn ServiceResolver>,
     tls: Arc<ClientConfig>,
-}
-
-impl fmt::Debug for HookClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookClient").field("url", &self.target.as_ref().map(|target| &target.url)).finish()
-    }
 }
 
 impl HookClient {

@@ -387,35 +387,10 @@ impl Hook {
     }
 }
 
-/// A webhook that validates, as one that might mutate: the second has all that the first has.
+/// A webhook that validates, as one that might mutate: the second has all fields of the first.
 fn in_common(hook: ValidatingWebhook) -> MutatingWebhook {
-    let ValidatingWebhook {
-        admission_review_versions,
-        client_config,
-        failure_policy,
-        match_conditions,
-        match_policy,
-        name,
-        namespace_selector,
-        object_selector,
-        rules,
-        side_effects,
-        timeout_seconds,
-    } = hook;
-    MutatingWebhook {
-        admission_review_versions,
-        client_config,
-        failure_policy,
-        match_conditions,
-        match_policy,
-        name,
-        namespace_selector,
-        object_selector,
-        reinvocation_policy: None,
-        rules,
-        side_effects,
-        timeout_seconds,
-    }
+    let fields = serde_json::to_value(hook).expect("a webhook serializes");
+    serde_json::from_value(fields).expect("a mutating webhook has the fields of a validating one")
 }
 
 /// Whether the namespace of a write has the labels that are selected. What is in no namespace always counts.

@@ -1,6 +1,6 @@
 //! The cluster behind a kube-apiserver.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
@@ -18,15 +18,11 @@ use stoa_types::{Organization, labels};
 use super::{Cluster, NamespaceInfo, namespace_of, renew_secret};
 
 /// A real cluster.
-#[derive(Clone)]
+#[derive(Clone, educe::Educe)]
+#[educe(Debug)]
 pub struct KubernetesCluster {
+    #[educe(Debug(ignore))]
     client: Client,
-}
-
-impl fmt::Debug for KubernetesCluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KubernetesCluster")
-    }
 }
 
 impl KubernetesCluster {

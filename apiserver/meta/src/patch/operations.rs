@@ -3,7 +3,7 @@
 //! RFC 6902 is `json_patch`'s; where upstream's `json-patch.v4` takes more or less than it says is here. But a test compares
 //! values, as the RFC has it, and not how they are written.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use json_patch::{AddOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde_json::Value;
@@ -25,21 +25,14 @@ const MAX_MEASURED_VALUES: usize = 8 << 20;
 const MAX_SHIFTED_ITEMS: usize = 256 << 20;
 
 /// Why an operation does not apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misapplied {
     /// It was a test, of what is at this path.
+    #[error("testing value {0} failed: test failed")]
     TestFailed(String),
     /// What is wrong, in the words of the library that upstream has.
+    #[error("{0}")]
     Other(String),
-}
-
-impl fmt::Display for Misapplied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TestFailed(path) => write!(f, "testing value {path} failed: test failed"),
-            Self::Other(text) => f.write_str(text),
-        }
-    }
 }
 
 /// What operations have cost so far.

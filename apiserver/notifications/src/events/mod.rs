@@ -19,8 +19,9 @@ use std::{borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use kube::Resource as _;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_controller::object::Kind;
@@ -30,17 +31,18 @@ use stoa_machinery::{
     ApiError, Version,
     registry::{ListOptions, Store, is_undecodable},
 };
+use stoa_types::{Condition, Release, Run, Stack, Workflow, Workspace, labels};
 
 /// The most characters of a message.
 const MESSAGE: usize = 1024;
 
 /// Everything that is told of.
 static ALL: [&dyn Watched; 5] = [
-    &Of::<runs::Run>(PhantomData),
-    &Of::<releases::Release>(PhantomData),
-    &Of::<stacks::Stack>(PhantomData),
-    &Of::<workflows::Workflow>(PhantomData),
-    &Of::<workspaces::Workspace>(PhantomData),
+    &Of::<Run>(PhantomData),
+    &Of::<Release>(PhantomData),
+    &Of::<Stack>(PhantomData),
+    &Of::<Workflow>(PhantomData),
+    &Of::<Workspace>(PhantomData),
 ];
 
 /// That history was gone before a sink was told of it. Every sink is told of its own.
@@ -100,11 +102,11 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// What happened to something of a stack, in some workspaces. `project` is the label.
-    fn of_stack(metadata: &Metadata, stack: &str, workspaces: Vec<String>) -> Self {
+    /// The scope of an object of a stack, in some workspaces. `project` is the label.
+    fn of_stack(object: &impl kube::Resource, stack: &str, workspaces: Vec<String>) -> Self {
         Self {
-            organization: metadata.namespace.clone(),
-            project: metadata.labels.project.clone(),
+            organization: object.namespace().unwrap_or_default(),
+            project: object.labels().get(labels::PROJECT).cloned().unwrap_or_default(),
             stack: stack.to_owned(),
             workspaces,
         }
@@ -124,8 +126,14 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    fn new(event_type: &'static str, time: Option<Timestamp>) -> Self {
-        Self { event_type, which: String::new(), time, only_after: None }
+    fn new(event_type: &'static str, time: Option<&Time>) -> Self {
+        Self { event_type, which: String::new(), time: time.map(|Time(time)| *time), only_after: None }
+    }
+
+    /// The last change of a condition, which changes several times.
+    fn since(event_type: &'static str, condition: &Condition) -> Self {
+        let since = &condition.last_transition_time;
+        Self::new(event_type, Some(since)).which(since.0.to_string())
     }
 
     /// One of several times.
@@ -140,11 +148,8 @@ impl Mark {
     }
 }
 
-/// A kind that is told of: as much of its objects as that takes, since every write of one is read.
-trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
-    type Kind: Kind;
-
-    fn metadata(&self) -> &Metadata;
+/// A kind with events.
+trait ObjectEvents: Kind + Sync {
     fn scope(&self) -> Scope;
     /// In the order in which they happen.
     fn marks(&self) -> Vec<Mark>;
@@ -153,75 +158,14 @@ trait ObjectEvents: DeserializeOwned + Send + Sync + 'static {
 
     /// The command that shows a person more; `path` is that of the object in the API.
     fn command(&self, _path: &str) -> String {
-        let Metadata { name, namespace, .. } = self.metadata();
-        let kind = Self::Kind::kind(&()).to_lowercase();
-        let within = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
-        format!("kubectl describe {kind} {name}{within}")
+        let within = self.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+        format!("kubectl describe {} {}{within}", Self::kind(&()).to_lowercase(), self.name_any())
     }
 }
 
-/// What is read of an object: its metadata, and parts of the rest.
-#[derive(Deserialize)]
-struct Parts<S, T> {
-    metadata: Metadata,
-    spec: S,
-    #[serde(default)]
-    status: T,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    creation_timestamp: Option<Timestamp>,
-    #[serde(default)]
-    deletion_timestamp: Option<Timestamp>,
-    #[serde(default)]
-    labels: Labels,
-}
-
-#[derive(Default, Deserialize)]
-struct Labels {
-    #[serde(default, rename = "stoa.dev/project")]
-    project: String,
-}
-
-/// Who asked for something.
-#[derive(Default, Deserialize)]
-struct Requester {
-    #[serde(default)]
-    username: String,
-}
-
-/// What is read of a condition.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    last_transition_time: Option<Timestamp>,
-}
-
-impl Condition {
-    /// Its message, which an object may keep longer than a person reads.
-    fn message(&self) -> String {
-        cut(&self.message, MESSAGE)
-    }
-}
-
-fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == type_)
+/// The message of a condition, which an object may keep longer than a person reads.
+fn message(condition: &Condition) -> String {
+    cut(&condition.message, MESSAGE)
 }
 
 /// The command that shows a document of an object.
@@ -230,6 +174,7 @@ fn get_raw(path: &str) -> String {
 }
 
 /// An object's state, as far as it is told of.
+#[derive(Debug)]
 pub(crate) struct State {
     uid: String,
     marks: Vec<Mark>,
@@ -238,12 +183,6 @@ pub(crate) struct State {
     source: String,
     subject: String,
     data: Value,
-}
-
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("subject", &self.subject).field("marks", &self.marks).finish_non_exhaustive()
-    }
 }
 
 /// What an object had been through: by this alone it is known what is new.
@@ -353,42 +292,36 @@ pub(super) trait Watched: fmt::Debug + Send + Sync {
     async fn current(&self, lookup: &Lookup, namespace: &str, name: &str) -> Result<Option<Bytes>, ApiError>;
 }
 
+#[derive(Debug)]
 struct Of<T>(PhantomData<fn() -> T>);
 
-impl<T: ObjectEvents> fmt::Debug for Of<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&T::Kind::plural(&()))
-    }
-}
-
-impl<T: ObjectEvents> Of<T> {
+impl<K: ObjectEvents> Of<K> {
     fn store(lookup: &Lookup) -> Result<Arc<Store>, ApiError> {
-        Ok(lookup.api::<T::Kind>()?.store().clone())
+        Ok(lookup.api::<K>()?.store().clone())
     }
 }
 
 #[async_trait]
-impl<T: ObjectEvents> Watched for Of<T> {
+impl<K: ObjectEvents> Watched for Of<K> {
     fn resource(&self) -> (Cow<'static, str>, Cow<'static, str>) {
-        (T::Kind::group(&()), T::Kind::plural(&()))
+        (K::group(&()), K::plural(&()))
     }
 
     fn read(&self, json: &[u8], prefix: &str) -> serde_json::Result<State> {
-        let object: T = serde_json::from_slice(json)?;
-        let (metadata, scope) = (object.metadata(), object.scope());
+        let object: K = serde_json::from_slice(json)?;
+        let (name, uid, scope) = (object.name_any(), object.uid().unwrap_or_default(), object.scope());
         let (group, resource) = self.resource();
-        let place =
-            if metadata.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", metadata.namespace) };
-        let version = T::Kind::version(&());
-        let path = format!("/apis/{group}/{version}{place}/{resource}/{}", metadata.name);
+        let namespace = object.namespace();
+        let place = namespace.as_ref().map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
+        let path = format!("/apis/{group}/{}{place}/{resource}/{name}", K::version(&()));
         let mut data = json!({
-            "kind": T::Kind::kind(&()),
-            "name": metadata.name,
-            "uid": metadata.uid,
+            "kind": K::kind(&()),
+            "name": name,
+            "uid": uid,
             "link": format!("{prefix}{path}"),
             "command": object.command(&path),
         });
-        let mut names = json!({ "namespace": metadata.namespace, "organization": scope.organization,
+        let mut names = json!({ "namespace": namespace, "organization": scope.organization,
             "project": scope.project, "stack": scope.stack });
         for more in [&mut names, &mut object.data()] {
             let said = more.as_object_mut().into_iter().flat_map(std::mem::take);
@@ -398,22 +331,14 @@ impl<T: ObjectEvents> Watched for Of<T> {
             }
         }
         let lane = match scope.stack.as_str() {
-            "" => format!("{resource}/{}", metadata.name),
-            stack => format!("{}/{stack}", metadata.namespace),
+            "" => format!("{resource}/{name}"),
+            stack => format!("{}/{stack}", namespace.unwrap_or_default()),
         };
         let source = match scope.organization.as_str() {
             "" => PLATFORM.to_owned(),
             organization => source_of(organization),
         };
-        Ok(State {
-            uid: metadata.uid.clone(),
-            marks: object.marks(),
-            lane,
-            source,
-            subject: format!("{resource}/{}", metadata.name),
-            scope,
-            data,
-        })
+        Ok(State { uid, marks: object.marks(), lane, source, subject: format!("{resource}/{name}"), scope, data })
     }
 
     async fn changed(&'static self, lookup: &Lookup, since: Version) -> Result<(Version, Vec<Changed>), ApiError> {

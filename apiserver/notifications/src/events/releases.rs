@@ -1,53 +1,22 @@
 //! Events of Releases: creation.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use stoa_kinds::event_types::releases::CREATED;
+use stoa_types::Release;
 
-use super::{Mark, Metadata, ObjectEvents, Parts, Scope, get_raw};
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(super) struct Release(Parts<Spec, Option<IgnoredAny>>);
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    stack: String,
-    workspace: String,
-    revision: i64,
-    run: String,
-    #[serde(default)]
-    commit: String,
-    #[serde(default, rename = "commitURL")]
-    commit_url: String,
-    plan_digest: String,
-    spec_digest: String,
-    state_digest: String,
-    #[serde(default)]
-    rollback_of: Option<i64>,
-    #[serde(default)]
-    tombstone: bool,
-}
+use super::{Mark, ObjectEvents, Scope, get_raw};
 
 impl ObjectEvents for Release {
-    type Kind = stoa_types::Release;
-
-    fn metadata(&self) -> &Metadata {
-        &self.0.metadata
-    }
-
     fn scope(&self) -> Scope {
-        Scope::of_stack(&self.0.metadata, &self.0.spec.stack, vec![self.0.spec.workspace.clone()])
+        Scope::of_stack(self, &self.spec.stack, vec![self.spec.workspace.clone()])
     }
 
     fn marks(&self) -> Vec<Mark> {
-        vec![Mark::new(CREATED, self.0.metadata.creation_timestamp)]
+        vec![Mark::new(CREATED, self.metadata.creation_timestamp.as_ref())]
     }
 
     fn data(&self) -> Value {
-        let spec = &self.0.spec;
+        let spec = &self.spec;
         json!({
             "workspace": spec.workspace,
             "revision": spec.revision,

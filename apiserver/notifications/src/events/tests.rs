@@ -49,7 +49,9 @@ fn a_run_starts_is_decided_about_and_ends() {
         run(&json!({"phase": "Generating", "startTime": start})),
         run(&json!({"phase": "Planning", "startTime": start})),
         run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": plan})),
-        run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": plan, "progress": {"total": 3}})),
+        run(
+            &json!({"phase": "AwaitingApproval", "startTime": start, "plan": plan, "progress": {"total": 3, "done": 0, "failed": 0}}),
+        ),
         // A plan that does not hold any more is made again.
         run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": other})),
         run(&json!({"phase": "AwaitingApproval", "startTime": start, "plan": other, "approval": approval})),
@@ -136,7 +138,7 @@ fn a_workflow_waits_step_by_step_and_ends() {
     let gate = |name: &str| json!({"name": name, "phase": "AwaitingApproval", "startTime": time});
     let approved = |step: &str| json!({"step": step, "decision": "Approved", "time": time});
     // A step whose run waits is told of by the run.
-    let run = json!({"name": "dev", "phase": "AwaitingApproval", "counts": {"total": 1}});
+    let run = json!({"name": "dev", "phase": "AwaitingApproval", "counts": {"total": 1, "started": 1, "succeeded": 0, "failed": 0}});
     let states = [
         workflow(&json!({"phase": "Pending"})),
         workflow(&json!({"phase": "AwaitingApproval", "startTime": time, "steps": [run]})),

@@ -1,53 +1,38 @@
 //! Events of Workspaces: unavailable, and available again.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use stoa_kinds::event_types::workspaces::{AVAILABLE, UNAVAILABLE};
-use stoa_types::reason;
+use stoa_types::{Condition, Workspace, common::condition, reason};
 
-use super::{Condition, Mark, Metadata, ObjectEvents, Parts, Scope, condition};
+use super::{Mark, ObjectEvents, Scope, message};
 
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(super) struct Workspace(Parts<IgnoredAny, Status>);
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    conditions: Vec<Condition>,
+fn ready(workspace: &Workspace) -> Option<&Condition> {
+    condition(&workspace.status.as_ref()?.conditions, reason::READY)
 }
 
 impl ObjectEvents for Workspace {
-    type Kind = stoa_types::Workspace;
-
-    fn metadata(&self) -> &Metadata {
-        &self.0.metadata
-    }
-
     fn scope(&self) -> Scope {
-        Scope { workspaces: vec![self.0.metadata.name.clone()], ..Scope::default() }
+        Scope { workspaces: vec![self.name_any()], ..Scope::default() }
     }
 
     fn marks(&self) -> Vec<Mark> {
-        let Some(ready) = condition(&self.0.status.conditions, reason::READY) else { return Vec::new() };
-        let since = ready.last_transition_time;
-        let which = since.map(|since| since.to_string()).unwrap_or_default();
+        let Some(ready) = ready(self) else { return Vec::new() };
         match ready.status.as_str() {
-            "False" => vec![Mark::new(UNAVAILABLE, since).which(which)],
-            // One that is made and at once all right is no news.
-            "True" => vec![Mark::new(AVAILABLE, since).which(which).only_after(UNAVAILABLE)],
-            // Nobody has looked yet.
+            "False" => vec![Mark::since(UNAVAILABLE, ready)],
+            // A new workspace without a problem is no news.
+            "True" => vec![Mark::since(AVAILABLE, ready).only_after(UNAVAILABLE)],
+            // The workspace was not checked yet.
             _ => Vec::new(),
         }
     }
 
     fn data(&self) -> Value {
-        let ready = condition(&self.0.status.conditions, reason::READY);
+        let ready = ready(self);
         json!({
-            "workspace": self.0.metadata.name,
+            "workspace": self.name_any(),
             "reason": ready.map(|condition| &condition.reason),
-            "message": ready.map(Condition::message),
+            "message": ready.map(message),
         })
     }
 }

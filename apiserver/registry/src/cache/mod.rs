@@ -24,7 +24,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use arc_swap::{ArcSwap, Guard};
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use stoa_log::{Key, Version};
@@ -71,7 +70,7 @@ pub(crate) struct WatchCache {
     notifier: Notifier,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
-    counts: ArcSwap<Counts>,
+    counts: Counts,
 }
 
 #[derive(Debug)]
@@ -101,16 +100,11 @@ pub(crate) struct TooOld {
 impl WatchCache {
     pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>, counts: Counts) -> Self {
         let state = RwLock::new(State::new(Version::default(), Objects::new()));
-        let counts = ArcSwap::from_pointee(counts);
         Self { fields, window, state, notifier: Notifier::default(), progress, counts }
     }
 
-    pub(crate) fn counts(&self) -> Guard<Arc<Counts>> {
-        self.counts.load()
-    }
-
-    fn count_in(&self, counts: Counts) {
-        self.counts.store(Arc::new(counts));
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     fn state(&self) -> metrics::State {

@@ -104,16 +104,6 @@ where
         }
     }
 
-    /// Reads one object, if it exists, as a type that has no more of its fields than are wanted, and not its version:
-    /// what is left out costs next to nothing. Fails when it cannot be read.
-    pub async fn get_part<P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<P>, ApiError> {
-        match self.store.get(namespace, name, None).await {
-            Ok(stored) => decoded(&stored, Stored::decode_part).map(Some),
-            Err(error) if error.code() == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Lists the objects of one namespace, or of all, that a label selector matches.
     ///
     /// Objects that do not decode are left out, with an error in the log. Fails with 400 for a selector that does not
@@ -231,8 +221,8 @@ where
         self.subscribed(namespace, |stored| decode(stored))
     }
 
-    /// The same for a type that has no more of the fields than are wanted, and not the version, as with
-    /// [`get_part`](Self::get_part). The object itself is beside it, since it is in memory anyway.
+    /// The same for a type that has no more of the fields than are wanted, and not the version: the other fields cost
+    /// next to nothing. The object itself is beside it, since it is in memory anyway.
     pub fn subscribe_stored<P: DeserializeOwned + Send + 'static>(
         &self,
         namespace: Option<&str>,

@@ -87,13 +87,15 @@ pub struct List {
 pub type Transform<'a> = Box<dyn FnMut(&Object) -> Result<Object, ApiError> + Send + 'a>;
 
 /// Where the new state of an update comes from.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub enum UpdateSource<'a> {
     /// It is this (PUT).
     Object(Object),
     /// It is made from the current one (PATCH), `metadata.resourceVersion` in it. Called again
     /// with the newer one when another write comes between. A `resourceVersion` in the outcome
     /// that is not the current one is a conflict.
-    Transform(Transform<'a>),
+    Transform(#[educe(Debug(ignore))] Transform<'a>),
     /// A configuration is merged into the current one, or creates it. The context's field manager
     /// owns what the configuration says from then on.
     Apply(Apply<'a>),
@@ -104,6 +106,8 @@ pub enum UpdateSource<'a> {
 pub type Finish<'a> = Box<dyn FnMut(Object) -> Result<Object, ApiError> + Send + 'a>;
 
 /// A configuration to apply: server-side apply.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct Apply<'a> {
     /// What is applied; `apiVersion`, `kind` and `metadata.name` in it.
     pub configuration: Object,
@@ -114,24 +118,8 @@ pub struct Apply<'a> {
     /// applied before and nobody else owns goes.
     pub previous: Option<Object>,
     /// What is left to do with the merged object: defaults, types, values.
+    #[educe(Debug(ignore))]
     pub finish: Finish<'a>,
-}
-
-impl std::fmt::Debug for Apply<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { configuration, force, previous: _, finish: _ } = self;
-        f.debug_struct("Apply").field("configuration", configuration).field("force", force).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for UpdateSource<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Object(object) => f.debug_tuple("Object").field(object).finish(),
-            Self::Transform(_) => f.write_str("Transform"),
-            Self::Apply(apply) => f.debug_tuple("Apply").field(apply).finish(),
-        }
-    }
 }
 
 impl<'a> UpdateSource<'a> {

@@ -2,7 +2,7 @@
 //! skipped.
 
 use std::{
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -18,16 +18,12 @@ use stoa_machinery::serve::ReloadError;
 const LENGTH: usize = 32;
 
 /// A key, with `name` and `secret` as a key of Kubernetes' EncryptionConfiguration; Debug prints its name alone.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, educe::Educe)]
+#[educe(Debug)]
 pub(super) struct EncryptionKey {
     name: String,
+    #[educe(Debug(ignore))]
     secret: [u8; LENGTH],
-}
-
-impl fmt::Debug for EncryptionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EncryptionKey").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 impl EncryptionKey {

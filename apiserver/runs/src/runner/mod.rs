@@ -15,7 +15,7 @@ pub(crate) mod testing;
 mod tests;
 mod verdict;
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -69,19 +69,13 @@ const WEIGHT: usize = 1 << 20;
 const AHEAD: usize = 256;
 
 /// The function-runners, and how they are talked to. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Runner {
     pool: Arc<Pool>,
     /// How many of them may go away in the middle of a call.
     breaks: usize,
     /// Looks where they are and how they are, until the last clone goes.
     _watching: Arc<AbortOnDropHandle<()>>,
-}
-
-impl fmt::Debug for Runner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("addresses", &self.address()).finish_non_exhaustive()
-    }
 }
 
 /// Where the function-runners are, and what is shown to them.
@@ -105,21 +99,19 @@ pub struct RunnerCertificates {
 }
 
 /// What was in the files, and how many of the authorities were in force.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, educe::Educe)]
+#[educe(Debug)]
 struct Loaded {
+    #[educe(Debug(ignore))]
     ca: String,
+    #[educe(Debug(ignore))]
     certificate: String,
+    #[educe(Debug(ignore))]
     key: String,
     authorities: usize,
 }
 
 // What is reloaded is named in the log, which the key must not reach.
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded").field("authorities", &self.authorities).finish_non_exhaustive()
-    }
-}
-
 impl RunnerCertificates {
     /// Reads the files. An authority that has expired vouches for no runner.
     fn load(&self) -> Result<(Loaded, ClientTlsConfig), ReloadError> {
@@ -215,11 +207,6 @@ impl Runner {
     /// The same for calls in whose middle so many runners may go away at most.
     pub(crate) fn ending(&self, breaks: usize) -> Self {
         Self { breaks, ..self.clone() }
-    }
-
-    /// Where the runners are, as the command line says.
-    pub(crate) fn address(&self) -> String {
-        self.pool.addresses()
     }
 
     calls! {

@@ -6,7 +6,7 @@
 //! where that happened to its caller before: what it asks for may be what ends them.
 
 use std::{
-    fmt, io,
+    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -64,6 +64,7 @@ enum Availability {
 }
 
 /// One runner, at one address.
+#[derive(Debug)]
 struct Member {
     /// Which name it was found by.
     address: usize,
@@ -84,18 +85,6 @@ struct Member {
     process: Mutex<Option<String>>,
     doubted: Arc<Notify>,
     metrics: Metrics,
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("members", &*self.members.read()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("to", &self.to).field("standing", &*self.standing.lock()).finish_non_exhaustive()
-    }
 }
 
 impl Member {
@@ -150,6 +139,7 @@ impl Drop for Member {
     }
 }
 
+#[derive(Debug)]
 pub(super) struct Pool {
     addresses: Vec<Address>,
     tls: RwLock<Option<ClientTlsConfig>>,

@@ -62,17 +62,15 @@ fn workspaces_of(stack: &Member<IgnoredAny, Committed>) -> impl Iterator<Item = 
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(workspaces), Ok(stacks)) = (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>()) else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let by_workspace: Index<String> = Index::default();
     let key = |workspace: &str| (String::new(), workspace.to_owned());
     let of_stack = |stack: &Member<IgnoredAny, Committed>| workspaces_of(stack).map(str::to_owned).collect();
-    let moved = by_workspace.follow(&stacks, of_stack);
+    let moved = by_workspace.follow(&registry.api::<Stack>(), of_stack);
     let triggers = vec![
-        Trigger::on_change(&workspaces, |workspace: &Member<Value, IgnoredAny>| vec![workspace.key()]),
+        Trigger::on_change(&registry.api::<Workspace>(), |workspace: &Member<Value, IgnoredAny>| vec![workspace.key()]),
         Trigger::new(moved.map(move |moved| moved.groups.iter().map(|workspace| key(workspace)).collect()).boxed()),
-        Trigger::on_change(&stacks, move |stack: &Member<IgnoredAny, Committed>| {
+        Trigger::on_change(&registry.api::<Stack>(), move |stack: &Member<IgnoredAny, Committed>| {
             workspaces_of(stack).map(key).collect()
         }),
     ];

@@ -39,13 +39,12 @@ const DESTROYING: RangeInclusive<Duration> = Duration::from_secs(5)..=LOOK;
 const WAITS: &str = "the organization waits for its stacks to be destroyed";
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(organizations), Ok(runs)) = (services.lookup.api::<Organization>(), services.lookup.api::<Run>()) else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let of_namespace = |namespace: String, _: String| (String::new(), namespace);
     let mut triggers = vec![
-        Trigger::on(&organizations, |o| vec![queue::key_of(o)]),
-        stacks::of_runs_waited_for::<Organization>(&services.lookup, &runs, of_namespace).within(GATHER),
+        Trigger::on(&registry.api::<Organization>(), |o| vec![queue::key_of(o)]),
+        stacks::of_runs_waited_for::<Organization>(&services.lookup, &registry.api::<Run>(), of_namespace)
+            .within(GATHER),
     ];
     // Of those of a cluster nobody tells.
     if services.lookup.is_standalone()

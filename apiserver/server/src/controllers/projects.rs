@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Preconditions;
 use kube::ResourceExt as _;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     conditions::set_condition,
     events::Kind,
@@ -22,7 +22,7 @@ use stoa_kinds::{
 };
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_runs::{Services, contents::Folder};
-use stoa_types::{DeletionPolicy, Project, Source, Stack, labels, reason};
+use stoa_types::{DeletionPolicy, Project, Source, Stack, config::StackSpec, labels, reason};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,29 +34,20 @@ const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_s
 /// Why a project that is being deleted is still there.
 const WAITS: &str = "the project waits for its stacks to be deleted";
 
-/// What of a stack says to which project it belongs.
-#[derive(Deserialize)]
-struct OfStack {
-    project: String,
-}
-
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(projects), Ok(of_stacks), Ok(sources)) =
-        (services.lookup.api::<Project>(), services.lookup.api::<Stack>(), services.lookup.api::<Source>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let by_project = Index::default();
-    let stacks = by_project
-        .follow(&of_stacks, |s: &Member<OfStack, IgnoredAny>| vec![(s.namespace().to_owned(), s.spec.project.clone())]);
+    let stacks = by_project.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, IgnoredAny>| {
+        vec![(s.namespace().to_owned(), s.spec.project.clone())]
+    });
     let (requeue, poked) = Requeue::triggering();
     let folders = Folders::new(requeue);
     let triggers = vec![
         poked,
-        Trigger::on(&projects, |p| vec![queue::key_of(p)]),
+        Trigger::on(&registry.api::<Project>(), |p| vec![queue::key_of(p)]),
         Trigger::new(stacks.map(|moved| moved.groups).boxed()).within(GATHER),
-        Trigger::on(&sources, move |s: &Source| {
+        Trigger::on(&registry.api::<Source>(), move |s: &Source| {
             lookup.cached_keys::<Project>(&s.namespace().unwrap_or_default(), "spec.source.name", &s.name_any())
         }),
     ];

@@ -33,7 +33,12 @@ use stoa_kinds::{readiness, run_view::OfRunMetadata};
 use stoa_machinery::ApiError;
 use stoa_pulls::{PullError, PullRequest};
 use stoa_runs::Services;
-use stoa_types::{Project, Run, Source, Stack, config::PullRequestPlans, labels, reason};
+use stoa_types::{
+    Project, Run, Source, Stack,
+    config::{ProjectSpec, PullRequestPlans, StackSpec},
+    delivery::MergedPlan,
+    labels, reason,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -53,24 +58,19 @@ const NEEDED: Duration = Duration::from_mins(1);
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(sources), Ok(runs), Ok(projects), Ok(stacks)) = (
-        services.lookup.api::<Source>(),
-        services.lookup.api::<Run>(),
-        services.lookup.api::<Project>(),
-        services.lookup.api::<Stack>(),
-    ) else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let triggers = vec![
         // Not what is written here.
-        Trigger::on_change(&sources, |source: &Member<serde_json::Value, OfSourceStatus>| vec![source.key()]),
-        Trigger::on_part(&runs, |run: &OfRun| run.sources()).within(GATHER),
-        Trigger::on_change(&projects, |project: &Member<readiness::OfProjectSpec, serde::de::IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Source>(), |source: &Member<serde_json::Value, OfSourceStatus>| {
+            vec![source.key()]
+        }),
+        Trigger::on_part(&registry.api::<Run>(), |run: &OfRun| run.sources()).within(GATHER),
+        Trigger::on_change(&registry.api::<Project>(), |project: &Member<ProjectSpec, serde::de::IgnoredAny>| {
             vec![(project.namespace().to_owned(), project.spec.source.name.clone())]
         })
         .within(GATHER),
-        Trigger::on_change(&stacks, move |stack: &Member<OfStackSpec, serde::de::IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Stack>(), move |stack: &Member<StackSpec, serde::de::IgnoredAny>| {
             let source = readiness::source_of(&lookup, stack.namespace(), &stack.spec.project);
             source.map(|source| (stack.namespace().to_owned(), source)).into_iter().collect()
         })
@@ -97,20 +97,6 @@ struct OfSourceStatus {
     last_webhook_time: Option<String>,
 }
 
-/// What of a stack decides about what is planned.
-#[derive(Deserialize, PartialEq)]
-#[serde(rename_all = "camelCase")]
-struct OfStackSpec {
-    project: String,
-    #[serde(default)]
-    trigger: stoa_types::config::Trigger,
-    #[serde(default)]
-    workspaces: Vec<String>,
-    #[serde(default)]
-    path: String,
-    desired_version: String,
-}
-
 /// What of a run says of which source it is a plan, or of which it follows merges.
 #[derive(Deserialize)]
 struct OfRun {
@@ -123,12 +109,7 @@ struct OfRun {
 #[serde(rename_all = "camelCase")]
 struct OfRunStatus {
     #[serde(default)]
-    merged_plans: Vec<OfMergedPlan>,
-}
-
-#[derive(Deserialize)]
-struct OfMergedPlan {
-    source: String,
+    merged_plans: Vec<MergedPlan>,
 }
 
 impl OfRun {

@@ -17,7 +17,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     index::Member,
     object::{Kind, ObjectKey},
@@ -30,7 +30,10 @@ use stoa_machinery::{
 };
 use stoa_runs::Services;
 use stoa_types::{
-    Release, Resource, Run, Stack, Workflow, Workspace, delivery::Operation, labels, platform::Retention,
+    Release, Resource, Run, Stack, Workflow, Workspace,
+    delivery::{Operation, ReleaseSpec, RunSpec},
+    labels,
+    platform::{Retention, WorkspaceSpec},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,37 +52,23 @@ const GATHER: Duration = Duration::from_secs(30);
 type Deployment = (String, String, String);
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(workspaces), Ok(runs), Ok(releases)) =
-        (services.lookup.api::<Workspace>(), services.lookup.api::<Run>(), services.lookup.api::<Release>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let of = |workspace: &str| (String::new(), workspace.to_owned());
     let triggers = vec![
-        Trigger::on_change(&workspaces, |w: &Member<OfWorkspaceSpec, IgnoredAny>| vec![w.key()]),
-        Trigger::on_part(&runs, move |run: &Member<OfWorkspace, OfRunStatus>| {
+        Trigger::on_change(&registry.api::<Workspace>(), |w: &Member<WorkspaceSpec, IgnoredAny>| vec![w.key()]),
+        Trigger::on_part(&registry.api::<Run>(), move |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended = run.status.as_ref().is_some_and(|status| status.phase.is_terminal());
             has_ended.then(|| of(&run.spec.workspace)).into_iter().collect()
         })
         .within(GATHER),
-        Trigger::on_part(&releases, move |release: &Member<OfWorkspace, IgnoredAny>| vec![of(&release.spec.workspace)])
-            .within(GATHER),
+        Trigger::on_part(&registry.api::<Release>(), move |release: &Member<ReleaseSpec, IgnoredAny>| {
+            vec![of(&release.spec.workspace)]
+        })
+        .within(GATHER),
     ];
     let cooldown = Cooldown::default();
     queue::drive(services.queues.of("retention"), triggers, end, |key| look(services.clone(), cooldown.clone(), key))
         .await;
-}
-
-#[derive(Deserialize, PartialEq)]
-struct OfWorkspaceSpec {
-    retention: Option<Retention>,
-}
-
-/// What of a record says where it belongs: this is read with every change of it.
-#[derive(Deserialize)]
-struct OfWorkspace {
-    #[serde(default)]
-    workspace: String,
 }
 
 async fn look(services: Services, cooldown: Cooldown, (_, name): ObjectKey) -> Result<Option<Duration>, ApiError> {

@@ -18,7 +18,7 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     conditions::set_condition,
     events::Kind,
@@ -27,13 +27,18 @@ use stoa_controller::{
     probes::ProbeSlots,
     queue::{self, Trigger},
 };
-use stoa_kinds::readiness::{self, OfProjectSpec};
+use stoa_kinds::readiness;
 use stoa_machinery::{
     ApiError,
     backoff::{Jitter, Policy},
 };
 use stoa_runs::{Services, StepError, runner, target};
-use stoa_types::{Project, Run, Source, Stack, common::condition, config::ObservedVersion, reason};
+use stoa_types::{
+    Project, Run, Source, Stack,
+    common::condition,
+    config::{ObservedVersion, ProjectSpec, StackSpec},
+    reason,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -113,17 +118,12 @@ struct Memory {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let lookup = &services.lookup;
-    let (Ok(sources), Ok(projects), Ok(stacks), Ok(runs)) =
-        (lookup.api::<Source>(), lookup.api::<Project>(), lookup.api::<Stack>(), lookup.api::<Run>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let memory = Memory::default();
     let turns = Arc::<ProbeSlots>::default();
     let wanted = Index::default();
-    let moved = wanted.follow(&stacks, |s: &Member<OfStackSpec, IgnoredAny>| {
-        let OfStackSpec { project, desired_version: version } = &s.spec;
+    let moved = wanted.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, IgnoredAny>| {
+        let StackSpec { project, desired_version: version, .. } = &s.spec;
         let wanted = || Wanted { project: (s.namespace().to_owned(), project.clone()), version: version.clone() };
         (!readiness::is_told_by_itself(version)).then(wanted).into_iter().collect()
     });
@@ -132,13 +132,13 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Some((namespace.clone(), readiness::source_of(&lookup, namespace, project)?))
     };
     let triggers = vec![
-        Trigger::on(&sources, |s| vec![queue::key_of(s)]),
+        Trigger::on(&registry.api::<Source>(), |s| vec![queue::key_of(s)]),
         // A stack may want a version that nobody wanted before.
-        Trigger::on_change(&projects, |p: &Member<OfProjectSpec, IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Project>(), |p: &Member<ProjectSpec, IgnoredAny>| {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
-        Trigger::on_change(&runs, {
+        Trigger::on_change(&registry.api::<Run>(), {
             let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
             move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()
         }),
@@ -152,14 +152,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
 struct Wanted {
     project: ObjectKey,
     version: String,
-}
-
-/// What of a stack says which version it wants.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OfStackSpec {
-    project: String,
-    desired_version: String,
 }
 
 /// The versions that the remote has to be asked for, besides the latest one, once all stacks have been seen.

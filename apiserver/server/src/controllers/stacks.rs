@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     events::Kind,
     finalizers::{remove_finalizer, update_same},
@@ -24,9 +24,9 @@ use stoa_controller::{
 use stoa_kinds::{
     deletion,
     lookup::Lookup,
-    readiness::{self, OfProjectSpec, OfSourceStatus},
+    readiness::{self, OfSourceStatus},
     run_status::{awaits_approval, awaits_merge, is_internal, status},
-    run_view::{OfRunSpec, OfRunStatus},
+    run_view::OfRunStatus,
     stack::is_deployed,
     validation::allows_move,
 };
@@ -36,6 +36,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DeletionPolicy, Project, Run, Source, Stack, Workspace,
+    config::{ProjectSpec, StackSpec, StackStatus},
     delivery::{Operation, RunPhase, RunSpec},
     labels, reason,
 };
@@ -63,38 +64,11 @@ enum Reference {
     Workspace(String),
 }
 
-/// What of a stack's spec names others.
-#[derive(Deserialize)]
-struct References {
-    project: String,
-    #[serde(default)]
-    workspaces: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Deployed {
-    #[serde(default)]
-    deployments: Vec<DeployedTo>,
-}
-
-#[derive(Deserialize)]
-struct DeployedTo {
-    workspace: String,
-}
-
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(stacks), Ok(runs), Ok(sources), Ok(projects), Ok(workspaces)) = (
-        services.lookup.api::<Stack>(),
-        services.lookup.api::<Run>(),
-        services.lookup.api::<Source>(),
-        services.lookup.api::<Project>(),
-        services.lookup.api::<Workspace>(),
-    ) else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let by_reference = Index::default();
     let (of_source, of_project, of_workspace) = (by_reference.clone(), by_reference.clone(), by_reference.clone());
-    let changed = by_reference.follow(&stacks, |s: &Member<References, Deployed>| {
+    let changed = by_reference.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, StackStatus>| {
         let project = Reference::Project((s.namespace().to_owned(), s.spec.project.clone()));
         let deployed = s.status.iter().flat_map(|status| &status.deployments).map(|of| &of.workspace);
         let workspaces: BTreeSet<&String> = s.spec.workspaces.iter().chain(deployed).collect();
@@ -105,21 +79,21 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let asked = Asked::new(requeue);
     let triggers = vec![
         poked,
-        of_runs_waited_for::<Stack>(&services.lookup, &runs, |namespace, stack| (namespace, stack)),
+        of_runs_waited_for::<Stack>(&services.lookup, &registry.api::<Run>(), |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
-        Trigger::on_change(&sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
+        Trigger::on_change(&registry.api::<Source>(), move |s: &Member<IgnoredAny, OfSourceStatus>| {
             let (namespace, source) = s.key();
             let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
             projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
         }),
         // They have their folders in that of their project.
-        Trigger::on_change(&projects, move |p: &Member<OfProjectSpec, IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Project>(), move |p: &Member<ProjectSpec, IgnoredAny>| {
             of_project.members(&Reference::Project(p.key()))
         }),
         // Stacks say when a workspace that they name does not exist, and nothing of what failed in one that is gone. What
         // could not be destroyed may be when it leads elsewhere.
-        Trigger::on_change(&workspaces, move |w: &Member<serde_json::Value, IgnoredAny>| {
+        Trigger::on_change(&registry.api::<Workspace>(), move |w: &Member<serde_json::Value, IgnoredAny>| {
             of_workspace.members(&Reference::Workspace(w.key().1))
         }),
     ];
@@ -133,7 +107,7 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
     whose: fn(String, String) -> ObjectKey,
 ) -> Trigger {
     let lookup = lookup.clone();
-    Trigger::on_part(runs, move |run: &Member<OfRunSpec, OfRunStatus>| {
+    Trigger::on_part(runs, move |run: &Member<RunSpec, OfRunStatus>| {
         let is_awaited =
             |status: &OfRunStatus| status.phase.is_terminal() || status.phase == RunPhase::AwaitingApproval;
         if !run.status.as_ref().is_some_and(is_awaited) {

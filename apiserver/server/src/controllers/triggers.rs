@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_controller::{
@@ -29,15 +29,15 @@ use stoa_engine::digest::{canonical_json, hex};
 use stoa_kinds::{
     readiness,
     run_status::{awaits_approval, queued_at, status},
-    run_view::{OfRunSpec, OfRunStatus},
+    run_view::OfRunStatus,
     trigger::{self, is_triggered},
 };
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
     Project, Run, Stack,
-    config::{self, Started},
-    delivery::Operation,
+    config::{StackSpec, StackStatus, Started},
+    delivery::{Operation, RunSpec},
     reason,
 };
 use tokio_util::sync::CancellationToken;
@@ -54,15 +54,11 @@ use super::stacks;
 const AT_ONCE: usize = 8;
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(of_stacks), Ok(runs), Ok(projects)) =
-        (services.lookup.api::<Stack>(), services.lookup.api::<Run>(), services.lookup.api::<Project>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let (requeue, poked) = Requeue::triggering();
     let memory = Arc::new(Memory::new(requeue));
     let by_project = Index::default();
-    let changed = by_project.follow(&of_stacks, |s: &Member<OfStackSpec, OfStackStatus>| {
+    let changed = by_project.follow(&registry.api::<Stack>(), |s: &Member<StackSpec, StackStatus>| {
         let has_started = s.status.as_ref().is_some_and(|status| status.trigger.is_some());
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
         is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
@@ -76,30 +72,19 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         poked,
         // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
-        Trigger::on_part(&runs, |run: &Member<OfRunSpec, OfRunStatus>| {
+        Trigger::on_part(&registry.api::<Run>(), |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended =
                 |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
         }),
         // A project's status counts its stacks, most of which follow nothing.
-        Trigger::on_change(&projects, move |p: &Member<Value, IgnoredAny>| of_project.members(&p.key())),
+        Trigger::on_change(&registry.api::<Project>(), move |p: &Member<Value, IgnoredAny>| {
+            of_project.members(&p.key())
+        }),
     ];
     let look = |key| look(services.clone(), memory.clone(), key);
     queue::drive_some(services.queues.of("triggers"), AT_ONCE, triggers, end, look).await;
-}
-
-/// What of a stack says whether there is anything to look at.
-#[derive(Deserialize)]
-struct OfStackSpec {
-    project: String,
-    #[serde(default)]
-    trigger: config::Trigger,
-}
-
-#[derive(Deserialize)]
-struct OfStackStatus {
-    trigger: Option<IgnoredAny>,
 }
 
 fn is_following(stack: &Stack) -> bool {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use stoa_controller::{
     index::{GATHER, Index, Member},
     object::ObjectKey,
@@ -25,7 +25,7 @@ use stoa_kinds::{
 };
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
-use stoa_types::{Backend, Stack, Workspace, config::Deployment};
+use stoa_types::{Backend, Stack, Workspace, config::StackStatus};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -78,21 +78,11 @@ fn term(found: &Referents) -> Duration {
     if matches!(found, Referents::Found) { LOOK } else { SOON }
 }
 
-#[derive(Deserialize)]
-struct Deployments {
-    #[serde(default)]
-    deployments: Vec<Deployment>,
-}
-
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let (Ok(workspaces), Ok(stacks), Ok(backends)) =
-        (services.lookup.api::<Workspace>(), services.lookup.api::<Stack>(), services.lookup.api::<Backend>())
-    else {
-        return;
-    };
+    let Ok(registry) = services.lookup.registry() else { return };
     let lookup = services.lookup.clone();
     let by_workspace = Index::default();
-    let deployed = by_workspace.follow(&stacks, |s: &Member<IgnoredAny, Deployments>| {
+    let deployed = by_workspace.follow(&registry.api::<Stack>(), |s: &Member<IgnoredAny, StackStatus>| {
         let deployments = s.status.iter().flat_map(|status| &status.deployments);
         live_among(deployments).map(|workspace| (String::new(), workspace.to_owned())).collect()
     });
@@ -100,9 +90,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     let repositories = Repositories::new(requeue);
     let triggers = vec![
         answered,
-        Trigger::on(&workspaces, |w| vec![queue::key_of(w)]),
+        Trigger::on(&registry.api::<Workspace>(), |w| vec![queue::key_of(w)]),
         Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(GATHER),
-        Trigger::on(&backends, move |b: &Backend| {
+        Trigger::on(&registry.api::<Backend>(), move |b: &Backend| {
             lookup.cached_keys::<Workspace>("", "spec.backend.name", &b.name_any())
         }),
     ];

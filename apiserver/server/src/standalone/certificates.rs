@@ -4,7 +4,6 @@
 //! they live. Whoever uses them reads the files again.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -27,6 +26,7 @@ pub(super) const RUNNER_AUTHORITY: &str = "runner-ca";
 const ADMIN: &str = "admin";
 
 /// The authorities, and what they issued.
+#[derive(Debug)]
 pub(super) struct Certificates {
     pki: PathBuf,
     kubeconfig: PathBuf,
@@ -37,12 +37,6 @@ pub(super) struct Certificates {
 }
 
 // What is issued again is named in the log.
-impl fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificates").field("pki", &self.pki).finish_non_exhaustive()
-    }
-}
-
 impl Certificates {
     /// Issues all of them; the authorities stay those of the first start.
     pub(super) fn issue(data_dir: &Path) -> Result<Self, PkiError> {

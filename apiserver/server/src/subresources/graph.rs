@@ -9,12 +9,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::Serialize;
 use stoa_machinery::{
     ApiError, content,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
     registry::ListOptions,
     status::FieldError,
 };
@@ -145,57 +144,50 @@ impl Node {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct GraphOf {
-    pub(super) services: Services,
-    pub(super) scope: Scope,
+/// Query parameters: `workspace` shows that one alone, and is 404 where neither it nor anything in it is; `format` is `json`, `yaml`, `dot` or `mermaid`.
+pub(super) async fn graph(
+    services: Services,
+    scope: Scope,
+    call: SubresourceCall,
+) -> Result<SubresourceResponse, ApiError> {
+    let format = Format::choose(&call, FORMATS)?;
+    let workspace = non_empty(&call.query, "workspace");
+    if let Some((name, wrong)) = workspace.and_then(|name| Some((name, content::dns_subdomain(name).pop()?))) {
+        return Err(bad_parameter(&FieldError::invalid("workspace", name, wrong)));
+    }
+    let services = &services;
+    let (namespace, project_of) = stacks(services, scope, &call).await?;
+    let of_stack = (scope == Scope::Stack).then(|| format!("spec.stack={}", call.name));
+    let in_workspace = workspace.map(|name| format!("spec.workspace={name}"));
+    let selector: Vec<String> = of_stack.into_iter().chain(in_workspace).collect();
+    let options = ListOptions { field_selector: Some(selector.join(",")), ..ListOptions::default() };
+    let resources = services.lookup.api::<Resource>()?.list_with(Some(&namespace), &options).await?;
+    // What was deployed to one that is gone is still recorded; of a name that was mistyped there is nothing.
+    if let Some(name) = workspace.filter(|_| resources.is_empty()) {
+        services.lookup.api::<Workspace>()?.get("", name).await?;
+    }
+    format.write(&call, &Graph::new(scope, &call.name, &project_of, resources))
 }
 
-#[async_trait]
-impl SubresourceHandler for GraphOf {
-    /// Query parameters: `workspace` shows that one alone, and is 404 where neither it nor anything in it is; `format` is `json`, `yaml`, `dot` or `mermaid`.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let format = Format::choose(&call, FORMATS)?;
-        let workspace = non_empty(&call.query, "workspace");
-        if let Some((name, wrong)) = workspace.and_then(|name| Some((name, content::dns_subdomain(name).pop()?))) {
-            return Err(bad_parameter(&FieldError::invalid("workspace", name, wrong)));
+/// The namespace that everything is in, and the stacks with their projects.
+async fn stacks(
+    services: &Services,
+    scope: Scope,
+    call: &SubresourceCall,
+) -> Result<(String, BTreeMap<String, String>), ApiError> {
+    let api = services.lookup.api::<Stack>()?;
+    let (namespace, stacks) = match scope {
+        Scope::Stack => (call.namespace.clone(), vec![api.get(&call.namespace, &call.name).await?]),
+        Scope::Project => {
+            services.lookup.api::<Project>()?.get(&call.namespace, &call.name).await?;
+            let selector = Some(format!("spec.project={}", call.name));
+            let options = ListOptions { field_selector: selector, ..ListOptions::default() };
+            (call.namespace.clone(), api.list_with(Some(&call.namespace), &options).await?)
         }
-        let services = &self.services;
-        let (namespace, project_of) = self.stacks(services, &call).await?;
-        let of_stack = (self.scope == Scope::Stack).then(|| format!("spec.stack={}", call.name));
-        let in_workspace = workspace.map(|name| format!("spec.workspace={name}"));
-        let selector: Vec<String> = of_stack.into_iter().chain(in_workspace).collect();
-        let options = ListOptions { field_selector: Some(selector.join(",")), ..ListOptions::default() };
-        let resources = services.lookup.api::<Resource>()?.list_with(Some(&namespace), &options).await?;
-        // What was deployed to one that is gone is still recorded; of a name that was mistyped there is nothing.
-        if let Some(name) = workspace.filter(|_| resources.is_empty()) {
-            services.lookup.api::<Workspace>()?.get("", name).await?;
+        Scope::Organization => {
+            services.lookup.api::<Organization>()?.get("", &call.name).await?;
+            (call.name.clone(), api.list(Some(&call.name), "").await?)
         }
-        format.write(&call, &Graph::new(self.scope, &call.name, &project_of, resources))
-    }
-}
-
-impl GraphOf {
-    /// The namespace that everything is in, and the stacks with their projects.
-    async fn stacks(
-        &self,
-        services: &Services,
-        call: &SubresourceCall,
-    ) -> Result<(String, BTreeMap<String, String>), ApiError> {
-        let api = services.lookup.api::<Stack>()?;
-        let (namespace, stacks) = match self.scope {
-            Scope::Stack => (call.namespace.clone(), vec![api.get(&call.namespace, &call.name).await?]),
-            Scope::Project => {
-                services.lookup.api::<Project>()?.get(&call.namespace, &call.name).await?;
-                let selector = Some(format!("spec.project={}", call.name));
-                let options = ListOptions { field_selector: selector, ..ListOptions::default() };
-                (call.namespace.clone(), api.list_with(Some(&call.namespace), &options).await?)
-            }
-            Scope::Organization => {
-                services.lookup.api::<Organization>()?.get("", &call.name).await?;
-                (call.name.clone(), api.list(Some(&call.name), "").await?)
-            }
-        };
-        Ok((namespace, stacks.into_iter().map(|stack| (stack.name_any(), stack.spec.project)).collect()))
-    }
+    };
+    Ok((namespace, stacks.into_iter().map(|stack| (stack.name_any(), stack.spec.project)).collect()))
 }

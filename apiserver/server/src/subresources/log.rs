@@ -2,7 +2,6 @@
 
 use std::{io, time::Duration};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use http::{Response, StatusCode, header};
@@ -12,7 +11,7 @@ use kube::ResourceExt as _;
 use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
     log::LogError,
 };
 use stoa_runs::{
@@ -26,49 +25,41 @@ use super::{answer, parameter, stored::DocumentScope, wants_json};
 /// After so much silence whoever follows a run looks whether it is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
-pub(super) struct RunLog {
-    pub(super) services: Services,
-}
-
-#[async_trait]
-impl SubresourceHandler for RunLog {
-    /// Query parameters: `follow=true` goes on until the run has ended; `format=json` gives one JSON
-    /// object per line instead of text.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let as_json = wants_json(&call.headers, &call.query, "text")?;
-        let services = &self.services;
-        let runs = services.lookup.api::<Run>()?;
-        let run = runs.get(&call.namespace, &call.name).await?;
-        let uid = run.uid().unwrap_or_default();
-        let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
-        if let Some(kept) = kept(services, &run, as_json, content_type).await? {
-            return Ok(kept);
-        }
-        let (lines, version) = run_log::read(&*services.log, &uid).await.map_err(unreadable)?;
-        // It may have ended meanwhile: once the run names its document the records go.
-        let now = runs.get(&call.namespace, &call.name).await?;
-        if now.uid().as_deref() == Some(uid.as_str())
-            && let Some(kept) = kept(services, &now, as_json, content_type).await?
-        {
-            return Ok(kept);
-        }
-        let written = render(&lines, as_json);
-        let has_ended = status(&now).phase.is_terminal() || lines.iter().any(Line::is_end);
-        if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || has_ended {
-            return answer(StatusCode::OK, content_type, written);
-        }
-        let later = run_log::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
-        let services = services.clone();
-        let frames = stream::once(std::future::ready(Ok(written)))
-            .chain(until_ended(later, move || is_over(services.clone(), run.clone()), as_json))
-            .map_ok(Frame::data);
-        Response::builder()
-            .status(StatusCode::OK)
-            .header(header::CONTENT_TYPE, content_type)
-            .body(StreamBody::new(frames).boxed_unsync())
-            .map_err(|error| ApiError::internal(error.to_string()))
+/// Query parameters: `follow=true` goes on until the run has ended; `format=json` gives one JSON
+/// object per line instead of text.
+pub(super) async fn run_log(services: Services, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+    let as_json = wants_json(&call.headers, &call.query, "text")?;
+    let services = &services;
+    let runs = services.lookup.api::<Run>()?;
+    let run = runs.get(&call.namespace, &call.name).await?;
+    let uid = run.uid().unwrap_or_default();
+    let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
+    if let Some(kept) = kept(services, &run, as_json, content_type).await? {
+        return Ok(kept);
     }
+    let (lines, version) = run_log::read(&*services.log, &uid).await.map_err(unreadable)?;
+    // It may have ended meanwhile: once the run names its document the records go.
+    let now = runs.get(&call.namespace, &call.name).await?;
+    if now.uid().as_deref() == Some(uid.as_str())
+        && let Some(kept) = kept(services, &now, as_json, content_type).await?
+    {
+        return Ok(kept);
+    }
+    let written = render(&lines, as_json);
+    let has_ended = status(&now).phase.is_terminal() || lines.iter().any(Line::is_end);
+    if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || has_ended {
+        return answer(StatusCode::OK, content_type, written);
+    }
+    let later = run_log::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
+    let services = services.clone();
+    let frames = stream::once(std::future::ready(Ok(written)))
+        .chain(until_ended(later, move || is_over(services.clone(), run.clone()), as_json))
+        .map_ok(Frame::data);
+    Response::builder()
+        .status(StatusCode::OK)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(StreamBody::new(frames).boxed_unsync())
+        .map_err(|error| ApiError::internal(error.to_string()))
 }
 
 fn unreadable(error: LogError) -> ApiError {

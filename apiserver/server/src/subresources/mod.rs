@@ -16,12 +16,13 @@ mod terraform_state;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use stoa_machinery::{
     ApiError,
-    definition::{Subresource, SubresourceResponse},
+    definition::{Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
 use stoa_types::{Release, Run, Stack, delivery::Operation, names};
 
@@ -40,6 +41,14 @@ impl Subresources {
         Self { services, notifications }
     }
 
+    fn handler<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
+    where
+        F: Fn(Services, SubresourceCall) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
+    {
+        Arc::new(Handler { services: self.services.clone(), answer })
+    }
+
     fn graph(&self, scope: graph::Scope) -> Subresource {
         Subresource {
             name: "graph",
@@ -47,7 +56,7 @@ impl Subresources {
             kind: names::sibling::<Stack>("Graph"),
             description: "The recorded topology: as JSON or YAML, or as a drawing in DOT or Mermaid.",
             produces: graph::PRODUCES,
-            handler: Arc::new(graph::GraphOf { services: self.services.clone(), scope }),
+            handler: self.handler(move |services, call| graph::graph(services, scope, call)),
         }
     }
 
@@ -69,7 +78,7 @@ impl Subresources {
             kind: names::sibling::<Run>("Run"),
             description,
             produces: &[],
-            handler: Arc::new(start_run::StartRun { services: self.services.clone(), operation }),
+            handler: self.handler(move |services, call| start_run::start_run(services, operation, call)),
         };
         vec![
             Subresource {
@@ -91,7 +100,7 @@ impl Subresources {
                 kind: names::sibling::<Stack>("Stack"),
                 description: "The current State of the stack in a workspace, between releases too.",
                 produces: &[],
-                handler: Arc::new(stack_state::StackState { services: self.services.clone() }),
+                handler: self.handler(stack_state::stack_state),
             },
             Subresource {
                 name: "terraformstate",
@@ -99,7 +108,7 @@ impl Subresources {
                 kind: names::sibling::<Stack>("Stack"),
                 description: "The resources of Terraform's providers as a terraform.tfstate, with secrets in clear.",
                 produces: &[],
-                handler: Arc::new(terraform_state::TerraformState { services: self.services.clone() }),
+                handler: self.handler(terraform_state::terraform_state),
             },
             start("import", "Starts an Import: creates the Run and returns it.", Operation::Import),
         ]
@@ -119,7 +128,7 @@ impl Subresources {
                 kind: names::sibling::<Run>("Run"),
                 description: "The log of the run, as text or as JSON lines; with follow=true until the run ends.",
                 produces: &["text/plain"],
-                handler: Arc::new(log::RunLog { services: self.services.clone() }),
+                handler: self.handler(log::run_log),
             },
             Subresource {
                 name: "plan",
@@ -127,7 +136,7 @@ impl Subresources {
                 kind: names::sibling::<Run>("Plan"),
                 description: "The plan of the run, as JSON or YAML, or as a table for people.",
                 produces: run_plan::PRODUCES,
-                handler: Arc::new(run_plan::RunPlan { services: self.services.clone() }),
+                handler: self.handler(run_plan::run_plan),
             },
         ]
     }
@@ -140,7 +149,7 @@ impl Subresources {
             kind: names::sibling::<Release>("Release"),
             description,
             produces: &[],
-            handler: Arc::new(release_documents::ReleaseDocument { services: self.services.clone(), document }),
+            handler: self.handler(move |services, call| release_documents::release_document(services, document, call)),
         };
         vec![
             Subresource {
@@ -150,11 +159,31 @@ impl Subresources {
                 description: "The changes from another release to this one, by default from the one before. The other \
                               release may be of another stack of the project, or of another workspace.",
                 produces: release_diff::PRODUCES,
-                handler: Arc::new(release_diff::ReleaseDiff { services: self.services.clone() }),
+                handler: self.handler(release_diff::release_diff),
             },
             document("spec", "The Spec that was released.", release_documents::Document::Spec),
             document("state", "The State after the release.", release_documents::Document::State),
         ]
+    }
+}
+
+/// Answers by a function.
+#[derive(educe::Educe)]
+#[educe(Debug)]
+struct Handler<F> {
+    services: Services,
+    #[educe(Debug(ignore))]
+    answer: F,
+}
+
+#[async_trait]
+impl<F, A> SubresourceHandler for Handler<F>
+where
+    F: Fn(Services, SubresourceCall) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
+{
+    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        Box::pin((self.answer)(self.services.clone(), call)).await
     }
 }
 

@@ -3,7 +3,6 @@
 //! Their recorded states are compared. Values that are sensitive are compared by what stands for them in the states, and
 //! shown as everywhere; those of another stack or workspace are not compared.
 
-use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::Serialize;
 use stoa_controller::memory_budget;
@@ -15,7 +14,7 @@ use stoa_engine::{
 use stoa_kinds::{errors, lookup, release};
 use stoa_machinery::{
     ApiError, RequestContext, content,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
     registry::ListOptions,
     status::FieldError,
 };
@@ -65,61 +64,52 @@ struct Summary {
     removed: usize,
 }
 
-#[derive(Debug)]
-pub(super) struct ReleaseDiff {
-    pub(super) services: Services,
-}
-
-#[async_trait]
-impl SubresourceHandler for ReleaseDiff {
-    /// Query parameters: `with` is the other release, by its name or its number, else the one before is meant;
-    /// `format` is `json`, `yaml` or `text`; `color=true` (or `colour=true`) colours the text for a terminal.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let format = Format::choose(&call, FORMATS)?;
-        let colour = colour(&call.query)?;
-        let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
-        let services = &self.services;
-        let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
-        let other = match with {
-            Some(with) => Some(with.find(services, &call.context, &release).await?),
-            None => before(services, &release).await?,
+/// Query parameters: `with` is the other release, by its name or its number, else the one before is meant;
+/// `format` is `json`, `yaml` or `text`; `color=true` (or `colour=true`) colours the text for a terminal.
+pub(super) async fn release_diff(services: Services, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+    let format = Format::choose(&call, FORMATS)?;
+    let colour = colour(&call.query)?;
+    let with = non_empty(&call.query, "with").map(With::parse).transpose()?;
+    let services = &services;
+    let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
+    let other = match with {
+        Some(with) => Some(with.find(services, &call.context, &release).await?),
+        None => before(services, &release).await?,
+    };
+    let after = release_documents::find(services, &release, Document::State);
+    let before = async {
+        match &other {
+            Some(other) => release_documents::find(services, other, Document::State).await.map(Some),
+            None => Ok(None),
+        }
+    };
+    let (after, before) = tokio::try_join!(after, before)?;
+    // For both at once: who has room for one and waits for more would keep others waiting who do the same.
+    let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, StoredDocument::bytes));
+    let room = memory_budget::take(&call.namespace, bytes).await?;
+    let (after, room) = after.read_into(room).await?;
+    let (before, room) = match before {
+        Some(before) => before.read_into(room).await.map(|(before, room)| (Some(before), room))?,
+        None => (None, room),
+    };
+    let is_of_another = other.as_ref().is_some_and(|other| !is_same_deployment(&release, other));
+    let (from, to) = (other.as_ref().map(which), which(&release));
+    let compare = move || {
+        let after = decoded(&after, &to.name)?;
+        let before = match (&from, before) {
+            (Some(from), Some(before)) => decoded(&before, &from.name)?,
+            _ => State::default(),
         };
-        let after = release_documents::find(services, &release, Document::State);
-        let before = async {
-            match &other {
-                Some(other) => release_documents::find(services, other, Document::State).await.map(Some),
-                None => Ok(None),
-            }
+        let changes = match is_of_another {
+            true => Changes::across(&before, &after),
+            false => Changes::between(&before, &after),
         };
-        let (after, before) = tokio::try_join!(after, before)?;
-        // For both at once: who has room for one and waits for more would keep others waiting who do the same.
-        let bytes = after.bytes().saturating_add(before.as_ref().map_or(0, StoredDocument::bytes));
-        let room = memory_budget::take(&call.namespace, bytes).await?;
-        let (after, room) = after.read_into(room).await?;
-        let (before, room) = match before {
-            Some(before) => before.read_into(room).await.map(|(before, room)| (Some(before), room))?,
-            None => (None, room),
-        };
-        let is_of_another = other.as_ref().is_some_and(|other| !is_same_deployment(&release, other));
-        let (from, to) = (other.as_ref().map(which), which(&release));
-        let compare = move || {
-            let after = decoded(&after, &to.name)?;
-            let before = match (&from, before) {
-                (Some(from), Some(before)) => decoded(&before, &from.name)?,
-                _ => State::default(),
-            };
-            let changes = match is_of_another {
-                true => Changes::across(&before, &after),
-                false => Changes::between(&before, &after),
-            };
-            let [added, changed, removed] =
-                [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
-            let summary = Summary { added, changed, removed };
-            format.write(&call, &Diff { from, to, summary, changes, colour })
-        };
-        let (answer, room) = room.work(compare).await;
-        room.until_sent(answer?).await
-    }
+        let [added, changed, removed] = [Change::Added, Change::Changed, Change::Removed].map(|it| changes.count(it));
+        let summary = Summary { added, changed, removed };
+        format.write(&call, &Diff { from, to, summary, changes, colour })
+    };
+    let (answer, room) = room.work(compare).await;
+    room.until_sent(answer?).await
 }
 
 /// The other release, as a client names it.

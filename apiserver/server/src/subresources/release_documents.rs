@@ -2,11 +2,10 @@
 //! values sealed in one and digested in the other; those that an earlier version kept in clear are masked. A State is without
 //! the states of providers.
 
-use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_machinery::{
     ApiError,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
 };
 use stoa_runs::{Services, documents};
 use stoa_types::Release;
@@ -24,27 +23,21 @@ pub(super) enum Document {
     State,
 }
 
-#[derive(Debug)]
-pub(super) struct ReleaseDocument {
-    pub(super) services: Services,
-    pub(super) document: Document,
-}
-
-#[async_trait]
-impl SubresourceHandler for ReleaseDocument {
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = &self.services;
-        let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
-        let which = self.document;
-        let (kept, room) = find(services, &release, which).await?.read().await?;
-        let show = move || match which {
-            Document::Spec => document(&documents::shown(kept).map_err(ApiError::internal)?, as_json),
-            Document::State => document(&documents::shown_state(kept).map_err(ApiError::internal)?, as_json),
-        };
-        let (answer, room) = room.work(show).await;
-        room.until_sent(answer?).await
-    }
+pub(super) async fn release_document(
+    services: Services,
+    which: Document,
+    call: SubresourceCall,
+) -> Result<SubresourceResponse, ApiError> {
+    let as_json = wants_json(&call.headers, &call.query, "yaml")?;
+    let services = &services;
+    let release = services.lookup.api::<Release>()?.get(&call.namespace, &call.name).await?;
+    let (kept, room) = find(services, &release, which).await?.read().await?;
+    let show = move || match which {
+        Document::Spec => document(&documents::shown(kept).map_err(ApiError::internal)?, as_json),
+        Document::State => document(&documents::shown_state(kept).map_err(ApiError::internal)?, as_json),
+    };
+    let (answer, room) = room.work(show).await;
+    room.until_sent(answer?).await
 }
 
 /// A document of a release.

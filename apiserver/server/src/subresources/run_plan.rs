@@ -1,6 +1,5 @@
 //! `runs/plan`: what a run is to change, as it is kept: complete at any size, with sensitive values masked.
 
-use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 use stoa_controller::blocking::run_blocking;
@@ -11,7 +10,7 @@ use stoa_engine::{
 use stoa_kinds::run_status::status;
 use stoa_machinery::{
     ApiError,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
 };
 use stoa_runs::{Services, StepError};
 use stoa_types::{Run, common::condition, reason};
@@ -40,27 +39,19 @@ impl Serialize for Shown {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct RunPlan {
-    pub(super) services: Services,
-}
-
-#[async_trait]
-impl SubresourceHandler for RunPlan {
-    /// Query parameters: `format` is `json`, `yaml` or `table`; `color=true` (or `colour=true`) colours the table for a terminal.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let format = Format::choose(&call, FORMATS)?;
-        let colour = colour(&call.query)?;
-        let services = &self.services;
-        let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
-        let (kept, room) = find(services, &run).await?.read().await?;
-        let write = move || {
-            let plan = decoded(&kept, &run.name_any())?;
-            format.write(&call, &Shown { plan, colour })
-        };
-        let (answer, room) = room.work(write).await;
-        room.until_sent(answer?).await
-    }
+/// Query parameters: `format` is `json`, `yaml` or `table`; `color=true` (or `colour=true`) colours the table for a terminal.
+pub(super) async fn run_plan(services: Services, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+    let format = Format::choose(&call, FORMATS)?;
+    let colour = colour(&call.query)?;
+    let services = &services;
+    let run = services.lookup.api::<Run>()?.get(&call.namespace, &call.name).await?;
+    let (kept, room) = find(services, &run).await?.read().await?;
+    let write = move || {
+        let plan = decoded(&kept, &run.name_any())?;
+        format.write(&call, &Shown { plan, colour })
+    };
+    let (answer, room) = room.work(write).await;
+    room.until_sent(answer?).await
 }
 
 /// The plan of a run as people read it, for the server itself, as far as `keep` keeps it: it waits for the place that runs have, and

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -13,7 +12,7 @@ use stoa_controller::memory_budget::{self, FIRST, Memory};
 use stoa_engine::{ResourceId, record::Record};
 use stoa_machinery::{
     ApiError, content,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
     status::FieldError,
 };
 use stoa_runs::{
@@ -40,31 +39,23 @@ struct Deployment<'s> {
     resources: Vec<Cow<'s, Record>>,
 }
 
-#[derive(Debug)]
-pub(super) struct StackState {
-    pub(super) services: Services,
-}
-
-#[async_trait]
-impl SubresourceHandler for StackState {
-    /// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
-        let services = &self.services;
-        let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
-        let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
-        let uid = stack.uid().unwrap_or_default();
-        let place = DocumentScope { namespace: call.namespace.clone(), stack_uid: uid };
-        let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
-        let show = move || {
-            for (id, body) in bodies {
-                state.set_body(&id, &body).map_err(failure)?;
-            }
-            shown(&state, &call.name, &workspace, as_json)
-        };
-        let (answer, room) = room.work(show).await;
-        room.until_sent(answer?).await
-    }
+/// Query parameters: `workspace`, which a stack with one need not name; `format` is `json` or `yaml`.
+pub(super) async fn stack_state(services: Services, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+    let as_json = wants_json(&call.headers, &call.query, "yaml")?;
+    let services = &services;
+    let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
+    let workspace = workspace(&stack, non_empty(&call.query, "workspace"))?;
+    let uid = stack.uid().unwrap_or_default();
+    let place = DocumentScope { namespace: call.namespace.clone(), stack_uid: uid };
+    let Recorded { mut state, bodies, room } = Recorded::read(services, &place, &workspace, FIRST).await?;
+    let show = move || {
+        for (id, body) in bodies {
+            state.set_body(&id, &body).map_err(failure)?;
+        }
+        shown(&state, &call.name, &workspace, as_json)
+    };
+    let (answer, room) = room.work(show).await;
+    room.until_sent(answer?).await
 }
 
 /// What is recorded, as it was read: large bodies are not in the state yet.

@@ -1,11 +1,10 @@
 //! `stacks/<operation>`: creates the Run that a person would create as an object.
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use stoa_kinds::lookup;
 use stoa_machinery::{
     ApiError, Object,
-    definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    definition::{SubresourceCall, SubresourceResponse},
     http::SubresourceCallExt as _,
 };
 use stoa_runs::Services;
@@ -13,25 +12,19 @@ use stoa_types::{Run, Stack, delivery::Operation};
 
 use super::non_empty;
 
-/// Starts runs of one operation.
-#[derive(Debug)]
-pub(super) struct StartRun {
-    pub(super) services: Services,
-    pub(super) operation: Operation,
-}
-
-#[async_trait]
-impl SubresourceHandler for StartRun {
-    /// The body is a Run, or nothing; `workspace`, `of`, `version`, `plan` and `release` may also come as
-    /// query parameters, and empty ones say nothing. The stack and the operation are those of the path.
-    async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let services = &self.services;
-        lookup::require::<Run>(&call.context, "create", "", &call.namespace, "").await?;
-        // What is not there has no subresources.
-        services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
-        let api = services.lookup.api::<Run>()?;
-        call.create(api.store(), |run| complete(run, self.operation, &call.name, &call.query)).await
-    }
+/// The body is a Run, or nothing; `workspace`, `of`, `version`, `plan` and `release` may also come as
+/// query parameters, and empty ones say nothing. The stack and the operation are those of the path.
+pub(super) async fn start_run(
+    services: Services,
+    operation: Operation,
+    call: SubresourceCall,
+) -> Result<SubresourceResponse, ApiError> {
+    let services = &services;
+    lookup::require::<Run>(&call.context, "create", "", &call.namespace, "").await?;
+    // What is not there has no subresources.
+    services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
+    let api = services.lookup.api::<Run>()?;
+    call.create(api.store(), |run| complete(run, operation, &call.name, &call.query)).await
 }
 
 /// Makes what a client sent the Run that the path and the query ask for.

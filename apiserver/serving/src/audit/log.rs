@@ -1,7 +1,6 @@
 //! The audit log file, with one JSON line per event; it is rotated when it is full.
 
 use std::{
-    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -86,9 +85,12 @@ pub struct LogFile {
     pub(super) strict: bool,
 }
 
+#[derive(educe::Educe)]
+#[educe(Debug)]
 struct Line {
     text: Vec<u8>,
     /// Hears whether it was written. A line that is dropped was not.
+    #[educe(Debug(ignore))]
     told: Option<Box<dyn FnOnce(bool) + Send>>,
 }
 
@@ -190,12 +192,6 @@ impl Drop for Line {
         if let Some(told) = self.told.take() {
             told(false);
         }
-    }
-}
-
-impl fmt::Debug for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").finish_non_exhaustive()
     }
 }
 

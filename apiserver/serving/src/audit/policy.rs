@@ -47,20 +47,15 @@ pub enum PolicyError {
 }
 
 /// Which requests are recorded.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Policy {
-    #[serde(default)]
     api_version: String,
-    #[serde(default)]
     kind: String,
-    #[serde(default)]
     rules: Vec<Rule>,
-    #[serde(default)]
     omit_stages: Vec<Stage>,
     #[serde(skip)]
     without_bodies: Vec<(&'static str, &'static str)>,
-    #[serde(default)]
     omit_managed_fields: bool,
 }
 
@@ -85,14 +80,11 @@ struct Rule {
     omit_managed_fields: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct GroupResources {
-    #[serde(default)]
     group: String,
-    #[serde(default)]
     resources: Vec<String>,
-    #[serde(default)]
     resource_names: Vec<String>,
 }
 

@@ -1,9 +1,6 @@
 //! Permission by SubjectAccessReviews, which the kube-apiserver decides.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use k8s_openapi::api::authorization::v1::{
@@ -30,17 +27,14 @@ const REMEMBERED: usize = 8192;
 const LARGEST_KEPT: usize = 10_000;
 
 /// Asks the kube-apiserver, by `SubjectAccessReview`; decisions are kept for some time.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct SubjectAccessReviewer {
+    #[educe(Debug(ignore))]
     client: Client,
     kept: DecisionsKept,
     decisions: ExpiringCache<(UserInfo, Attributes), Decision>,
     metrics: Metrics,
-}
-
-impl fmt::Debug for SubjectAccessReviewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubjectAccessReviewer").finish_non_exhaustive()
-    }
 }
 
 /// How long decisions of the kube-apiserver are believed without asking again.

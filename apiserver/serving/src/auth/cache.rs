@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     hash::Hash,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,9 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 /// Answers by key, each for at most `ttl` from the moment it was first asked for; never more than `capacity`.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub(crate) struct ExpiringCache<K, V> {
     ttl: Duration,
     capacity: usize,
+    #[educe(Debug(ignore))]
     entries: Mutex<Entries<K, V>>,
 }
 
@@ -27,15 +29,6 @@ struct Entries<K, V> {
 struct Entry<V> {
     asked: Instant,
     answer: Arc<OnceCell<V>>,
-}
-
-impl<K, V> fmt::Debug for ExpiringCache<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExpiringCache")
-            .field("ttl", &self.ttl)
-            .field("capacity", &self.capacity)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> ExpiringCache<K, V> {

@@ -5,7 +5,6 @@
 //! checked by webpki. CAs change at run time; what the old one vouched for ends with it.
 
 use std::{
-    fmt,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -39,6 +38,7 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 
 /// The certificates a peer presented, its own first; and what was found out about them, so that the many requests of
 /// one connection do not verify the same signatures again.
+#[derive(Debug)]
 pub struct PeerCertificates {
     chain: Vec<CertificateDer<'static>>,
     subject: OnceLock<Option<Subject>>,
@@ -54,12 +54,6 @@ pub(crate) struct Subject {
     uid: Option<String>,
     /// Until when the certificate is good, in seconds since the epoch.
     good_until: i64,
-}
-
-impl fmt::Debug for PeerCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeerCertificates").field("count", &self.chain.len()).finish_non_exhaustive()
-    }
 }
 
 impl PeerCertificates {
@@ -107,8 +101,11 @@ fn uid_in(name: &X509Name<'_>) -> Option<String> {
 }
 
 /// A CA bundle that may change while the server runs, and may be absent.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct DynamicCa {
     name: &'static str,
+    #[educe(Debug(ignore))]
     current: ArcSwapOption<Bundle>,
 }
 
@@ -119,13 +116,6 @@ struct Bundle {
 
 /// What was read to replace a bundle; it may be that there is none.
 pub(super) struct Replacement(Option<Arc<Bundle>>);
-
-impl fmt::Debug for DynamicCa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let set = self.current.load().is_some();
-        f.debug_struct("DynamicCa").field("name", &self.name).field("set", &set).finish()
-    }
-}
 
 impl DynamicCa {
     /// No CA yet; `name` stands in messages, such as `client CA`.

@@ -5,7 +5,7 @@
 //!
 //! Follows `pkg/registry/authorization` and `pkg/registry/authentication` of `k8s.io/kubernetes`.
 
-use std::{fmt, fmt::Debug, marker::PhantomData, sync::Arc};
+use std::{fmt::Debug, marker::PhantomData, sync::Arc};
 
 use async_trait::async_trait;
 use k8s_openapi::{
@@ -54,17 +54,12 @@ pub fn register_reviews(mut builder: RegistryBuilder) -> RegistryBuilder {
 
 /// A question that is its own answer once its status is filled in.
 #[async_trait]
-trait Review: k8s_openapi::Resource + Serialize + DeserializeOwned + Send + 'static {
+trait Review: k8s_openapi::Resource + Serialize + DeserializeOwned + std::fmt::Debug + Send + 'static {
     async fn answer(self, context: &RequestContext) -> Result<Self, ApiError>;
 }
 
+#[derive(Debug)]
 struct Reviewer<K>(PhantomData<fn() -> K>);
-
-impl<K> Debug for Reviewer<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reviewer")
-    }
-}
 
 #[async_trait]
 impl<K: Review> CreateHandler for Reviewer<K> {

@@ -1,9 +1,6 @@
 //! Bearer tokens by TokenReviews, which the kube-apiserver answers.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, header};
@@ -37,19 +34,17 @@ enum Refusal {
 ///
 /// Answers are kept for some time under a salted digest; no token is held in memory for longer than its request. Errors
 /// that the kube-apiserver has with a token are not kept, as upstream keeps none.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct TokenReviewer {
+    #[educe(Debug(ignore))]
     client: Client,
     audiences: Vec<String>,
+    #[educe(Debug(ignore))]
     salt: [u8; 32],
     kept: Duration,
     reviews: ExpiringCache<[u8; 32], Review>,
     metrics: Metrics,
-}
-
-impl fmt::Debug for TokenReviewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenReviewer").field("audiences", &self.audiences).finish_non_exhaustive()
-    }
 }
 
 impl TokenReviewer {

@@ -1,6 +1,6 @@
 //! The router: from a path to the handler of a verb on a resource.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, Method, Request, Response, request::Parts};
 use hyper::upgrade::OnUpgrade;
@@ -27,15 +27,10 @@ use super::{
 const LONGEST_WRITE: Duration = Duration::from_secs(34);
 
 /// Answers requests that have been let in, for every resource of a [`Registry`].
+#[derive(Debug)]
 pub struct ApiHandler {
     resources: Vec<Resource>,
     now: fn() -> Timestamp,
-}
-
-impl fmt::Debug for ApiHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiHandler").field("resources", &self.resources).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The flags of delegated authentication and authorization.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -51,22 +50,16 @@ pub struct DelegatingOptions {
 }
 
 /// A cluster that is asked who somebody is, and what they may do.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub struct Delegation {
     /// The cluster.
+    #[educe(Debug(ignore))]
     pub client: Client,
     /// Front proxies, client certificates and tokens that the cluster trusts; everybody else is anonymous.
     pub authenticator: Arc<dyn Authenticator>,
     /// What the cluster's roles allow.
     pub authorizer: Arc<dyn Authorizer>,
-}
-
-impl fmt::Debug for Delegation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delegation")
-            .field("authenticator", &self.authenticator)
-            .field("authorizer", &self.authorizer)
-            .finish_non_exhaustive()
-    }
 }
 
 impl DelegatingOptions {

@@ -7,7 +7,7 @@
 //!
 //! A signal ends some system calls early (`EINTR`). Code that takes this for a failure runs under [`uninterrupted`].
 
-use std::{collections::HashMap, env, fmt, future::Future, io, marker::PhantomData, path::PathBuf};
+use std::{collections::HashMap, env, future::Future, io, marker::PhantomData, path::PathBuf};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rpprof::{Frames, ProfilerGuard, Report};
@@ -56,15 +56,12 @@ impl From<rpprof::Error> for ProfileError {
     }
 }
 
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub(crate) struct Profiling {
+    #[educe(Debug(ignore))]
     sampler: ProfilerGuard<'static>,
     turn: SemaphorePermit<'static>,
-}
-
-impl fmt::Debug for Profiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profiling").finish_non_exhaustive()
-    }
 }
 
 impl Profiling {

@@ -165,91 +165,40 @@ impl Default for Limits {
     }
 }
 
-/// Puts a server together; what has no default is an argument of [`Server::builder`].
+/// The parts of a server before it is bound. [`Server::builder`] takes those without a default and sets the others.
 #[derive(Debug)]
 pub struct ServerBuilder {
-    certificate: Arc<ServingCertificate>,
-    authenticator: Arc<dyn Authenticator>,
-    authorizer: Arc<dyn Authorizer>,
-    handler: Arc<dyn Handler>,
-    address: SocketAddr,
-    limits: Limits,
-    version: VersionInfo,
-    auditor: Option<Arc<Auditor>>,
-    metrics: Families,
-    health: Arc<Health>,
-    reloads: Vec<Arc<dyn Reload>>,
-    profiling: bool,
-    lists_paths: bool,
+    /// The certificate that clients see.
+    pub certificate: Arc<ServingCertificate>,
+    /// Identifies the users.
+    pub authenticator: Arc<dyn Authenticator>,
+    /// Decides on their permissions.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Answers the requests of the API.
+    pub handler: Arc<dyn Handler>,
+    /// Where to listen; port 0 for any. By default 127.0.0.1:0.
+    pub address: SocketAddr,
+    /// How long and how much.
+    pub limits: Limits,
+    /// What `/version` says.
+    pub version: VersionInfo,
+    /// Records requests in an audit log; without this, none are.
+    pub auditor: Option<Arc<Auditor>>,
+    /// What `/metrics` shows, in which others may have theirs. Nothing but the server's by default.
+    pub metrics: Families,
+    /// The checks behind `/readyz` and its like; more can be added later.
+    pub health: Arc<Health>,
+    /// Files that are read again while the server runs, such as a [`CaFile`], besides the serving certificate's.
+    pub reloads: Vec<Arc<dyn Reload>>,
+    /// Whether profiles of the process are at `/debug/pprof/`, for who may `get` that path. By default they are. Threads
+    /// have to take part: see [`profile`](crate::profile).
+    pub profiling: bool,
+    /// Whether a request for a path that does not exist lists the paths that do (404), as by Go's extension servers. By
+    /// default the answer is kube-apiserver's, plain text that says no more than that.
+    pub lists_paths: bool,
 }
 
 impl ServerBuilder {
-    /// Where to listen; port 0 for any. By default 127.0.0.1:0.
-    #[must_use]
-    pub fn address(mut self, address: SocketAddr) -> Self {
-        self.address = address;
-        self
-    }
-
-    /// How long and how much.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-
-    /// What `/version` says.
-    #[must_use]
-    pub fn version(mut self, version: VersionInfo) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// Records requests in an audit log; without this, none are.
-    #[must_use]
-    pub fn auditor(mut self, auditor: Arc<Auditor>) -> Self {
-        self.auditor = Some(auditor);
-        self
-    }
-
-    /// What `/metrics` shows, in which others may have theirs. Nothing but the server's by default.
-    #[must_use]
-    pub fn metrics(mut self, metrics: Families) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// The checks behind `/readyz` and its like; more can be added later.
-    #[must_use]
-    pub fn health(mut self, health: Arc<Health>) -> Self {
-        self.health = health;
-        self
-    }
-
-    /// Looks into more files while the server runs, such as a [`CaFile`]; the serving certificate's are looked into
-    /// anyway.
-    #[must_use]
-    pub fn reload(mut self, files: Arc<dyn Reload>) -> Self {
-        self.reloads.push(files);
-        self
-    }
-
-    /// Whether profiles of the process are at `/debug/pprof/`, for who may `get` that path. By default they are. Threads have to take
-    /// part: see [`profile`](crate::profile).
-    #[must_use]
-    pub fn profiling(mut self, profiling: bool) -> Self {
-        self.profiling = profiling;
-        self
-    }
-
-    /// Whether whoever asks for a path that there is not is told (404) of those that there are, as by Go's extension servers. By
-    /// default the answer is kube-apiserver's, plain text that says no more than that.
-    #[must_use]
-    pub fn lists_paths(mut self, lists: bool) -> Self {
-        self.lists_paths = lists;
-        self
-    }
-
     /// Binds the address. Connections wait until [`Server::run`].
     pub async fn bind(self) -> Result<Server, ServeError> {
         let metrics = Arc::new(Metrics::new(&self.metrics)?);

@@ -20,8 +20,6 @@ impl Default for Slis {
             let families = Families::default();
             let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
             let started = families.register(GaugeVec::new(Opts::new("process_start_time_seconds", help), &[])?)?;
-            let forgotten = started.clone();
-            families.on_reset(move || forgotten.reset());
             Ok::<_, prometheus::Error>(Self {
                 last: families.gauges(
                     "kubernetes_healthcheck",
@@ -42,7 +40,7 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Tells when the process started, in seconds since 1970, until the next reset, as upstream.
+    /// Reports the start of the process, in seconds since 1970.
     pub(super) fn started(&self, at: f64) {
         self.started.with_label_values::<&str>(&[]).set(at);
     }

@@ -1,7 +1,6 @@
 //! Calls to the members of an etcd cluster: one member at a time, and the next when it does not answer.
 
 use std::{
-    fmt,
     sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed},
     time::Duration,
 };
@@ -99,6 +98,7 @@ impl Patience {
 }
 
 /// The members of one etcd cluster.
+#[derive(Debug)]
 pub(super) struct Client {
     servers: Vec<String>,
     channels: RwLock<Vec<Channel>>,
@@ -108,12 +108,6 @@ pub(super) struct Client {
     seen: AtomicI64,
     patience: Duration,
     pub metrics: Metrics,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("servers", &self.servers).finish_non_exhaustive()
-    }
 }
 
 fn channels(servers: &[String], tls: &EtcdTls) -> Result<Vec<Channel>, tonic::transport::Error> {

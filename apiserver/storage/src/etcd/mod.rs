@@ -19,7 +19,6 @@ mod metrics;
 mod proto;
 
 use std::{
-    fmt,
     sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
@@ -50,21 +49,17 @@ const PAGE: i64 = 1000;
 const SMALL_PAGE: i64 = 50;
 
 /// With which certificates to call etcd.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, educe::Educe)]
+#[educe(Debug)]
 pub struct EtcdTls {
     /// Who may have signed the servers' certificates, PEM.
     pub ca_pem: Option<String>,
     /// The certificate to show and its key, PEM.
+    #[educe(Debug(ignore))]
     pub client_pem: Option<(String, String)>,
 }
 
 // The server logs reloaded settings, so Debug must not print the key.
-impl fmt::Debug for EtcdTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdTls").finish_non_exhaustive()
-    }
-}
-
 /// Settings of an [`EtcdLog`].
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {

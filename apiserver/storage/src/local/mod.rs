@@ -19,7 +19,6 @@ mod tests;
 use std::{
     any::Any,
     collections::VecDeque,
-    fmt,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
     thread::JoinHandle,
@@ -78,6 +77,7 @@ struct Tip {
     closed: bool,
 }
 
+#[derive(Debug)]
 struct Shared {
     disk: Arc<dyn Disk>,
     options: LocalOptions,
@@ -91,12 +91,6 @@ struct Shared {
     failed: AtomicBool,
     /// Excludes other processes until the last user of the files is dropped.
     _lock: Box<dyn Any + Send + Sync>,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("disk", &self.disk).field("tip", &self.tip).finish_non_exhaustive()
-    }
 }
 
 /// A [`Log`] in a directory of the machine.

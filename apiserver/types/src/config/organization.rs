@@ -14,8 +14,6 @@ use crate::common::{Condition, DeletionPolicy, Subject, conditions_schema, delet
     group = "config.stoa.dev",
     version = "v1alpha1",
     kind = "Organization",
-    plural = "organizations",
-    singular = "organization",
     shortname = "org",
     category = "stoa",
     status = "OrganizationStatus",

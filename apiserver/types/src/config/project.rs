@@ -15,8 +15,6 @@ use crate::common::{
     group = "config.stoa.dev",
     version = "v1alpha1",
     kind = "Project",
-    plural = "projects",
-    singular = "project",
     shortname = "proj",
     category = "stoa",
     namespaced,

@@ -16,8 +16,6 @@ use crate::{
     group = "config.stoa.dev",
     version = "v1alpha1",
     kind = "Source",
-    plural = "sources",
-    singular = "source",
     shortname = "src",
     category = "stoa",
     namespaced,
@@ -54,7 +52,7 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
     /// The time between two fetches of the repository, as a duration such as 60s. At least 1s. Defaults to 60s.
-    #[serde(default = "default_poll_interval")]
+    #[serde(default = "DurationString::seconds::<60>")]
     pub poll_interval: DurationString,
     /// The secret by which a Git server requests a fetch at once. Absent: such requests are rejected. For provider Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,10 +92,6 @@ pub struct Webhook {
     /// The Secret, in the namespace of the Source, whose key `token` the Git server also has. The server signs its
     /// deliveries with it, or sends it.
     pub secret_ref: SecretReference,
-}
-
-fn default_poll_interval() -> DurationString {
-    "60s".into()
 }
 
 /// The protocol of a repository: Git, OCI or Helm.

@@ -21,8 +21,6 @@ use crate::{
     group = "config.stoa.dev",
     version = "v1alpha1",
     kind = "Stack",
-    plural = "stacks",
-    singular = "stack",
     shortname = "stk",
     category = "stoa",
     namespaced,
@@ -60,7 +58,7 @@ pub struct StackSpec {
     pub trigger: Trigger,
     /// The time between two previews that look for drift, as a duration such as 30m, from 10s to 168h. 0s, the default,
     /// turns them off.
-    #[serde(default = "default_drift_interval")]
+    #[serde(default = "DurationString::seconds::<0>")]
     pub drift_interval: DurationString,
     /// The generator that renders the source as a Spec.
     #[serde(default)]
@@ -79,10 +77,6 @@ pub struct StackSpec {
 
 fn default_desired_version() -> String {
     "latest".to_owned()
-}
-
-fn default_drift_interval() -> DurationString {
-    "0s".into()
 }
 
 /// The run that Stoa starts when a stack's desired version moves.

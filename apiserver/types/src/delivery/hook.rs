@@ -58,7 +58,7 @@ pub struct Hook {
     #[serde(default)]
     pub when: When,
     /// The time allowed for one answer, as a duration such as 30s; at most 5m. Defaults to 30s.
-    #[serde(default = "default_timeout")]
+    #[serde(default = "DurationString::seconds::<30>")]
     pub timeout: DurationString,
     /// The limits on attempts.
     #[serde(default)]
@@ -66,10 +66,6 @@ pub struct Hook {
     /// The effect of a failed hook on the step or workflow: Fail or Ignore.
     #[serde(default)]
     pub failure_policy: HookFailurePolicy,
-}
-
-fn default_timeout() -> DurationString {
-    "30s".into()
 }
 
 /// The scope of one call of a hook.
@@ -101,14 +97,14 @@ pub struct HookRetry {
     pub max_attempts: Option<i64>,
     /// The time after the first attempt within which another may begin, as a duration such as 10m; at most 24h.
     /// Defaults to 10m.
-    #[serde(default = "default_max_age")]
+    #[serde(default = "DurationString::minutes::<10>")]
     pub max_age: DurationString,
     /// The wait after the first attempt. It doubles with each attempt, less a random part of up to a half. A longer
     /// Retry-After of the answer takes precedence. Defaults to 1s.
-    #[serde(default = "default_min_backoff")]
+    #[serde(default = "DurationString::seconds::<1>")]
     pub min_backoff: DurationString,
     /// The maximum wait between two attempts. Defaults to 30s.
-    #[serde(default = "default_max_backoff")]
+    #[serde(default = "DurationString::seconds::<30>")]
     pub max_backoff: DurationString,
 }
 
@@ -116,23 +112,11 @@ impl Default for HookRetry {
     fn default() -> Self {
         Self {
             max_attempts: None,
-            max_age: default_max_age(),
-            min_backoff: default_min_backoff(),
-            max_backoff: default_max_backoff(),
+            max_age: DurationString::minutes::<10>(),
+            min_backoff: DurationString::seconds::<1>(),
+            max_backoff: DurationString::seconds::<30>(),
         }
     }
-}
-
-fn default_max_age() -> DurationString {
-    "10m".into()
-}
-
-fn default_min_backoff() -> DurationString {
-    "1s".into()
-}
-
-fn default_max_backoff() -> DurationString {
-    "30s".into()
 }
 
 /// The phase of a hook: Running, and at the end Succeeded, Failed or Canceled.

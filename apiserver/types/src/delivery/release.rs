@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
     group = "delivery.stoa.dev",
     version = "v1alpha1",
     kind = "Release",
-    plural = "releases",
-    singular = "release",
     shortname = "rel",
     category = "stoa",
     namespaced,

@@ -11,8 +11,6 @@ use serde::{Deserialize, Serialize};
     group = "delivery.stoa.dev",
     version = "v1alpha1",
     kind = "Resource",
-    plural = "resources",
-    singular = "resource",
     shortname = "res",
     category = "stoa",
     namespaced,

@@ -10,13 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::common::{Condition, DurationString, Subject, conditions_schema, non_empty};
 
 /// The operation of a Run. Immutable, except that `cancel` may become true.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "delivery.stoa.dev",
     version = "v1alpha1",
     kind = "Run",
-    plural = "runs",
-    singular = "run",
     shortname = "rn",
     category = "stoa",
     namespaced,
@@ -87,7 +85,7 @@ pub struct RunSpec {
     pub cancel: bool,
     /// The time allowed for the run, as a duration such as 1h. Waits for an approval or a merge do not count. Defaults
     /// to 1h.
-    #[serde(default = "default_timeout")]
+    #[serde(default = "DurationString::hours::<1>")]
     pub timeout: DurationString,
     /// The number of seconds between the end of the run and its deletion. Absent: the run is not deleted for its age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,25 +96,11 @@ impl RunSpec {
     /// Returns the operation on a stack in a workspace, each by its name. All other fields have their defaults.
     pub fn new(stack: impl Into<String>, workspace: impl Into<String>, operation: Operation) -> Self {
         Self {
-            description: None,
-            owners: Vec::new(),
             stack: stack.into(),
             workspace: workspace.into(),
             operation,
-            of: None,
-            version: None,
-            plan: None,
-            release: None,
-            import: None,
-            parameters: BTreeMap::new(),
-            require_approval: false,
-            allow_mass_deletion: false,
-            retry: Vec::new(),
-            forget_clusters: Vec::new(),
-            on_conflict: OnConflict::default(),
-            cancel: false,
-            timeout: default_timeout(),
-            ttl_seconds_after_finished: None,
+            timeout: DurationString::hours::<1>(),
+            ..Self::default()
         }
     }
 
@@ -124,10 +108,6 @@ impl RunSpec {
     pub fn planned(&self) -> Operation {
         self.operation.planned(self.of)
     }
-}
-
-fn default_timeout() -> DurationString {
-    "1h".into()
 }
 
 /// The resources that an Import records without a change, not even of annotations. The next Apply brings them to the
@@ -194,9 +174,10 @@ pub struct KusionRelease {
 
 /// The operation: Preview, Apply, Destroy, Rollback, Import or Refresh. A Preview can be of Apply (the default),
 /// Destroy, Rollback or Import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operation {
     /// Makes a plan and changes nothing.
+    #[default]
     Preview,
     /// Brings the infrastructure to the state of the source.
     Apply,
@@ -321,81 +302,79 @@ impl RunPhase {
 
 /// The observed state of a Run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct RunStatus {
     /// The phase of the run: Pending, Generating, Planning, AwaitingApproval, Applying, AwaitingMerge, Verifying, and
     /// at the end Succeeded, Failed or Canceled.
-    #[serde(default)]
     pub phase: RunPhase,
     /// The user who requested the run.
-    #[serde(default)]
     pub requester: Requester,
     /// The source that the run was made from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<RunSource>,
     /// The plan of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
     /// The first changes of the plan, at most 20, one a line: `~ apps/v1:Deployment:shop:web spec.replicas`. Deletions
     /// and replacements come first. The subresource runs/plan has all changes with their values.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
     /// The decision about the plan. Only the subresource approval writes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
     /// The progress of the changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The result of each changed resource, at most 100. The subresource runs/log has all.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"]))]
     pub resources: Vec<RunResource>,
     /// The number of the release that the run created. Absent if the run changed nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<i64>,
     /// The commit of the run in the workspace's GitOps repository.
-    #[serde(default, rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "gitopsCommit", skip_serializing_if = "Option::is_none")]
     pub gitops_commit: Option<String>,
     /// The pull request with the changes of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<PullRequestStatus>,
     /// The function-runner that last worked for the run, by address and port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub runner: Option<String>,
     /// The uid of the stack. The Backend stores the run's documents under it.
-    #[serde(default, rename = "stackUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "stackUID", skip_serializing_if = "Option::is_none")]
     pub stack_uid: Option<String>,
     /// The uid of the Preview in `spec.plan`. Another Preview of the same name is not carried out.
-    #[serde(default, rename = "previewUID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "previewUID", skip_serializing_if = "Option::is_none")]
     pub preview_uid: Option<String>,
     /// The plan of the Preview in `spec.plan`, as of the creation of this run. The Preview may have been deleted since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub previewed: Option<Box<PreviewedPlan>>,
     /// Whether the pull request is known to be merged, for a run that plans a pull request.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
     /// The plans that the pull requests showed, for a run that follows their merge.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["runUID"]))]
     pub merged_plans: Vec<MergedPlan>,
     /// The digest of the document with the completed log, which runs/log shows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     /// The creation time, to the microsecond. Runs of a stack in one workspace are queued in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_time: Option<MicroTime>,
     /// The time at which the run left Pending.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// The time at which the run ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// The conditions of the run. Complete: the run succeeded. Failed: the run did not succeed; the message has the
     /// cause. Approved: the decision about its plan. Waiting: something is out of reach. Its reason AwaitingApproval
     /// means that the plan in the message needs approval. Its reason AwaitingMerge means that the pull request needs a
     /// merge. MergedPlanHolds: whether the plan is one that a merged pull request showed, and otherwise the
     /// differences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }
@@ -560,33 +539,25 @@ pub struct PlanStatus {
 
 /// The number of resources by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct PlanSummary {
     /// The number of resources to create.
-    #[serde(default)]
     pub create: i64,
     /// The number of resources to update.
-    #[serde(default)]
     pub update: i64,
     /// The number of resources to delete.
-    #[serde(default)]
     pub delete: i64,
     /// The number of resources to delete and create again.
-    #[serde(default)]
     pub replace: i64,
     /// The number of existing resources to take over.
-    #[serde(default)]
     pub adopt: i64,
     /// The number of existing resources to record as they are.
-    #[serde(default)]
     pub import: i64,
     /// The number of resources to remove from the record, because they no longer exist or are not to be touched.
-    #[serde(default)]
     pub forget: i64,
     /// The number of resources without a change.
-    #[serde(default)]
     pub unchanged: i64,
     /// The number of resources whose change the infrastructure could not check yet.
-    #[serde(default)]
     pub unverified: i64,
 }
 

@@ -17,8 +17,6 @@ use crate::common::{Condition, DurationString, Subject, conditions_schema, non_e
     group = "delivery.stoa.dev",
     version = "v1alpha1",
     kind = "Workflow",
-    plural = "workflows",
-    singular = "workflow",
     shortname = "wf",
     category = "stoa",
     namespaced,
@@ -171,7 +169,7 @@ pub struct RunStep {
     #[serde(default)]
     pub require_approval: bool,
     /// The time allowed for each run, as a duration such as 1h. Waits for approval do not count. Defaults to 1h.
-    #[serde(default = "default_timeout")]
+    #[serde(default = "DurationString::hours::<1>")]
     pub timeout: DurationString,
     /// The health that the deployment needs before the next wave begins, or the step succeeds. For Apply and Rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,10 +178,6 @@ pub struct RunStep {
 
 fn default_max_parallel() -> i64 {
     10
-}
-
-fn default_timeout() -> DurationString {
-    "1h".into()
 }
 
 /// The health that a deployment needs before a step continues. As many workspaces of a wave as maxFailures allows may
@@ -196,12 +190,8 @@ pub struct HealthGate {
     pub healthy_for: DurationString,
     /// The time after the end of the runs for which the deployment may be unhealthy; then the step fails. A deployment
     /// that is healthy by then still has healthyFor to complete. Defaults to 10m.
-    #[serde(default = "default_gate_timeout")]
+    #[serde(default = "DurationString::minutes::<10>")]
     pub timeout: DurationString,
-}
-
-fn default_gate_timeout() -> DurationString {
-    "10m".into()
 }
 
 /// A group of workspaces, by name or by label.
@@ -287,46 +277,44 @@ impl StepPhase {
 
 /// The observed state of a Workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct WorkflowStatus {
     /// The phase of the workflow: Pending, Running, AwaitingApproval, Paused, and at the end Succeeded, Failed or
     /// Canceled.
-    #[serde(default)]
     pub phase: WorkflowPhase,
     /// The user who requested the workflow, and so its runs.
-    #[serde(default)]
     pub requester: Requester,
     /// The steps of the template, which are those of the workflow from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<ResolvedTemplate>,
     /// The commit of each version of each stack, as of the start of the workflow.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<PinnedVersion>,
     /// The decisions about steps that wait for approval. Only the subresource approval writes them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["step"]))]
     pub approvals: Vec<StepApproval>,
     /// The state of each step, in the order of the spec.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub steps: Vec<StepStatus>,
     /// The state of the hooks before and after all steps.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub hooks: Vec<HookStatus>,
     /// The progress of the workflow.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<StepProgress>,
     /// The time at which the workflow began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// The time at which the workflow ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// The conditions of the workflow. Complete: no step failed. Failed: the workflow did not succeed; the message
     /// has the cause. Paused: nothing begins. AwaitingApproval: the step or plan in the message needs approval.
     /// Waiting: something is out of reach.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }

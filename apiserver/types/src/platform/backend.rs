@@ -1,7 +1,5 @@
 //! Backend: the store of documents.
 
-use std::fmt;
-
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,8 +12,6 @@ use crate::common::{Condition, SecretReference, Subject, conditions_schema};
     group = "platform.stoa.dev",
     version = "v1alpha1",
     kind = "Backend",
-    plural = "backends",
-    singular = "backend",
     shortname = "be",
     category = "stoa",
     status = "BackendStatus",
@@ -54,16 +50,11 @@ pub struct BackendSpec {
 }
 
 /// A write-only value.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, educe::Educe)]
+#[educe(Debug)]
 #[serde(transparent)]
 #[schemars(transparent)]
-pub struct WriteOnly(pub String);
-
-impl fmt::Debug for WriteOnly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WriteOnly(..)")
-    }
-}
+pub struct WriteOnly(#[educe(Debug(ignore))] pub String);
 
 /// The kind of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -14,16 +14,12 @@ pub struct Compliance {
     pub reconcilers: Vec<Reconciler>,
     /// The time between two checks once everything is compliant, as a duration such as 1m. Checks are more frequent
     /// before. Defaults to 1m.
-    #[serde(default = "default_interval")]
+    #[serde(default = "DurationString::minutes::<1>")]
     pub interval: DurationString,
     /// The time that a run waits for its commit to be compliant, before it creates its release. The run fails after
     /// that. Absent: runs do not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<DurationString>,
-}
-
-fn default_interval() -> DurationString {
-    "1m".into()
 }
 
 /// The reconciler of a branch in a cluster, with exactly one of kustomization and application.

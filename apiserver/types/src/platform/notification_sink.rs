@@ -16,8 +16,6 @@ use crate::common::{Condition, DurationString, SecretKeyReference, Subject, byte
     group = "platform.stoa.dev",
     version = "v1alpha1",
     kind = "NotificationSink",
-    plural = "notificationsinks",
-    singular = "notificationsink",
     shortname = "nsink",
     category = "stoa",
     status = "NotificationSinkStatus",
@@ -72,7 +70,7 @@ pub struct NotificationSinkSpec {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub workspaces: Vec<String>,
     /// The time allowed for an answer, as a duration such as 10s. Defaults to 10s.
-    #[serde(default = "default_timeout")]
+    #[serde(default = "DurationString::seconds::<10>")]
     pub timeout: DurationString,
     /// The limits on attempts for an event.
     #[serde(default)]
@@ -80,10 +78,6 @@ pub struct NotificationSinkSpec {
     /// Whether delivery is suspended. Events are sent later, as far back as the history reaches.
     #[serde(default)]
     pub suspend: bool,
-}
-
-fn default_timeout() -> DurationString {
-    "10s".into()
 }
 
 /// The limits on attempts for an event. The event becomes a dead letter at the first limit that it reaches.
@@ -94,14 +88,14 @@ pub struct RetryPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<i64>,
     /// The maximum age of an event for another attempt, as a duration such as 24h. Defaults to 24h.
-    #[serde(default = "default_max_age")]
+    #[serde(default = "DurationString::hours::<24>")]
     pub max_age: DurationString,
     /// The wait after the first attempt. It doubles with each attempt, less a random part of up to a half. A longer
     /// Retry-After of the answer takes precedence. Defaults to 1s.
-    #[serde(default = "default_min_backoff")]
+    #[serde(default = "DurationString::seconds::<1>")]
     pub min_backoff: DurationString,
     /// The maximum wait between two attempts. Defaults to 5m.
-    #[serde(default = "default_max_backoff")]
+    #[serde(default = "DurationString::minutes::<5>")]
     pub max_backoff: DurationString,
 }
 
@@ -109,43 +103,28 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_attempts: None,
-            max_age: default_max_age(),
-            min_backoff: default_min_backoff(),
-            max_backoff: default_max_backoff(),
+            max_age: DurationString::hours::<24>(),
+            min_backoff: DurationString::seconds::<1>(),
+            max_backoff: DurationString::minutes::<5>(),
         }
     }
 }
 
-fn default_max_age() -> DurationString {
-    "24h".into()
-}
-
-fn default_min_backoff() -> DurationString {
-    "1s".into()
-}
-
-fn default_max_backoff() -> DurationString {
-    "5m".into()
-}
-
 /// The observed state of a NotificationSink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct NotificationSinkStatus {
     /// The number of dead letters: undelivered events that are recorded. GET notificationsinks/deadletters shows them.
-    #[serde(default)]
     pub dead_letters: i64,
     /// The number of dead letters that were dropped for newer ones.
-    #[serde(default)]
     pub dropped_dead_letters: i64,
     /// The number of times that history expired before it was delivered.
-    #[serde(default)]
     pub gaps: i64,
     /// The last of those times.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_gap: Option<Gap>,
     /// The conditions of the sink. Ready: the endpoint accepted the last event, or no event was due yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
 }

@@ -18,8 +18,6 @@ use crate::{
     group = "platform.stoa.dev",
     version = "v1alpha1",
     kind = "Workspace",
-    plural = "workspaces",
-    singular = "workspace",
     shortname = "ws",
     category = "stoa",
     status = "WorkspaceStatus",

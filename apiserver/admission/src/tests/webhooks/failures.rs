@@ -49,7 +49,8 @@ async fn failed_webhook_call_follows_failure_policy() {
     assert_eq!(
         refused(failing(|hook| hook["admissionReviewVersions"] = json!(["v1beta1"])).await),
         refusal(
-            "failed to call webhook: converting (v1.AdmissionReview) to (v1beta1.AdmissionReview): unknown conversion"
+            "received invalid webhook response: expected webhook response of admission.k8s.io/v1beta1, \
+             Kind=AdmissionReview, got admission.k8s.io/v1, Kind=AdmissionReview"
         )
     );
     let ignored = |hook: &mut serde_json::Value| {

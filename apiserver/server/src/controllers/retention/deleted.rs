@@ -12,7 +12,6 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use stoa_controller::{
     object::{Kind, ObjectKey},
     queue::{self, FirstError},
@@ -204,22 +203,11 @@ async fn look(services: &Services) -> Result<(), ApiError> {
     failed.told()
 }
 
-/// The part of a Stack that says which one it is.
-#[derive(Deserialize)]
-struct OfStack {
-    metadata: OfStackMetadata,
-}
-
-#[derive(Deserialize)]
-struct OfStackMetadata {
-    uid: Option<String>,
-}
-
 /// All stacks, also those that do not decode.
 async fn stacks(services: &Services) -> Result<Stacks, ApiError> {
     let all = services.lookup.api::<Stack>()?.store().list(None, &ListOptions::default()).await?.items;
     let of = |stored: &std::sync::Arc<stoa_machinery::registry::Stored>| {
-        let uid = stored.decode_part::<OfStack>().ok().and_then(|stack| stack.metadata.uid);
+        let uid = Some(stored.uid().to_owned()).filter(|uid| !uid.is_empty());
         ((stored.namespace().to_owned(), stored.name().to_owned()), uid)
     };
     Ok(all.iter().map(of).collect())

@@ -10,30 +10,16 @@ use stoa_controller::{index::Member, object::ObjectKey};
 use stoa_kinds::{lookup::Lookup, readiness};
 use stoa_types::{
     Source, Stack,
-    delivery::{Operation, RunPhase},
+    delivery::{Operation, RunPhase, RunSource, RunSpec},
 };
 
-pub(super) type OfRun = Member<OfRunSpec, OfRunStatus>;
-
-#[derive(Deserialize, PartialEq)]
-pub(super) struct OfRunSpec {
-    stack: String,
-    operation: Operation,
-    of: Option<Operation>,
-    version: Option<String>,
-    plan: Option<String>,
-}
+pub(super) type OfRun = Member<RunSpec, OfRunStatus>;
 
 #[derive(Deserialize, PartialEq)]
 pub(super) struct OfRunStatus {
     #[serde(default)]
     phase: RunPhase,
-    source: Option<OfRunSource>,
-}
-
-#[derive(Deserialize, PartialEq)]
-struct OfRunSource {
-    commit: String,
+    source: Option<RunSource>,
 }
 
 /// The last such commit of each source.

@@ -49,7 +49,6 @@ async fn missing_workspace_graph_shows_only_recorded_resources() {
     let world = TestServer::with_runner(unreachable_runner()).await;
     let resource = json!({"stack": "web", "workspace": "gone", "id": "v1:ConfigMap:web:a", "type": "Kubernetes"});
     world.create("Resource", "web.gone.a", resource).await;
-    let graph = GraphOf { services: world.services.clone(), scope: Scope::Stack };
     let code_of = async |workspace: &str| {
         let call = SubresourceCall {
             context: RequestContext::internal("test"),
@@ -60,7 +59,7 @@ async fn missing_workspace_graph_shows_only_recorded_resources() {
             headers: http::HeaderMap::new(),
             body: bytes::Bytes::new(),
         };
-        match graph.call(call).await {
+        match super::graph(world.services.clone(), Scope::Stack, call).await {
             Ok(response) => (response.status().as_u16(), String::new()),
             Err(error) => (error.code(), error.message().to_owned()),
         }

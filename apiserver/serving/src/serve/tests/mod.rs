@@ -177,13 +177,13 @@ impl Setup {
         let certificate = self.certificate.clone().unwrap_or_else(|| self.cas.serving_certificate());
         let authenticator = self.authenticator.clone().unwrap_or_else(|| self.cas.authenticator());
         let version = VersionInfo { git_version: "v1.36.0".to_owned(), ..VersionInfo::default() };
-        let mut builder = Server::builder(certificate, authenticator, self.authorizer.clone(), echo.clone())
-            .limits(self.limits.clone())
-            .profiling(self.profiling)
-            .version(version);
-        if let Some(auditor) = &self.auditor {
-            builder = builder.auditor(auditor.clone());
-        }
+        let builder = ServerBuilder {
+            limits: self.limits.clone(),
+            profiling: self.profiling,
+            version,
+            auditor: self.auditor.clone(),
+            ..Server::builder(certificate, authenticator, self.authorizer.clone(), echo.clone())
+        };
         Running::of(builder.bind().await.unwrap(), &self.cas, echo)
     }
 }

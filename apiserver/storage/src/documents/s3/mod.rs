@@ -85,20 +85,17 @@ impl Default for Patience {
 }
 
 /// A key, and what it opens.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, educe::Educe)]
+#[educe(Debug)]
 pub struct AccessKey {
     /// Its name.
     pub id: String,
     /// The credentials of signatures.
+    #[educe(Debug(ignore))]
     pub secret: String,
     /// The session token of temporary credentials.
+    #[educe(Debug(ignore))]
     pub session_token: Option<String>,
-}
-
-impl fmt::Debug for AccessKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessKey").field("id", &self.id).finish_non_exhaustive()
-    }
 }
 
 /// Why there is no key. The text is for people and says nothing of what is in a Secret.

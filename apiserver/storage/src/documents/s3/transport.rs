@@ -3,7 +3,7 @@
 //! An error has the status and the code of an answer alone, since its text may quote signed data. Redirects are not followed: they
 //! would lead to another server than the configured one.
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -33,15 +33,9 @@ pub(super) struct AtMost(pub(super) u64);
 /// Connections to S3 services, which all stores share.
 ///
 /// They trust the certificate authorities of the system, and are not made through a proxy.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct S3Transport {
     client: outbound::Client<HttpRequestBody>,
-}
-
-impl fmt::Debug for S3Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("S3Transport")
-    }
 }
 
 impl Default for S3Transport {
