@@ -4,7 +4,7 @@
 //! has ended before the next term begins here. Writes that must not happen twice carry the term's fence, which
 //! holds whatever a clock says.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use prometheus::{IntGaugeVec, Opts};
@@ -62,7 +62,7 @@ pub trait Work: Send + Sync + 'static {
 }
 
 /// Who may lead.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Candidate {
     /// Nobody else could.
     Alone,
@@ -79,6 +79,15 @@ pub enum Candidate {
     },
 }
 
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("Alone"),
+            Self::Replica { identity, .. } => f.debug_tuple("Replica").field(identity).finish(),
+        }
+    }
+}
+
 impl Candidate {
     /// One of several replicas on a log.
     ///
@@ -89,6 +98,7 @@ impl Candidate {
         // As `k8s.io/component-base/metrics/prometheus/clientgo/leaderelection` has it.
         let help = "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 \
                     indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
+        // A reset leaves it: it is told once for a term, and who leads is to be seen throughout.
         let metric =
             families.register(IntGaugeVec::new(Opts::new("leader_election_master_status", help), &["name"])?)?;
         metric.with_label_values(&[LEASE]).set(0);

@@ -59,8 +59,11 @@ impl Metrics {
     pub fn new(families: &Families) -> prometheus::Result<Self> {
         let name = &["name"];
         let buckets = exponential_buckets(10e-9, 10.0, 10)?;
-        let gauges = |family: &str, help: &str| {
-            families.register(GaugeVec::new(Opts::new(family, format!("[BETA] {help}")), name)?)
+        let gauges = |family: &str, help: &str| -> prometheus::Result<GaugeVec> {
+            let made = families.register(GaugeVec::new(Opts::new(family, format!("[BETA] {help}")), name)?)?;
+            let family = made.clone();
+            families.on_reset(move || family.reset());
+            Ok(made)
         };
         let counts = Counts {
             depth: families.gauges("workqueue_depth", "[BETA] Current depth of workqueue", name)?,

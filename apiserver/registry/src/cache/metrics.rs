@@ -60,7 +60,7 @@ struct Counted {
     cache: Weak<WatchCache>,
 }
 
-/// What one cache counts. They are looked up once, not whenever something is counted.
+/// What one cache counts. They are looked up anew after a reset, and not whenever something is counted.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Lists that were served from the cache.
@@ -209,8 +209,11 @@ impl Metrics {
             undecodable: families.register(IntGaugeVec::new(undecodable, &LABELS)?)?,
             caches: Mutex::default(),
         }));
-        let told = metrics.clone();
-        families.on_reading(move || told.tell_all());
+        let (told, renewed) = (metrics.clone(), metrics.clone());
+        families.on_reading(move || told.of_each(|counted, cache| told.tell(counted, cache.state())));
+        families.on_reset(move || {
+            renewed.of_each(|counted, cache| cache.count_in(renewed.counts(&counted.group, &counted.resource)));
+        });
         Ok(metrics)
     }
 
@@ -246,10 +249,10 @@ impl Metrics {
         self.0.caches.lock().push(Counted { group, resource, cache: Arc::downgrade(cache) });
     }
 
-    fn tell_all(&self) {
+    fn of_each(&self, what: impl Fn(&Counted, &WatchCache)) {
         self.0.caches.lock().retain(|counted| {
             let cache = counted.cache.upgrade();
-            cache.inspect(|cache| self.tell(counted, cache.state())).is_some()
+            cache.inspect(|cache| what(counted, cache)).is_some()
         });
     }
 

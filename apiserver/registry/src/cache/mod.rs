@@ -24,6 +24,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use arc_swap::{ArcSwap, Guard};
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use stoa_log::{Key, Version};
@@ -70,7 +71,7 @@ pub(crate) struct WatchCache {
     notifier: Notifier,
     /// How far the log has been applied, for all resources together.
     progress: Arc<Progress>,
-    counts: Counts,
+    counts: ArcSwap<Counts>,
 }
 
 #[derive(Debug)]
@@ -100,11 +101,16 @@ pub(crate) struct TooOld {
 impl WatchCache {
     pub(crate) fn new(fields: Vec<SelectableField>, window: Window, progress: Arc<Progress>, counts: Counts) -> Self {
         let state = RwLock::new(State::new(Version::default(), Objects::new()));
+        let counts = ArcSwap::from_pointee(counts);
         Self { fields, window, state, notifier: Notifier::default(), progress, counts }
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.counts
+    pub(crate) fn counts(&self) -> Guard<Arc<Counts>> {
+        self.counts.load()
+    }
+
+    fn count_in(&self, counts: Counts) {
+        self.counts.store(Arc::new(counts));
     }
 
     fn state(&self) -> metrics::State {

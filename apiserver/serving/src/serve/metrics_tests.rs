@@ -216,6 +216,34 @@ async fn probes_and_dry_runs_have_the_labels_of_upstream() {
 }
 
 #[tokio::test]
+async fn counting_begins_anew_also_where_a_watch_goes_on() {
+    let metrics = metrics();
+    record(&metrics, Method::GET, "/apis/g.io/v1/stacks").answered(StatusCode::OK, false);
+    let mut watch = record(&metrics, Method::GET, "/apis/g.io/v1/stacks?watch=1");
+    watch.answered(StatusCode::OK, true);
+    watch.sent(b"{}\n{");
+    metrics.tls_handshake_errors.inc();
+    let before = text(&metrics).await;
+    for counted in ["apiserver_request_total{", "apiserver_longrunning_requests{", "apiserver_watch_events_total{"] {
+        assert!(before.contains(counted), "{counted}\n{before}");
+    }
+    metrics.families.reset();
+    let after = text(&metrics).await;
+    for family in ["apiserver_request_total", "apiserver_longrunning_requests", "apiserver_watch_events_sizes"] {
+        assert!(!after.contains(family), "{family}\n{after}");
+    }
+    assert!(after.contains("apiserver_tls_handshake_errors_total 0\n"), "{after}");
+    watch.sent(b"}\n");
+    let later = text(&metrics).await;
+    let events = r#"{group="g.io",resource="stacks",version="v1"}"#;
+    assert!(later.contains(&format!("apiserver_watch_events_total{events} 1\n")), "{later}");
+    assert!(later.contains(&format!("apiserver_watch_events_sizes_sum{events} 3\n")), "{later}");
+    drop(watch);
+    let ended = text(&metrics).await;
+    assert!(!ended.contains("apiserver_longrunning_requests{"), "{ended}");
+}
+
+#[tokio::test]
 async fn sizes_are_those_of_reads_and_of_watches() {
     let metrics = metrics();
     for (method, target) in [(Method::GET, "stacks/a"), (Method::GET, "stacks"), (Method::GET, "stacks?watch=1")] {

@@ -55,6 +55,8 @@ struct Events {
     begun: usize,
     /// Where the time is counted that the initial events took, until their end has been seen.
     initial: Option<Histogram>,
+    /// Whether these are counted in still: a reset makes others.
+    generation: u64,
 }
 
 impl Record {
@@ -115,6 +117,8 @@ impl Record {
             let labels = [group, version, resource];
             let initial = || self.metrics.watch_lists.with_label_values(&[group, version, resource, scope]);
             self.events = Some(Events {
+                // First, so that no reset goes unnoticed.
+                generation: self.metrics.families.generation(),
                 count: self.metrics.watch_events.with_label_values(&labels),
                 sizes: self.metrics.watch_event_sizes.with_label_values(&labels),
                 begun: 0,
@@ -134,6 +138,7 @@ impl Record {
         if let Some(ending) = &mut self.ending {
             ending.sent(bytes);
         }
+        self.renew_events();
         let Some(events) = &mut self.events else { return };
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -150,6 +155,23 @@ impl Record {
             rest = &rest[end + 1..];
         }
         events.begun += rest.len();
+    }
+
+    /// Looks up again where events are counted, if what they were counted in was reset.
+    fn renew_events(&mut self) {
+        let generation = self.metrics.families.generation();
+        if self.events.as_ref().is_none_or(|events| events.generation == generation) {
+            return;
+        }
+        let [_, group, version, resource, _, scope, _] = self.labels();
+        let labels = [group, version, resource];
+        let count = self.metrics.watch_events.with_label_values(&labels);
+        let sizes = self.metrics.watch_event_sizes.with_label_values(&labels);
+        let lists = self.metrics.watch_lists.with_label_values(&[group, version, resource, scope]);
+        if let Some(events) = &mut self.events {
+            let initial = events.initial.take().map(|_| lists);
+            *events = Events { count, sizes, generation, begun: events.begun, initial };
+        }
     }
 
     fn labels(&self) -> [&str; 7] {

@@ -55,10 +55,14 @@ impl Chain {
         self.handler.handle(info, context, request).await
     }
 
-    /// The metrics of the server, or of its health checks.
+    /// What was counted; counting begins anew when that is deleted, which is there for who may take profiles.
     fn metrics(&self, path: &str, request: &Request<Body>) -> Response<Body> {
         let of_health = self.health.slis().families();
         let families = if path == "/metrics/slis" { of_health } else { &self.metrics.families };
+        if self.profiling && request.method() == Method::DELETE {
+            families.reset();
+            return response::text(StatusCode::OK, "metrics reset\n");
+        }
         self.metrics.written(&families.gather(), request.headers())
     }
 

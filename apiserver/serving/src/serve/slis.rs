@@ -20,6 +20,8 @@ impl Default for Slis {
             let families = Families::default();
             let help = "[ALPHA] Start time of the process since unix epoch in seconds.";
             let started = families.register(GaugeVec::new(Opts::new("process_start_time_seconds", help), &[])?)?;
+            let forgotten = started.clone();
+            families.on_reset(move || forgotten.reset());
             Ok::<_, prometheus::Error>(Self {
                 last: families.gauges(
                     "kubernetes_healthcheck",
@@ -40,7 +42,7 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// Reports the start of the process, in seconds since 1970.
+    /// Tells when the process started, in seconds since 1970, until the next reset, as upstream.
     pub(super) fn started(&self, at: f64) {
         self.started.with_label_values::<&str>(&[]).set(at);
     }

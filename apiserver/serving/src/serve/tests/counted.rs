@@ -1,4 +1,4 @@
-//! What `/metrics` says of requests to a server behind a fake of a cluster.
+//! What `/metrics` says of requests to a server behind a fake of a cluster, and what a reset makes of it.
 
 use stoa_log::MemoryLog;
 use stoa_meta::definition::ResourceDefinition;
@@ -36,7 +36,7 @@ impl Told {
 }
 
 #[tokio::test]
-async fn metrics_count_requests() {
+async fn metrics_count_requests_before_and_after_reset() {
     let cluster = FakeCluster::start(|spec| spec["user"] != "bob").await;
     cluster.state.tokens.lock().insert("secret".to_owned(), json!({"username": "ann@example.com"}));
     let (folder, cas) = (tempfile::tempdir().unwrap(), Cas::new());
@@ -129,5 +129,24 @@ async fn metrics_count_requests() {
     assert!((100.0..1000.0).contains(&size), "one net takes {size} bytes");
     let waits = told.value(&format!("apiserver_watch_cache_read_wait_seconds_count{{{OF_NETS}}}")).unwrap();
     assert!(waits >= 5.0, "four lists and a watch waited {waits} times");
+
+    let reset = read(client.send(Method::DELETE, "/metrics", &[]).await.unwrap()).await;
+    assert_eq!(reset.text, "metrics reset\n");
+    assert_eq!(client.get(NETS).await.code, StatusCode::OK);
+    Told::to(&mut client).await.check(&[
+        (r#"apiserver_delegated_authn_request_total{code="200"}"#, None),
+        (r#"authentication_token_cache_request_total{status="hit"}"#, None),
+        (r#"apiserver_impersonation_attempts_total{decision="allowed",mode="user-info"}"#, None),
+        (r#"apiserver_request_body_size_bytes_count{NETS,verb="delete"}"#, None),
+        (r#"apiserver_cache_list_total{group="fleet.example.com",index="",resource="nets"}"#, Some(1.0)),
+        (r#"apiserver_cache_list_returned_objects_total{NETS}"#, Some(1.0)),
+        (r#"apiserver_watch_cache_events_received_total{NETS}"#, Some(0.0)),
+        (r#"apiserver_watch_cache_read_wait_seconds_count{NETS}"#, Some(1.0)),
+        (r#"apiserver_request_filter_duration_seconds_count{filter="authorization"}"#, Some(2.0)),
+        (r#"apiserver_resource_objects{NETS}"#, Some(1.0)),
+        (r#"apiserver_audit_requests_rejected_total"#, Some(0.0)),
+        // What has no labels goes on.
+        (r#"apiserver_client_certificate_expiration_seconds_count"#, Some(9.0)),
+    ]);
     running.end().await;
 }

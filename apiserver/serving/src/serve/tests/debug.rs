@@ -214,3 +214,25 @@ fn nothing_fails_while_profiles_are_taken() {
         Arc::into_inner(server).unwrap().end().await;
     });
 }
+
+#[tokio::test]
+async fn profiling_option_enables_metrics_reset() {
+    for (profiling, text) in [(true, "metrics reset\n"), (false, "# HELP")] {
+        let setup = Setup { profiling, ..Setup::default() };
+        let server = setup.start().await;
+        let admin = setup.cas.client("admin");
+        let mut client = server.connect(Identity::Certificate(&admin)).await;
+        for (path, counted) in [
+            ("/metrics", "apiserver_request_total{code=\"200\",component=\"\""),
+            ("/metrics/slis", "kubernetes_healthchecks_total{"),
+        ] {
+            assert_eq!(client.get("/readyz").await.text, "ok");
+            assert!(client.get(path).await.text.contains(counted), "{path}");
+            let answer = read(client.send(Method::DELETE, path, &[]).await.unwrap()).await;
+            assert_eq!(answer.code, StatusCode::OK);
+            assert!(answer.text.starts_with(text), "{path}: {}", answer.text);
+            assert_eq!(client.get(path).await.text.contains(counted), !profiling, "{path}");
+        }
+        server.end().await;
+    }
+}
