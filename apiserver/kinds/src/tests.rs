@@ -34,6 +34,7 @@ mod references;
 mod runs;
 mod schemas;
 mod terraform;
+mod variable_sets;
 mod workflows;
 mod workspaces;
 

@@ -36,6 +36,7 @@ mod secrets;
 mod topology;
 mod triggers;
 mod unanswered;
+mod values;
 mod workflows;
 mod writes;
 
