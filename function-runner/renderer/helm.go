@@ -129,7 +129,10 @@ func inTree(folder, chart, file string) string {
 
 // values are those of files and parameters, which win over the chart's own.
 func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any, error) {
-	all := map[string]any{}
+	all, final, err := platform(request.Values)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range request.ValuesFiles {
 		file, err := join(folder, name)
 		if err != nil {
@@ -143,6 +146,12 @@ func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any
 		if err != nil {
 			return nil, syntax(file, err)
 		}
+		for name := range of {
+			if origin, ok := final[name]; ok {
+				message := fmt.Sprintf("value %q is final in %s; remove it from this file", name, origin)
+				return nil, &wrong{file: file, message: message}
+			}
+		}
 		all = loader.MergeMaps(all, of)
 	}
 	for _, parameter := range request.Parameters {
@@ -151,6 +160,23 @@ func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any
 		}
 	}
 	return all, nil
+}
+
+// platform are the values of the platform, and the origins of those that no file may set.
+func platform(values []*rendererpb.Value) (map[string]any, map[string]string, error) {
+	all, final := map[string]any{}, map[string]string{}
+	for _, value := range values {
+		document := fmt.Sprintf("{%q: %s}", value.Name, value.Json)
+		of, err := loader.LoadValues(strings.NewReader(document))
+		if err != nil {
+			return nil, nil, fmt.Errorf("value %q of %s: %w", value.Name, value.Origin, err)
+		}
+		all = loader.MergeMaps(all, of)
+		if value.IsFinal {
+			final[value.Name] = value.Origin
+		}
+	}
+	return all, final, nil
 }
 
 // escaped is a value in which a comma separates nothing, except in a list in braces.

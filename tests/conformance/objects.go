@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -262,6 +263,19 @@ var kinds = []kind{
 		columns: []column{{"Suspended", "boolean", ".spec.suspend", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},
 	},
 	{
+		group: "platform.stoa.dev", plural: "variablesets", name: "VariableSet", field: "description", values: described,
+		spec: always(fields{"values": fields{"region": "eu"}}),
+		whole: []func(*collection) map[string]any{always(fields{
+			"description": "one", "owners": owners, "values": fields{"region": "eu", "sizes": []any{1, "two", nil}, "image": fields{"tag": "1"}}, "secrets": fields{"password": secretKey},
+			"finalValues": []any{"region"}, "organizations": []any{"a", "b"}, "organizationSelector": selector, "projects": []any{"p"}, "projectSelector": selector,
+			"stacks": []any{"s"}, "stackSelector": selector, "workspaces": []any{"w"}, "workspaceSelector": selector,
+		})},
+		ruled: slices.Concat(
+			ofSelector("organizationSelector"), ofSelector("projectSelector"), ofSelector("stackSelector"), ofSelector("workspaceSelector"),
+		),
+		columns: []column{{"Age", "date", ".metadata.creationTimestamp", 0}, {"Description", "string", ".spec.description", 1}},
+	},
+	{
 		group: "platform.stoa.dev", plural: "workspaces", name: "Workspace", field: "description", values: described,
 		spec: always(fields{"backend": fields{"name": "none"}}),
 		whole: []func(*collection) map[string]any{
@@ -273,7 +287,7 @@ var kinds = []kind{
 					"mirror": fields{"directory": "/opt/stoa/providers"}, "lock": "# none", "network": "Deny",
 					"providers": []any{fields{"name": "aws", "source": "hashicorp/aws", "configuration": fields{"region": "x", "retries": 3}, "environmentSecretRef": secret, "configurationSecretRef": secret}},
 				},
-				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6, "deletedStackDays": 7, "deletedStackRecords": 8},
+				"context": fields{"number": 1, "list": []any{1, "two", nil}}, "values": fields{"region": "eu", "sizes": []any{1}}, "finalValues": []any{"region"}, "requireApproval": true, "retention": fields{"runs": 5, "releases": 6, "deletedStackDays": 7, "deletedStackRecords": 8},
 				"healthPolicies": []any{fields{"apiVersion": "example.com/v1", "kind": "Thing", "current": "true", "failed": "false", "inProgress": "false"}},
 			}),
 			always(fields{

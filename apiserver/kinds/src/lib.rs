@@ -62,6 +62,8 @@ mod tests;
 pub mod text;
 pub mod trigger;
 pub mod validation;
+pub mod values;
+pub mod variable_set;
 pub mod workflow;
 pub mod workspace;
 

@@ -160,7 +160,7 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
 /// # Errors
 ///
 /// 403 that names the Secret.
-pub(crate) async fn require_secret(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
+pub async fn require_secret(context: &RequestContext, namespace: &str, name: &str) -> Result<(), ApiError> {
     require_verb(context, "use", ["", "secrets", ""], namespace, name).await
 }
 

@@ -99,13 +99,7 @@ impl Strategy for NotificationSinkStrategy {
             ("stacks", &spec.stacks),
             ("workspaces", &spec.workspaces),
         ] {
-            for (i, name) in names.iter().enumerate() {
-                if name.is_empty() {
-                    errors.push(FieldError::required(format!("spec.{field}[{i}]"), ""));
-                } else if names[..i].contains(name) {
-                    errors.push(FieldError::duplicate(format!("spec.{field}[{i}]"), name));
-                }
-            }
+            validation::names(&format!("spec.{field}"), names, &mut errors);
         }
         if let Some(selector) = &spec.organization_selector {
             errors.extend(LabelSelector::validate("spec.organizationSelector", selector));

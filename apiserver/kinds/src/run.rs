@@ -26,7 +26,8 @@ use super::{
     lookup::{self, Lookup},
     release,
     stack::live_workspaces,
-    workspace,
+    values::{self, Conflict, Origin},
+    variable_set, workspace,
 };
 use crate::{
     errors, event_types,
@@ -186,7 +187,10 @@ pub async fn refusals(lookup: &Lookup, context: &RequestContext, run: &Run) -> R
     };
     match workspace::require_use(lookup, context, &name).await? {
         None => errors.push(FieldError::not_found("spec.workspace", &name)),
-        Some(workspace) => errors.extend(forgets_present(run, &workspace)),
+        Some(workspace) => {
+            errors.extend(forgets_present(run, &workspace));
+            errors.extend(overrides_final(lookup, context, run, (&stack, &workspace)).await?);
+        }
     }
     let is_deployed = live_workspaces(&stack).any(|workspace| workspace == name);
     if errors.is_empty() && !(stack.spec.workspaces.is_empty() || stack.spec.workspaces.contains(&name) || is_deployed)
@@ -248,6 +252,46 @@ fn forgets_present(run: &Run, workspace: &Workspace) -> Option<FieldError> {
     let (position, name) = run.spec.forget_clusters.iter().enumerate().find(|(_, name)| has(name))?;
     let why = "the workspace still has this cluster; a Destroy removes the recorded resources there";
     Some(FieldError::invalid(format!("spec.forgetClusters[{position}]"), name, why))
+}
+
+/// The parameters of a run that a final value admits not. The run itself fails for conflicts that it is no part of.
+///
+/// # Errors
+///
+/// 403 that names a VariableSet that the requester may not use.
+async fn overrides_final(
+    lookup: &Lookup,
+    context: &RequestContext,
+    run: &Run,
+    (stack, workspace): (&Stack, &Workspace),
+) -> Result<Vec<FieldError>, ApiError> {
+    if !renders(&run.spec) {
+        return Ok(Vec::new());
+    }
+    let conflicts = match variable_set::values(lookup, (stack, workspace), &run.spec.parameters).await? {
+        Ok(chosen) => {
+            variable_set::require_use(context, values::variable_sets(&chosen)).await?;
+            return Ok(Vec::new());
+        }
+        Err(conflicts) => conflicts,
+    };
+    let error = |conflict: Conflict| match conflict {
+        Conflict::Final { name, decided, overriding: Origin::Run } => {
+            let path = format!("spec.parameters[{name}]");
+            Some(FieldError::forbidden(path, format_args!("the value is final in {decided}")))
+        }
+        Conflict::Final { .. } | Conflict::Tie { .. } => None,
+    };
+    Ok(conflicts.into_iter().filter_map(error).collect())
+}
+
+/// Whether a run renders its source, rather than taking what was rendered before.
+fn renders(spec: &RunSpec) -> bool {
+    spec.plan.is_none()
+        && match spec.planned() {
+            Operation::Preview | Operation::Apply | Operation::Import => true,
+            Operation::Destroy | Operation::Rollback | Operation::Refresh => false,
+        }
 }
 
 /// A resource that a run is to call for once more, and of which it is known what became of the last call, or there was none. What

@@ -283,13 +283,7 @@ impl Strategy for StackStrategy {
         if spec.desired_version.is_empty() {
             errors.push(FieldError::required("spec.desiredVersion", "use latest for the head of the Source"));
         }
-        for (i, workspace) in spec.workspaces.iter().enumerate() {
-            if workspace.is_empty() {
-                errors.push(FieldError::required(format!("spec.workspaces[{i}]"), ""));
-            } else if spec.workspaces[..i].contains(workspace) {
-                errors.push(FieldError::duplicate(format!("spec.workspaces[{i}]"), workspace));
-            }
-        }
+        validation::names("spec.workspaces", &spec.workspaces, &mut errors);
         let week = Duration::from_secs(7 * 24 * 3600);
         validation::duration("spec.driftInterval", &spec.drift_interval, Duration::ZERO..=week, &mut errors);
         if spec.drift_interval.parse().is_ok_and(|d| d > Duration::ZERO && d < SHORTEST_DRIFT_INTERVAL) {

@@ -35,6 +35,7 @@ mod runs;
 mod schemas;
 mod sources;
 mod terraform;
+mod variable_sets;
 mod workflows;
 mod workspaces;
 

@@ -4,7 +4,7 @@
 //! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, and
 //! changing where its Project or Source points. The Git server decides who may push.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
@@ -19,7 +19,7 @@ use super::{
     changes,
     lookup::{self, Lookup},
     run_status::status,
-    stack, workspace,
+    stack, values, variable_set, workspace,
 };
 
 /// What the requester of a run says besides that Stoa started by itself: who had it do so, and so may not approve it alone.
@@ -143,8 +143,12 @@ pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -
     lookup::require::<Run>(context, "create", "", &namespace, "").await?;
     let permission = operation.permission();
     lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
-    for workspace in &stack.spec.workspaces {
-        workspace::require_use(lookup, context, workspace).await?;
+    for name in &stack.spec.workspaces {
+        let Some(workspace) = workspace::require_use(lookup, context, name).await? else { continue };
+        // A conflict fails the run, and uses nothing.
+        if let Ok(chosen) = variable_set::values(lookup, (stack, &workspace), &BTreeMap::new()).await? {
+            variable_set::require_use(context, values::variable_sets(&chosen)).await?;
+        }
     }
     Ok(())
 }

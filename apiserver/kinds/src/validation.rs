@@ -91,6 +91,17 @@ pub(crate) fn account(path: &str, subject: &Subject, errors: &mut Vec<FieldError
     }
 }
 
+/// Finds what is wrong with a list of the names of objects: none is empty, or in it twice.
+pub(crate) fn names(path: &str, names: &[String], errors: &mut Vec<FieldError>) {
+    for (i, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}[{i}]"), ""));
+        } else if names[..i].contains(name) {
+            errors.push(FieldError::duplicate(format!("{path}[{i}]"), name));
+        }
+    }
+}
+
 /// Reads a duration that must lie in a range.
 pub fn duration(
     path: &str,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
+use serde_json::{Map, Value};
 use stoa_cel::{Declarations, Program};
 use stoa_controller::conditions::set_condition_to;
 use stoa_engine::{health::VARIABLES, object::split_api_version, validation::KUBERNETES_VERSIONS};
@@ -20,7 +21,7 @@ use stoa_machinery::{
 };
 use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
-    Backend, Release, Run, Workspace,
+    Backend, Release, Run, SecretReference, Workspace,
     common::condition,
     platform::{CommitMode, Compliance, GitOpsTarget, HealthPolicy, PullRequestProvider, PullRequests, WorkspaceSpec},
     reason,
@@ -29,7 +30,7 @@ use stoa_types::{
 use self::referents::Referents;
 use super::{
     lookup::{self, Lookup},
-    ready, stack,
+    ready, stack, variable_set,
 };
 use crate::{
     errors, event_types,
@@ -289,6 +290,18 @@ fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Finds what is wrong with the Secret of a secret store. The rest is as Kusion has it, and the runner reads it.
+fn secret_store(store: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.secretStore.secretRef";
+    let Some(reference) = store.get("secretRef") else { return };
+    match serde_json::from_value::<SecretReference>(reference.clone()) {
+        Ok(secret) => validation::secret_anywhere(PATH, &secret, errors),
+        Err(_) => {
+            errors.push(FieldError::invalid(PATH, "<reference>", "must have name and namespace of a Secret, as texts"));
+        }
+    }
+}
+
 /// Finds what is wrong with what is new. What a workspace has from before this was refused keeps nobody from changing it.
 fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldError> {
     let mut errors = clusters::validate_new(new, old);
@@ -461,6 +474,8 @@ impl Strategy for WorkspaceStrategy {
         if let Some(target) = &spec.terraform {
             terraform::validate(target, &mut errors);
         }
+        secret_store(&spec.secret_store, &mut errors);
+        variable_set::validate_values(("spec.values", spec.values.keys()), &spec.final_values, &mut errors);
         health_policies(&spec.health_policies, &mut errors);
         let retention = spec.retention.clone().unwrap_or_default();
         for (field, kept) in [("runs", retention.runs), ("releases", retention.releases)] {

@@ -13,6 +13,7 @@
 //! - [`run_log`]: the lines of `runs/log`;
 //! - `kusion`: releases of Kusion, for imports;
 //! - [`target`]: the objects that a Run refers to;
+//! - [`values`]: the values for generators; `stored_secrets`: Kubernetes Secrets as a secret store;
 //! - [`runner`]: the client of the function-runners.
 //!
 //! Elsewhere: the controller of Runs in `stoa-apiserver` decides when a Run is executed.
@@ -34,10 +35,12 @@ pub mod runner;
 pub mod state;
 mod status;
 mod steps;
+mod stored_secrets;
 pub mod target;
 pub mod terraform_state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod values;
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,7 +10,7 @@ use stoa_engine::ResourceId;
 use stoa_kinds::text::cut;
 use stoa_types::{
     Condition, Run,
-    delivery::{PlanStatus, Progress, PullRequestStatus, RunPhase, RunResource, RunSource, RunStatus},
+    delivery::{PlanStatus, Progress, PullRequestStatus, RunPhase, RunResource, RunSource, RunStatus, RunValues},
     reason,
 };
 
@@ -28,8 +28,8 @@ pub(crate) enum StatusUpdate {
     Entered(RunPhase),
     /// The commit is known.
     Resolved { source: RunSource, preview_uid: Option<String> },
-    /// The Spec is stored under this digest.
-    Rendered(String),
+    /// The Spec is stored under this digest, and was rendered with these values.
+    Rendered(String, Option<RunValues>),
     /// The plan is stored.
     Planned(Box<Planned>),
     /// The plan waits for approval, as this sentence says.
@@ -109,7 +109,10 @@ impl StatusUpdate {
                 // Named when the Run was created, unless that server did not know of the Preview yet.
                 status.preview_uid = status.preview_uid.take().or(preview_uid);
             }
-            Self::Rendered(digest) => status.source.get_or_insert_default().spec_digest = Some(digest),
+            Self::Rendered(digest, values) => {
+                status.source.get_or_insert_default().spec_digest = Some(digest);
+                status.values = values;
+            }
             Self::Planned(planned) => {
                 let Planned { plan, changes, resources, verdict, warnings } = *planned;
                 (status.plan, status.changes, status.resources) = (Some(plan), changes, resources);

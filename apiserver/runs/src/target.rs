@@ -12,18 +12,19 @@ use stoa_kinds::{
     run_status::{is_internal, status, user},
     source::commit_page,
     source_path::path,
+    variable_set,
 };
 use stoa_machinery::RequestContext;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
-    Backend, Project, Run, SecretReference, Source, Stack, Workspace,
+    Backend, Project, Run, SecretKeyReference, SecretReference, Source, Stack, Workspace,
     config::{GeneratorType, SourceProvider},
     labels,
     platform::WorkspaceSpec,
     reason,
 };
 
-use super::{Services, StepError, state::Bodies};
+use super::{Services, StepError, state::Bodies, stored_secrets, values::StackValues};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -157,16 +158,15 @@ impl Target {
         &self,
         services: &Services,
         commit: &str,
-        parameters: &BTreeMap<String, String>,
+        values: &StackValues,
     ) -> Result<stoa_proto::GenerateRequest, StepError> {
-        let mut all: HashMap<String, String> = self.stack.spec.generator.parameters.clone().into_iter().collect();
-        all.extend(parameters.clone());
         Ok(stoa_proto::GenerateRequest {
             source: Some(self.proto_source(services).await?),
             commit: commit.to_owned(),
             path: self.path(),
             generator: generator(self.stack.spec.generator.kind).to_owned(),
-            parameters: all,
+            parameters: values.parameters(),
+            values: values.proto(),
             organization: self.namespace(),
             project: self.project.name_any(),
             stack: self.stack.spec.stack_name.clone(),
@@ -199,7 +199,19 @@ impl Target {
             spec_digest: source.spec_digest.unwrap_or_default(),
             pull_request,
             digest_keys: digest_keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
+            stored_secrets: HashMap::new(),
         })
+    }
+
+    /// The same with the values of secret stores that a Spec names, and that the server reads.
+    pub(crate) async fn proto_with_secrets(
+        &self,
+        services: &Services,
+        run: &Run,
+        spec: &Bytes,
+    ) -> Result<stoa_proto::Target, StepError> {
+        let stored_secrets = stored_secrets::read(services, self, run, spec).await?;
+        Ok(stoa_proto::Target { stored_secrets, ..self.proto(services, run).await? })
     }
 
     /// Checks again that who asked for the run may use what it needs.
@@ -208,20 +220,24 @@ impl Target {
     ///
     /// Failed with PermissionDenied and the sentence of the 403.
     pub async fn check_permissions(&self, services: &Services, run: &Run) -> Result<(), StepError> {
-        let requester = status(run).requester;
-        if is_internal(&requester) {
-            // A run that Stoa started for itself, such as the destroy of a deleted stack.
-            return Ok(());
-        }
-        let context = RequestContext::new(user(&requester), services.authorizer.clone());
+        let Some(context) = requester(services, run) else { return Ok(()) };
         let operation = run.spec.operation.permission();
         let namespace = self.namespace();
         let stack = self.stack.name_any();
         lookup::require::<Stack>(&context, "create", operation, &namespace, &stack).await?;
         lookup::require_use::<Workspace>(&context, &self.workspace.name_any()).await?;
         lookup::require_use::<Backend>(&context, &self.workspace.spec.backend.name).await?;
+        let drawn_on = status(run).values.map(|values| values.variable_sets).unwrap_or_default();
+        variable_set::require_use(&context, drawn_on.iter().map(String::as_str)).await?;
         Ok(())
     }
+}
+
+/// The permissions of the requester of a run; nothing for a run that Stoa started for itself, such as the destroy of a
+/// deleted stack.
+pub(crate) fn requester(services: &Services, run: &Run) -> Option<RequestContext> {
+    let requester = status(run).requester;
+    (!is_internal(&requester)).then(|| RequestContext::new(user(&requester), services.authorizer.clone()))
 }
 
 /// A workspace with its credentials.
@@ -234,14 +250,7 @@ pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<sto
     let mut kubeconfigs = HashMap::new();
     for cluster in spec.kubernetes.iter().flat_map(|k| &k.clusters) {
         let Some(reference) = &cluster.kubeconfig_secret_ref else { continue };
-        let mut keys = secret(services, &reference.namespace, &reference.name).await?;
-        let kubeconfig = keys.remove(&reference.key).ok_or_else(|| {
-            StepError::failed(
-                reason::REFERENCE_NOT_FOUND,
-                format!("secret {}/{} has no key {:?}", reference.namespace, reference.name, reference.key),
-            )
-        })?;
-        kubeconfigs.insert(cluster.name.clone(), kubeconfig);
+        kubeconfigs.insert(cluster.name.clone(), secret_key(services, reference).await?);
     }
     let credentials = optional_secret(services, spec.gitops.as_ref().and_then(|g| g.secret_ref.as_ref())).await?;
     let pulls = spec.gitops.as_ref().and_then(|gitops| gitops.pull_request.as_ref());
@@ -259,7 +268,13 @@ pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<sto
         pull_request_credentials,
         provider_secrets: provider_secrets(services, spec).await?,
         mirror_credentials: optional_secret(services, mirror.and_then(|mirror| mirror.secret_ref.as_ref())).await?,
+        secret_store_credentials: optional_secret(services, secret_store_secret(spec).as_ref()).await?,
     })
+}
+
+/// The Secret with the credentials of the secret store, whose validation has read it.
+fn secret_store_secret(spec: &WorkspaceSpec) -> Option<SecretReference> {
+    serde_json::from_value(spec.secret_store.get("secretRef")?.clone()).ok()
 }
 
 /// The secrets of the Terraform providers of a workspace, by their names there.
@@ -361,6 +376,19 @@ async fn optional_secret(
         Some(reference) => referenced_secret(services, "", reference).await,
         None => Ok(HashMap::new()),
     }
+}
+
+/// The value of one key of a Secret.
+///
+/// # Errors
+///
+/// Failed when the Secret or its key does not exist.
+pub(crate) async fn secret_key(services: &Services, reference: &SecretKeyReference) -> Result<Bytes, StepError> {
+    let SecretKeyReference { namespace, name, key } = reference;
+    let mut keys = secret(services, namespace, name).await?;
+    keys.remove(key).ok_or_else(|| {
+        StepError::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} has no key {key:?}"))
+    })
 }
 
 async fn secret(services: &Services, namespace: &str, name: &str) -> Result<HashMap<String, Bytes>, StepError> {

@@ -25,7 +25,7 @@ pub use common::{
 };
 pub use config::{Organization, Project, Source, Stack};
 pub use delivery::{Release, Resource, Run, Workflow};
-pub use platform::{Backend, NotificationSink, Workspace};
+pub use platform::{Backend, NotificationSink, VariableSet, Workspace};
 
 #[cfg(test)]
 mod tests;

@@ -109,6 +109,8 @@ pub const REPOSITORY_REFUSED: &str = "RepositoryRefused";
 pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
 /// The generator could not render the Source as a Spec.
 pub const GENERATE_FAILED: &str = "GenerateFailed";
+/// Two origins of a value conflict, or the values are too large.
+pub const INVALID_VALUES: &str = "InvalidValues";
 /// The generator rendered a Spec, and ignored some of the Source or of the run's fields.
 pub const GENERATED_WITH_WARNINGS: &str = "GeneratedWithWarnings";
 /// The plan has warnings for its approver. Also the type of the Run's condition that lists them.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     DigestKeys, FieldPath, Ignored, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, StateResource,
     bounds::Budget,
+    declared::declared,
     diff::{Comparison, three_way},
     lookup::Settled,
     object::{is_secret, uid_of},
@@ -187,6 +188,7 @@ impl Values {
         let mut resolved = resolved?;
         let by_schema = self.runtime.sensitive_paths(resource, &resolved.attributes);
         resolved.sensitive.extend(by_schema);
+        resolved.sensitive.extend(declared(resource));
         Ok(resolved)
     }
 

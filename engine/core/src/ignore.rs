@@ -25,6 +25,8 @@ use crate::spec::{Resource, setting_field};
 use field_managers::{Managed, is_managed_alone, managed};
 use paths::{by_index, by_name, get, is_in_missing_item, may_be_same, parse, put, without};
 
+pub(crate) use paths::parse as parse_path;
+
 /// The extension or annotation of a resource that lists its ignored fields: a list of paths such as `spec.replicas`, or a
 /// text with commas. Items are named by index or name: `containers.web.image`, `containers[0].image`,
 /// `containers[name=web].image`. Keys with dots are quoted: `metadata.labels["a.b/c"]`.

@@ -297,6 +297,11 @@ pub(crate) fn is_base64(text: &str) -> bool {
     LENIENT.decode(in_one_line).is_ok()
 }
 
+/// The base64 of a text.
+pub(crate) fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
 /// The text behind base64, when it is both.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(text).ok()?).ok()

@@ -6,12 +6,13 @@
 //!
 //! Values that references carry elsewhere are not known yet: the Spec has the reference there. Therefore only these are
 //! sealed: literal values of Secrets, other fields of such a Secret that contain one of them, and settings of Kusion
-//! with possible credentials (`secretStore`, `context`).
+//! with possible credentials (`secretStore`, `context`), and fields that the Spec [declares](crate::declared).
 
 use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value, json};
 
+use crate::declared::declared;
 use crate::path::{FieldPath, Segment};
 use crate::reference::{Template, parse};
 use crate::sensitive::{MASK, Sensitive, of_secret};
@@ -89,7 +90,7 @@ fn replaced(spec: &Spec, replace: &mut dyn FnMut(FieldLocation<'_>, &Value) -> V
     let mut resources = Vec::with_capacity(spec.resources.len());
     for resource in &spec.resources {
         let known = |id: &str| ids.contains(id);
-        let sensitive = sensitive(&resource.attributes, &known);
+        let sensitive = sensitive(resource, &known);
         let mut replacer =
             Replacer { resource: &resource.id, sensitive, lookalikes, at: FieldPath::default(), replace };
         resources.push(Resource { attributes: replacer.map(&resource.attributes), ..resource.clone() });
@@ -105,11 +106,16 @@ fn replaced(spec: &Spec, replace: &mut dyn FnMut(FieldLocation<'_>, &Value) -> V
 }
 
 /// The sensitive paths of attributes with unresolved references.
-fn sensitive(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> Sensitive {
-    if !may_be_secret(attributes) {
+fn sensitive(resource: &Resource, known: &dyn Fn(&str) -> bool) -> Sensitive {
+    let attributes = &resource.attributes;
+    let mut paths = declared(resource);
+    if may_be_secret(attributes) {
+        paths.extend(of_secret(attributes));
+    }
+    if paths.is_empty() {
         return Sensitive::default();
     }
-    let paths: BTreeSet<FieldPath> = of_secret(attributes)
+    let paths: BTreeSet<FieldPath> = paths
         .into_iter()
         .filter(|path| {
             path.get(attributes).is_some_and(|value| sealed_text(value).is_none() && !is_reference(value, known))

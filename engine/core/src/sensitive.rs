@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use self::texts::{SEARCHED, Texts};
 use crate::encrypted::{is_ciphertext, is_encrypted};
-use crate::object::{decoded, is_secret, secret_as_stored};
+use crate::object::{decoded, encoded, is_secret, secret_as_stored};
 use crate::path::{FieldPath, Segment, below};
 use crate::secret_digest::DigestKeys;
 use crate::spec::ResourceId;
@@ -83,6 +83,26 @@ impl Sensitive {
             collect_texts(value, &mut texts);
         }
         Self { paths, texts: texts.into() }
+    }
+
+    /// The texts of secret values, which stand nowhere in particular.
+    pub fn of_texts(values: &Map<String, Value>) -> Self {
+        let mut texts = BTreeSet::new();
+        for value in values.values() {
+            collect_texts(value, &mut texts);
+            texts.extend(value.as_str().map(|text| Arc::from(encoded(text))));
+        }
+        Self { paths: BTreeSet::new(), texts: texts.into() }
+    }
+
+    /// The paths of all values of an object that have one of the texts.
+    pub fn paths_with_texts(&self, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let mut found = BTreeSet::new();
+        self.replaced(object, &mut |path, _| {
+            found.insert(path.clone());
+            Value::Null
+        });
+        found
     }
 
     pub(crate) fn add(&mut self, path: FieldPath, value: Option<&Value>) {

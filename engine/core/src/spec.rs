@@ -76,7 +76,7 @@ pub struct Resource {
     /// All other settings: `GVK`, `kubeConfig`, `provider`, [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
     /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::cascade::DELETE_CONTENTS),
-    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT),
+    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT), [`stoa.dev/sensitive`](crate::declared::SENSITIVE),
     /// `healthPolicy` ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Unsupported fields of a Kusion Spec: a problem where the literal text would be applied, a warning where it is ignored.
+//! Unsupported fields of a Kusion Spec, which are ignored with a warning.
 //!
 //! Start at [`warnings`].
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use crate::cascade::DELETE_CONTENTS;
 use crate::cluster::{CLUSTER, KUBECONFIG};
 use crate::conflict::FORCE;
+use crate::declared::SENSITIVE;
 use crate::health::{CURRENT, FAILED, IN_PROGRESS, POLICY};
 use crate::ignore::IGNORE_FIELDS;
 use crate::import::IMPORT_ID;
 use crate::object::ObjectRef;
 use crate::owner::{MARK, TAKE_OVER_FROM};
-use crate::problem::{Problem, reason};
 use crate::reference::is_misplaced;
 use crate::resolve::{has_text, texts};
 use crate::spec::{FILE, LINE, RECREATE, Resource, Spec};
@@ -20,15 +20,23 @@ use crate::suggest::suggestion;
 use crate::timeout::TIMEOUT;
 use crate::warnings::Warnings;
 
-/// The prefix of a value in a Kusion secret store.
-const SECRET: &str = "ref://";
-
 /// The prefix of our extensions and annotations. Those that Kusion has too are without it.
 const OURS: &str = "stoa.dev/";
 
 /// All extensions that Stoa reads from a Spec.
-const EXTENSIONS: [&str; 10] =
-    [RECREATE, FORCE, DELETE_CONTENTS, TAKE_OVER_FROM, IGNORE_FIELDS, TIMEOUT, IMPORT_ID, CLUSTER, KUBECONFIG, POLICY];
+const EXTENSIONS: [&str; 11] = [
+    RECREATE,
+    FORCE,
+    DELETE_CONTENTS,
+    TAKE_OVER_FROM,
+    IGNORE_FIELDS,
+    TIMEOUT,
+    SENSITIVE,
+    IMPORT_ID,
+    CLUSTER,
+    KUBECONFIG,
+    POLICY,
+];
 
 /// All annotations that Stoa reads from a Spec.
 const ANNOTATIONS: [&str; 10] =
@@ -36,24 +44,6 @@ const ANNOTATIONS: [&str; 10] =
 
 /// How many warnings about resources a plan has at most.
 const WARNED: usize = 50;
-
-/// Problems of a resource with values in a secret store. Secret stores are not supported, and the literal text would be applied.
-pub(crate) fn check_secrets(resource: &Resource) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let is_secret = |text: &str| text.starts_with(SECRET);
-    if !has_text(&resource.attributes, &is_secret) {
-        return problems;
-    }
-    texts(&resource.attributes, &mut |field, text| {
-        if is_secret(text) {
-            let message = "at character 1: secret stores (ref://) are not supported; put the value itself into a \
-                           Secret";
-            let problem = Problem::new(reason::INVALID_REFERENCE, message).of(&resource.id);
-            problems.push(problem.at(format!("attributes.{field}")));
-        }
-    });
-    problems
-}
 
 /// Warnings about ignored fields of a Spec.
 pub fn warnings(spec: &Spec) -> Vec<String> {
@@ -132,17 +122,6 @@ mod tests {
         serde_json::from_value(json!({"resources": [{"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}]}))
         .unwrap()
-    }
-
-    #[test]
-    fn secret_store_value_is_rejected() {
-        let problems = spec(json!({"p": "ref://db/password", "q": "see ref://x"})).validate().unwrap_err();
-        let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
-        assert_eq!(
-            told,
-            ["InvalidReference v1:ConfigMap:shop:a: attributes.data.p: at character 1: secret stores (ref://) are \
-                 not supported; put the value itself into a Secret"]
-        );
     }
 
     #[test]

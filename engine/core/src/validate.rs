@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::bounds::{Budget, LARGEST_SECRET};
 use crate::cluster;
+use crate::declared;
 use crate::dependencies::{Before, written};
 use crate::graph::Graph;
 use crate::ignore::Ignored;
@@ -21,8 +22,8 @@ use crate::reference::{Reference, ReferenceError, may_refer};
 use crate::resolve::{self, Lookup};
 use crate::scope::Scopes;
 use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::stored_secret::{self, may_be_stored};
 use crate::timeout::timeout;
-use crate::unsupported::check_secrets;
 
 impl Spec {
     /// Checks ids, identities of Kubernetes objects, dependencies and references, and that there is no cycle.
@@ -109,9 +110,10 @@ impl Spec {
                     problems.push(same_object(first, resource));
                 }
             }
-            problems.extend(check_secrets(resource));
+            problems.extend(stored_secret::check(resource));
             problems.extend(resource.check_switches());
             problems.extend(Ignored::of(resource).err().map(|problem| problem.of(id)));
+            problems.extend(declared::check(resource));
             problems.extend(timeout(&resource.extensions, &resource.attributes).err().map(|problem| problem.of(id)));
             problems.extend(check_dependencies(resource, &known));
         }
@@ -247,7 +249,7 @@ fn check_bytes(attributes: &Map<String, Value>, object: &ObjectRef) -> Vec<Probl
     let Some(Value::Object(data)) = attributes.get(field) else { return Vec::new() };
     let wrong = data.iter().filter_map(|(key, value)| match value {
         Value::Null => None,
-        Value::String(text) if may_refer(text) || is_base64(text) => None,
+        Value::String(text) if may_refer(text) || may_be_stored(text) || is_base64(text) => None,
         Value::String(_) => Some((key, "must be base64; a Secret takes plain text in stringData".to_owned())),
         other => Some((key, format!("must be text in base64, not {}", type_name(other)))),
     });

@@ -3,12 +3,12 @@
 //! A Job that Kubernetes deletes after it has finished is watched to its end, because its end cannot be read later: for
 //! a minute ([`TO_THE_END`]), or for the timeout of its resource.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use stoa_engine::declared::declared;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{Problem, Resource, Sensitive};
 use stoa_runtime::{Health, HealthReport, RuntimeError};
@@ -52,7 +52,7 @@ pub(crate) async fn wait_healthy(
         report(Health::Current, "it exists");
         return Ok(Health::Current);
     }
-    let sensitive = Sensitive::of(&desired.attributes, &BTreeSet::new());
+    let sensitive = Sensitive::of(&desired.attributes, &declared(desired));
     let explain = |err: CallError| match err {
         // The server may not have heard of the kind that the one beside it serves.
         CallError::Status(failure) if failure.is_missing_kind() && cluster.is_new(&target.gvk) => {

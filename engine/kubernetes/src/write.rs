@@ -5,10 +5,10 @@
 //!
 //! Elsewhere: `deletion` deletes by the same rule.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use stoa_engine::declared::declared;
 use stoa_engine::object::{self, is_terminating, secret_as_stored, without_aggregated_rules, without_bookkeeping};
 use stoa_engine::owner::take_over_from;
 use stoa_engine::pruned::is_pruned;
@@ -88,7 +88,7 @@ pub(crate) async fn preview(
     if cluster.away().is_some() {
         return Ok(Preview::Unverified(unreachable(cluster)));
     }
-    let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
+    let sensitive = Sensitive::of(&request.desired.attributes, &declared(request.desired));
     let api = match cluster.discover(&target.gvk).await.map_err(|err| err.into_runtime(&cluster.name, &sensitive))? {
         Discovered::Served(api) => api,
         Discovered::NoKind | Discovered::NoVersion => {
@@ -253,7 +253,7 @@ async fn take_over(
     request: &ApplyRequest<'_>,
     was_taken: &mut bool,
 ) -> Result<(Api, Map<String, Value>), RuntimeError> {
-    let sensitive = Sensitive::of(&request.desired.attributes, &BTreeSet::new());
+    let sensitive = Sensitive::of(&request.desired.attributes, &declared(request.desired));
     let explain = |err: CallError, may_have_changed: bool| match may_have_changed {
         true => err.after_a_call().into_runtime(&cluster.name, &sensitive),
         false => err.into_runtime(&cluster.name, &sensitive).before_a_change(),

@@ -36,6 +36,7 @@ pub(crate) mod reason {
     pub(crate) const DRAINING: &str = "Draining";
     pub(crate) const UNAVAILABLE: &str = "Unavailable";
     pub(crate) const REJECTED: &str = "Rejected";
+    pub(crate) const SECRET_STORE: &str = "SecretStore";
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 

@@ -1,7 +1,7 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
 //! Start at `service`, which has one method for each call of the proto. `source` and `generate` render a path in Git to a Spec, both in
-//! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, `terraform` has its providers,
+//! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, `terraform` has its providers, `secret_store` its secrets,
 //! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
@@ -19,6 +19,7 @@ mod incoming;
 mod local;
 mod metrics;
 mod runtimes;
+mod secret_store;
 mod serve;
 mod service;
 mod source;

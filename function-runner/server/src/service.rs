@@ -2,7 +2,6 @@
 //!
 //! Start at [`Service`]. It limits how many calls, and how many bytes of large ones, are under way at once.
 
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,9 +31,10 @@ use crate::blocking::run_blocking;
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, reason};
-use crate::generate::{self, Generators, Provenance, Rendered, Values};
+use crate::generate::{self, Generators, Provenance, Rendered, SecretValues, Values};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
+use crate::secret_store;
 use crate::source::Sources;
 
 /// The number of events that may wait for a slow caller.
@@ -240,7 +240,7 @@ impl Service {
         let work = async move {
             let _held = (slot, memory);
             let target = required(request.target, "target")?;
-            let spec = convert::spec(&request.spec)?;
+            let spec = secret_store::resolve(convert::spec(&request.spec)?, &target).await?;
             let state = convert::state(&request.state)?;
             let runtime = runtimes.of_run(&target, &spec, &state).await?;
             let keys = convert::digest_keys(&target)?;
@@ -373,13 +373,14 @@ impl FunctionRunner for Service {
                 stack: request.stack,
                 workspace: request.workspace.unwrap_or_default().name,
                 parameters: request.parameters,
-                variables: HashMap::new(),
+                platform: request.values,
                 namespace: helm.namespace.clone(),
             };
             let (commit, path, generator) = (&request.commit, &request.path, &request.generator);
             let request = generate::Request { commit, path, generator, values: &values, helm: &helm };
-            let Rendered { spec, warnings, provenance, .. } =
-                self.generators.render(&self.sources, &source, &request).await?;
+            let secret = SecretValues::of(&values.platform);
+            let rendered = self.generators.render(&self.sources, &source, &request).await;
+            let Rendered { spec, warnings, provenance, .. } = secret.protect(rendered).await?;
             let Provenance { generator, version, files } = provenance;
             Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files })
         });

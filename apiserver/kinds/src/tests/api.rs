@@ -182,6 +182,13 @@ async fn notification_sink_lives() {
 }
 
 #[tokio::test]
+async fn variable_set_lives() {
+    let world = World::new().await;
+    let spec = json!({ "values": { "region": "eu", "sizes": [1, 2] }, "organizations": ["shop"] });
+    Client::of(&world).live(&cluster_wide(PLATFORM, "variablesets"), PLATFORM, "VariableSet", spec).await;
+}
+
+#[tokio::test]
 async fn workspace_lives() {
     let world = World::new().await;
     let clusters = json!([{ "name": "main", "inCluster": true }]);

@@ -81,7 +81,7 @@ pub(super) async fn apply(
     let is_import = execution.run.spec.operation == Operation::Import;
     let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let start = ApplyStart {
-        target: Some(target.proto(&execution.services, &execution.run).await?),
+        target: Some(target.proto_with_secrets(&execution.services, &execution.run, spec).await?),
         spec: spec.clone(),
         plan: plan.clone(),
         state: state.for_run(&execution.run.spec.retry, &run_uid)?,

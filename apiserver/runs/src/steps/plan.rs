@@ -123,7 +123,7 @@ async fn planned(
     let is_import = execution.run.spec.planned() == Operation::Import;
     let import = if is_import { import::selection(execution, target).await? } else { Bytes::new() };
     let request = PlanRequest {
-        target: Some(target.proto(&execution.services, &execution.run).await?),
+        target: Some(target.proto_with_secrets(&execution.services, &execution.run, spec).await?),
         spec: spec.clone(),
         state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default())?,
         destroy: execution.run.spec.planned() == Operation::Destroy,

@@ -7,7 +7,14 @@ use stoa_kinds::{run_status::status, text};
 use stoa_types::{delivery::Operation, reason};
 
 use super::{plan, resolve};
-use crate::{StepError, documents, execution::Execution, runner, status::StatusUpdate, target::Target};
+use crate::{
+    StepError, documents,
+    execution::Execution,
+    runner,
+    status::StatusUpdate,
+    target::{Target, requester},
+    values::StackValues,
+};
 
 /// So many warnings are in the Event about them.
 const TOLD: usize = 5;
@@ -23,10 +30,13 @@ pub(super) async fn spec(
         let spec = documents::get_spec(target, &sealing, &digest).await?;
         return Ok((spec, digest, None));
     }
+    let mut values = None;
     let (spec, kept) = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
         (_, Some(plan)) => {
             // The plan names it by this digest.
-            let digest = plan::previewed(execution, target, &plan).await?.plan.spec_digest.unwrap_or_default();
+            let previewed = plan::previewed(execution, target, &plan).await?.plan;
+            let digest = previewed.spec_digest.unwrap_or_default();
+            values = previewed.values;
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (Operation::Destroy, None) => {
@@ -45,7 +55,12 @@ pub(super) async fn spec(
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (Operation::Preview | Operation::Apply | Operation::Import, None) => {
-            let (spec, generator) = generate(execution, target, commit).await?;
+            let drawn = drawn(execution, target).await?;
+            if let Some(sentence) = drawn.sentence() {
+                execution.journal.note("Generating", sentence);
+            }
+            values = drawn.recorded();
+            let (spec, generator) = generate(execution, target, commit, &drawn).await?;
             let digest = documents::put_spec(target, &sealing, &spec).await?;
             execution.journal.note("Generating", format!("the {generator} generator made the Spec {digest}"));
             (spec, Some(digest))
@@ -56,12 +71,24 @@ pub(super) async fn spec(
         None => documents::put_spec(target, &sealing, &spec).await?,
     };
     reached("spec-kept");
-    Ok((spec, digest.clone(), Some(StatusUpdate::Rendered(digest))))
+    Ok((spec, digest.clone(), Some(StatusUpdate::Rendered(digest, values))))
+}
+
+/// The values for the generator, which the requester may use.
+async fn drawn(execution: &Execution, target: &Target) -> Result<StackValues, StepError> {
+    let Execution { services, run, .. } = execution;
+    let context = requester(services, run);
+    StackValues::of(services, target, &run.spec.parameters, context.as_ref()).await
 }
 
 /// What the function-runner renders, and the generator that it took, with the version of its tool.
-async fn generate(execution: &mut Execution, target: &Target, commit: &str) -> Result<(Bytes, String), StepError> {
-    let request = target.generate_request(&execution.services, commit, &execution.run.spec.parameters).await?;
+async fn generate(
+    execution: &mut Execution,
+    target: &Target,
+    commit: &str,
+    values: &StackValues,
+) -> Result<(Bytes, String), StepError> {
+    let request = target.generate_request(&execution.services, commit, values).await?;
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.generate(request)).await?;
     let response = response.map_err(|e| execution.refused(&e, reason::GENERATE_FAILED))?;

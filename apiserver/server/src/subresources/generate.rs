@@ -12,12 +12,19 @@ use stoa_kinds::{lookup, run::target_workspace};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
+    status::FieldError,
 };
-use stoa_runs::{Services, StepError, documents, runner, target::Target};
+use stoa_runs::{Services, StepError, documents, runner, target::Target, values::StackValues};
 use stoa_types::{Backend, Run, Stack, Workspace, delivery::Operation, reason};
 use tonic::{Code, Status};
 
-use super::{document, failure, non_empty, parameter, wants_json};
+use super::{
+    document, failure,
+    format::{Format, PLAIN, bad_parameter},
+    non_empty, parameter,
+    stack_values::{FORMATS, ShownValues},
+    wants_json,
+};
 
 /// How long a client is kept waiting.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,7 +36,9 @@ const SMALL: usize = 4 << 20;
 /// So many larger ones are taken at once, three of them for one namespace alone.
 const LARGE_AT_ONCE: usize = 4;
 /// Query parameters that are not the generator's.
-const OWN: &[&str] = &["workspace", "version", "format", "timeout", "pretty", "dryRun", "fieldManager"];
+const OWN: &[&str] = &["workspace", "version", "show", "format", "timeout", "pretty", "dryRun", "fieldManager"];
+/// What it comes in besides JSON and YAML.
+pub(super) const PRODUCES: &[&str] = &[PLAIN];
 
 #[derive(Debug)]
 pub(super) struct Generate {
@@ -42,7 +51,8 @@ pub(super) struct Generate {
 #[async_trait]
 impl SubresourceHandler for Generate {
     /// Query parameters: `workspace` (may be left out when the stack has one), `version`, `format` (`json` or `yaml`);
-    /// every other one is a parameter of the generator, such as `cell=c1`.
+    /// every other one is a parameter of the generator, such as `cell=c1`. `show=values` answers with the values for the
+    /// generator and their origins instead; its `format` may be `table` too.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let turns = self.turns.of(&call.namespace);
         let Some(_turn) = turns.try_take() else {
@@ -69,7 +79,11 @@ impl Generate {
     }
 
     async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let as_json = wants_json(&call.headers, &call.query, "yaml")?;
+        let show = Show::asked(&call.query)?;
+        let as_json = match show {
+            Show::Spec => wants_json(&call.headers, &call.query, "yaml")?,
+            Show::Values => false,
+        };
         let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
@@ -79,6 +93,10 @@ impl Generate {
         lookup::require_use::<Backend>(&call.context, &target.workspace.spec.backend.name).await?;
         let parameters: BTreeMap<String, String> =
             call.query.iter().filter(|(key, _)| !OWN.contains(&key.as_str())).cloned().collect();
+        let values = StackValues::of(services, &target, &parameters, Some(&call.context)).await.map_err(failure)?;
+        if show == Show::Values {
+            return Format::choose(call, FORMATS)?.write(call, &ShownValues::of(&values));
+        }
         let request = stoa_proto::ResolveRequest {
             source: Some(target.proto_source(services).await.map_err(failure)?),
             version,
@@ -90,7 +108,7 @@ impl Generate {
             _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
         };
         let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
-        let request = target.generate_request(services, &commit, &parameters).await.map_err(failure)?;
+        let request = target.generate_request(services, &commit, &values).await.map_err(failure)?;
         let large = self.large.of(&call.namespace);
         let turn = Mutex::new(None);
         // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source or a
@@ -119,6 +137,28 @@ impl Generate {
         let (answer, room) = room.work(show).await;
         drop(turn);
         room.until_sent(answer?).await
+    }
+}
+
+/// What an answer has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Show {
+    Spec,
+    Values,
+}
+
+impl Show {
+    /// The one that `?show=` asks for.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the field.
+    fn asked(query: &[(String, String)]) -> Result<Self, ApiError> {
+        match non_empty(query, "show") {
+            None | Some("spec") => Ok(Self::Spec),
+            Some("values") => Ok(Self::Values),
+            Some(other) => Err(bad_parameter(&FieldError::not_supported("show", other, &["spec", "values"]))),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod release_diff;
 mod release_documents;
 mod run_plan;
 mod stack_state;
+mod stack_values;
 mod start_run;
 mod stored;
 mod terraform_state;
@@ -85,8 +86,9 @@ impl Subresources {
                 name: "generate",
                 verbs: &["create"],
                 kind: names::sibling::<Stack>("Stack"),
-                description: "Renders the Spec of a stack for a workspace. Nothing is recorded.",
-                produces: &[],
+                description: "Renders the Spec of a stack for a workspace, or shows the values for its generator. Nothing is \
+                              recorded.",
+                produces: generate::PRODUCES,
                 handler: Arc::new(generate::Generate::new(self.services.clone())),
             },
             start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),

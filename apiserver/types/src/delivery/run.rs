@@ -312,6 +312,9 @@ pub struct RunStatus {
     /// The source that the run was made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<RunSource>,
+    /// The values that the Spec was rendered with. Absent: none, or the run renders nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<RunValues>,
     /// The plan of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
@@ -427,6 +430,9 @@ pub struct PreviewedPlan {
     /// The resources that the Preview imports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<Import>,
+    /// The values that its Spec was rendered with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<RunValues>,
 }
 
 /// A plan that a pull request showed before it was merged.
@@ -519,6 +525,35 @@ pub struct RunSource {
     /// The URL of the commit's page at its Git server. Absent if the remote has none.
     #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
     pub commit_url: String,
+}
+
+/// The values that a Spec was rendered with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunValues {
+    /// The digest of the names, origins and values, `sha256:` and 64 hex digits. A value of a Secret counts by its
+    /// reference alone.
+    pub digest: String,
+    /// The values with their origins, at most 100. The subresource stacks/generate shows all, with `show=values`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub items: Vec<RunValue>,
+    /// The VariableSets that decided a value. An Apply needs the verb use on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub variable_sets: Vec<String>,
+}
+
+/// A value that a Spec was rendered with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunValue {
+    /// The name of the value.
+    pub name: String,
+    /// The kind of the object that decided it: VariableSet, Workspace, Stack or Run.
+    pub kind: String,
+    /// The name of that object. Empty for the run itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub object: String,
 }
 
 /// The plan of a run.

@@ -4,6 +4,7 @@ mod backend;
 mod compliance;
 mod notification_sink;
 mod terraform;
+mod variable_set;
 mod workspace;
 
 pub use backend::{
@@ -12,6 +13,7 @@ pub use backend::{
 pub use compliance::{Compliance, Reconciler, ReconcilerObject};
 pub use notification_sink::{Gap, NotificationSink, NotificationSinkSpec, NotificationSinkStatus, RetryPolicy};
 pub use terraform::{ProviderMirror, ProviderNetwork, TerraformProvider, TerraformTarget};
+pub use variable_set::{VariableSet, VariableSetSpec};
 pub use workspace::{
     Cluster, CommitMode, GitOpsTarget, HealthPolicy, KubernetesTarget, PullRequestProvider, PullRequests, Retention,
     UnlistedContents, Validation, Workspace, WorkspaceSpec, WorkspaceStatus,

@@ -56,6 +56,15 @@ pub struct WorkspaceSpec {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub context: Map<String, Value>,
+    /// The values for the generators of all stacks here, by name. A value is any JSON. They override those of
+    /// VariableSets, and the parameters of a Stack or Run override them.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object_schema")]
+    pub values: Map<String, Value>,
+    /// The names of values here that no Stack or Run may override.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub final_values: Vec<String>,
     /// The health policies for all stacks here. A resource's own policy takes precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiVersion", "kind"]))]

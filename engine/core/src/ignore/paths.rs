@@ -7,7 +7,8 @@ use crate::path::{FieldPath, Segment, scalar_text};
 /// Keys by which a plain step into a list may name an item.
 const NAMES: [&str; 3] = ["name", "key", "id"];
 
-pub(super) fn parse(text: &str) -> Result<FieldPath, String> {
+/// Reads a path as [`IGNORE_FIELDS`](super::IGNORE_FIELDS) has it.
+pub(crate) fn parse(text: &str) -> Result<FieldPath, String> {
     let mut segments = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {

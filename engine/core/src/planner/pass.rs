@@ -16,6 +16,7 @@ use super::released_claims::released_claims;
 use super::{Outline, PlanInput, drift, unknown_state};
 use crate::bounds::Budget;
 use crate::cascade_check;
+use crate::declared::declared;
 use crate::ignore::Ignored;
 use crate::lookup::{DryRun, Settled};
 use crate::object::is_terminating;
@@ -188,6 +189,7 @@ impl<'s> Decider<'s> {
         };
         let mut resolved = resolved;
         resolved.sensitive.extend(self.input.sensitive.get(id).into_iter().flatten().cloned());
+        resolved.sensitive.extend(declared(resource));
         if let Some(problem) = disagreement(resource, &resolved) {
             return Err(self.stop(problem));
         }

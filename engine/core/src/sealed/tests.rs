@@ -51,6 +51,19 @@ fn only_secret_values_are_sealed() {
 }
 
 #[test]
+fn declared_fields_are_sealed() {
+    let map = json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": {"apiVersion": "v1",
+        "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"url": "db://hunter2", "copy": "db://hunter2", "plain": "x"}},
+        "extensions": {"stoa.dev/sensitive": ["data.url", "data.none"]}});
+    let spec = spec(json!([map]));
+    let kept = sealed(&spec);
+    let data = &attributes(&kept, 0)["data"];
+    assert!(sealed_text(&data["url"]).is_some() && sealed_text(&data["copy"]).is_some(), "{data}");
+    assert_eq!((&data["plain"], opened(&kept)), (&json!("x"), spec.clone()));
+    assert_eq!(attributes(&shown(&spec), 0)["data"]["url"], MASK);
+}
+
+#[test]
 fn reference_is_not_sealed_but_surrounding_text_is() {
     let spec = spec(json!([
         secret("a", json!({"x": "hunter2"})),

@@ -165,6 +165,11 @@ pub struct Workspace {
         ::prost::alloc::string::String,
         ::prost::bytes::Bytes,
     >,
+    #[prost(map = "string, bytes", tag = "8")]
+    pub secret_store_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ProviderSecrets {
@@ -204,6 +209,8 @@ pub struct GenerateRequest {
     pub workspace: ::core::option::Option<Workspace>,
     #[prost(message, optional, tag = "10")]
     pub helm: ::core::option::Option<HelmOptions>,
+    #[prost(message, repeated, tag = "12")]
+    pub values: ::prost::alloc::vec::Vec<Value>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HelmOptions {
@@ -213,6 +220,19 @@ pub struct HelmOptions {
     pub namespace: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub values_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Value {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub json: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub origin: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub sensitive: bool,
+    #[prost(bool, tag = "5")]
+    pub is_final: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GenerateResponse {
@@ -284,6 +304,11 @@ pub struct Target {
     pub digest_keys: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
     #[prost(uint64, tag = "12")]
     pub pull_request: u64,
+    #[prost(map = "string, bytes", tag = "13")]
+    pub stored_secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LookAtProposalRequest {

@@ -32,6 +32,19 @@ pub struct Helm {
     pub values_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, repeated, tag = "4")]
     pub parameters: ::prost::alloc::vec::Vec<Parameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub values: ::prost::alloc::vec::Vec<Value>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Value {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub json: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub origin: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub is_final: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Parameter {

@@ -12,7 +12,7 @@ use stoa_engine::problem::reason;
 use stoa_engine::{Plan, ResourceId, Spec, State};
 use stoa_failpoint::reached;
 use stoa_proto::apply_event::Event;
-use stoa_proto::{ApplyStart, FinishedEvent};
+use stoa_proto::{ApplyStart, FinishedEvent, Target};
 use stoa_runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -27,6 +27,7 @@ use crate::convert;
 use crate::failure::{Failure, reason::DRAINING};
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
+use crate::secret_store;
 use crate::service::Limits;
 
 /// Makes a plan, of an import if there is something to import.
@@ -90,7 +91,7 @@ impl Apply {
         let place = active.enter(format!("{}/{workspace}", target.stack_uid)).await;
 
         let keys = convert::digest_keys(&target)?;
-        let (spec, plan, state) = self.decoded().await?;
+        let (spec, plan, state) = self.decoded(target.clone()).await?;
         let spec = Arc::new(spec);
         if plan.spec_digest != target.spec_digest {
             return Err(Failure::new(
@@ -153,10 +154,10 @@ impl Apply {
     }
 
     /// Decodes the caller's documents, which may be large.
-    async fn decoded(&self) -> Result<(Spec, Plan, State), Failure> {
+    async fn decoded(&self, target: Target) -> Result<(Spec, Plan, State), Failure> {
         let (spec, plan, state) = (self.start.spec.clone(), self.start.plan.clone(), self.start.state.clone());
         run_blocking(async move {
-            let spec = convert::spec(&spec)?;
+            let spec = secret_store::resolve(convert::spec(&spec)?, &target).await?;
             let plan: Plan = stoa_engine::document::decode(&plan)
                 .map_err(|err| Failure::request(format!("start.plan is not a valid plan: {err}")))?;
             Ok((spec, plan, convert::state(&state)?))

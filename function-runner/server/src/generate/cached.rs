@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use stoa_proto::Source;
+use stoa_proto::{Source, Value};
 
 use super::job::Rendered;
 use super::pipeline::Request;
@@ -50,14 +50,16 @@ pub(super) fn key(source: &Source, request: &Request<'_>) -> Key {
     stack.into_iter().for_each(|text| part(text));
     let helm = request.helm;
     [&helm.release_name, &helm.namespace].into_iter().chain(&helm.values_files).for_each(|text| part(text));
-    for map in [&values.parameters, &values.variables] {
-        let mut sorted: Vec<_> = map.iter().collect();
-        sorted.sort_unstable();
-        part(&sorted.len().to_string());
-        sorted.into_iter().for_each(|(name, value)| {
-            part(name);
-            part(value);
-        });
+    let mut sorted: Vec<_> = values.parameters.iter().collect();
+    sorted.sort_unstable();
+    part(&sorted.len().to_string());
+    sorted.into_iter().for_each(|(name, value)| {
+        part(name);
+        part(value);
+    });
+    for Value { name, json, origin, sensitive, is_final } in &values.platform {
+        let flags = format!("{sensitive} {is_final}");
+        [name, json, origin, &flags].into_iter().for_each(|text| part(text));
     }
     hasher.finalize().into()
 }
@@ -135,6 +137,9 @@ mod tests {
             credentials: [("token".to_owned(), token.to_owned().into())].into(),
             ..Source::default()
         };
+        fn value(name: &str, is_final: bool) -> Value {
+            Value { name: name.to_owned(), is_final, ..Value::default() }
+        }
         let map = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
         let values = Values { parameters: map("a", "b"), ..Values::default() };
         let of_helm = |name: &str, files: &[&str]| HelmOptions {
@@ -165,7 +170,9 @@ mod tests {
             key(&source("r", "t"), &Request { helm: &of_helm("a", &[]), ..request }),
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a"]), ..request }),
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a", "b"]), ..request }),
-            of(|values| values.variables = [("a".to_owned(), "b".to_owned())].into()),
+            of(|values| values.platform = vec![value("a", false)]),
+            of(|values| values.platform = vec![value("b", false)]),
+            of(|values| values.platform = vec![value("a", true)]),
         ];
         assert_eq!(keys[0], key(&source("r", "t"), &request));
         keys.sort_unstable();

@@ -132,9 +132,9 @@ pub(crate) struct Values {
     /// Parameters of the Stack, with those of the Run.
     #[prost(map = "string, string", tag = "5")]
     pub(crate) parameters: HashMap<String, String>,
-    /// Values of the platform, which are weaker than parameters.
-    #[prost(map = "string, string", tag = "6")]
-    pub(crate) variables: HashMap<String, String>,
+    /// Values of the platform. None has the name of a parameter, which is stronger.
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) platform: Vec<stoa_proto::Value>,
     /// The namespace of objects without one, for the generator Helm.
     #[prost(string, tag = "7")]
     pub(crate) namespace: String,

@@ -14,8 +14,10 @@ pub(crate) mod kcl;
 mod kustomize;
 mod lines;
 mod manifests;
+mod overlays;
 mod pipeline;
 mod renderer;
+mod secret_values;
 mod spec_file;
 mod steps;
 #[cfg(debug_assertions)]
@@ -35,6 +37,7 @@ pub(crate) use generator::{Provenance, Values};
 pub(crate) use job::{Rendered, work};
 pub(crate) use pipeline::{Generators, Request};
 pub(crate) use renderer::{Options as RendererOptions, Renderer};
+pub(crate) use secret_values::SecretValues;
 pub(crate) use tools::KUSTOMIZATIONS;
 pub(crate) use warm::WarmWorkers;
 
@@ -69,7 +72,10 @@ fn generate(name: &str, input: &Input<'_>) -> Result<Outcome, Failure> {
 }
 
 fn rendered(generator: &dyn Generator, input: &Input<'_>) -> Result<Generated, Failure> {
-    let mut generated = generator.generate(input)?;
+    let mut generated = match input.files {
+        Files::Content(content) => overlays::generate(content, input, |input| generator.generate(input))?,
+        _ => generator.generate(input)?,
+    };
     if let Files::Content(Content::Folder { warnings, .. }) = input.files {
         generated.warnings.splice(0..0, warnings.iter().cloned());
     }

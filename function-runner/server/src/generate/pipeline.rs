@@ -234,7 +234,7 @@ fn without_library() -> Failure {
     Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
 }
 
-/// The release of a chart. Parameters are sorted, and stronger than the platform's variables.
+/// The release of a chart. Parameters are sorted.
 fn release(request: &Request<'_>) -> renderer::Helm {
     let Request { values, helm, .. } = request;
     let sorted = |map: &HashMap<String, String>| {
@@ -248,8 +248,14 @@ fn release(request: &Request<'_>) -> renderer::Helm {
         release_name: or(&helm.release_name, &format!("{}-{}", values.project, values.stack)),
         namespace: or(&helm.namespace, "default"),
         values_files: helm.values_files.clone(),
-        parameters: sorted(&values.variables).into_iter().chain(sorted(&values.parameters)).collect(),
+        parameters: sorted(&values.parameters),
+        values: values.platform.iter().map(platform_value).collect(),
     }
+}
+
+fn platform_value(value: &stoa_proto::Value) -> renderer::Value {
+    let stoa_proto::Value { name, json, origin, is_final, .. } = value.clone();
+    renderer::Value { name, json, origin, is_final }
 }
 
 /// A problem of the renderer.

@@ -18,7 +18,7 @@ use tonic::Code;
 use super::{
     At, Generated, Generator, Input, Profile, in_folder, join,
     lines::{self, Lines},
-    manifests, yaml,
+    manifests, overlays, yaml,
 };
 use crate::failure::{self, Failure, problem};
 use crate::source::{Content, SourceFile};
@@ -70,7 +70,9 @@ pub(super) fn not_read_beside(content: &Content) -> Option<String> {
     let Content::Folder { path, files, .. } = content else { return None };
     let spec = join(path, SPEC_FILE);
     let others = files.iter().map(|file| file.path.as_str());
-    let unread: Vec<&str> = others.filter(|path| *path != spec && !manifests::may_be_of_tool(path)).collect();
+    let is_unread =
+        |file: &&str| *file != spec && !manifests::may_be_of_tool(file) && !overlays::is_in_overlay(path, file);
+    let unread: Vec<&str> = others.filter(is_unread).collect();
     let rest = unread.len().saturating_sub(NAMED);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
     let named = unread[..unread.len() - rest].join(", ");

@@ -346,3 +346,72 @@ async fn worker_with_a_tree_reads_it_and_nothing_else() {
     };
     assert_eq!(trees(&scene.bed.path("cache/0")), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_gets_values_of_the_platform() {
+    let Some(scene) = Scene::real() else { return };
+    let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  region: {{ .Values.region }}\n  \
+                    url: db://shop:{{ .Values.password }}@db\n  cell: {{ .Values.cell }}\n";
+    let files =
+        [("c/Chart.yaml", CHART), ("c/values.yaml", "region: none\ncell: none\n"), ("c/templates/a.yaml", template)];
+    let commit = scene.origin.commit(&files);
+    let value = |name: &str, json: &str, sensitive: bool| stoa_proto::Value {
+        name: name.to_owned(),
+        json: json.to_owned(),
+        origin: "VariableSet eu".to_owned(),
+        sensitive,
+        is_final: false,
+    };
+    let request = GenerateRequest {
+        parameters: HashMap::from([("cell".to_owned(), "c1".to_owned())]),
+        values: vec![value("region", "\"eu\"", false), value("password", "\"hunter22\"", true)],
+        ..scene.request(&commit, "c", "Helm")
+    };
+    let response = scene.send(request).await.unwrap();
+    let resource = &spec(&response)["resources"][0];
+    let data = serde_json::json!({"region": "eu", "url": "db://shop:hunter22@db", "cell": "c1"});
+    assert_eq!(resource["attributes"]["data"], data);
+    assert_eq!(resource["extensions"]["stoa.dev/sensitive"], serde_json::json!(["data.url"]));
+    // An error of the tool quotes no secret value.
+    let schema = "{\"properties\": {\"password\": {\"type\": \"string\", \"enum\": [\"x\"]}}}";
+    let files = [("c/Chart.yaml", CHART), ("c/values.schema.json", schema), ("c/templates/a.yaml", template)];
+    let commit = scene.origin.commit(&files);
+    let request = GenerateRequest {
+        values: vec![value("password", "\"hunter22\"", true)],
+        ..scene.request(&commit, "c", "Helm")
+    };
+    let refused = scene.send(request).await.unwrap_err();
+    let (_, _, message) = told(&refused);
+    assert!(message.contains("password") && !refused.message().contains("hunter22"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlay_changes_resources_for_its_workspace() {
+    let bed = Bed::start();
+    let origin = Origin::new(&bed.path("origin"));
+    let scene = Scene { bed, origin };
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {x: '1', y: '1'}\n";
+    let patch = |value: &str| object.replace("{x: '1', y: '1'}", value);
+    let (dev, prod) = (patch("{x: dev}"), patch("{x: prod, y: null}"));
+    let files =
+        [("s/a.yaml", object), ("s/workspaces/dev/a.yaml", dev.as_str()), ("s/workspaces/prod/a.yaml", prod.as_str())];
+    let commit = scene.origin.commit(&files);
+    for (workspace, data) in [
+        ("dev", serde_json::json!({"x": "dev", "y": "1"})),
+        ("prod", serde_json::json!({"x": "prod"})),
+        ("stage", serde_json::json!({"x": "1", "y": "1"})),
+    ] {
+        let request = GenerateRequest {
+            workspace: Some(Workspace { name: workspace.to_owned(), ..Workspace::default() }),
+            ..scene.request(&commit, "s", "Auto")
+        };
+        let response = scene.send(request).await.unwrap();
+        assert_eq!(ids(&response).len(), 1, "{workspace}");
+        assert_eq!(spec(&response)["resources"][0]["attributes"]["data"], data, "{workspace}");
+    }
+    let lost = patch("{x: dev}").replace("name: a", "name: b");
+    let refused = scene.generate(&[("s/a.yaml", object), ("s/workspaces/dev/a.yaml", &lost)], "s", "Auto").await;
+    let (file, line, message) = told(&refused.unwrap_err());
+    assert_eq!((file.as_str(), line), ("s/workspaces/dev/a.yaml", 1));
+    assert!(message.starts_with("fits no resource of the stack: v1 ConfigMap shop b"), "{message}");
+}

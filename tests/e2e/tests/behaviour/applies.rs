@@ -317,5 +317,5 @@ fn warning_names_unread_secret_stores_and_context() {
 
     organization.stack("web", &spec("ref://database/password"));
     let why = organization.fail("web", "Preview", "");
-    assert!(why.contains("attributes.data.value: at character 1: secret stores (ref://) are not supported"), "{why}");
+    assert!(why.contains("ref://database/password: spec.secretStore of workspace"), "{why}");
 }

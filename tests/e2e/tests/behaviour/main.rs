@@ -37,6 +37,7 @@ mod secrets;
 mod topology;
 mod triggers;
 mod unanswered;
+mod values;
 mod workflows;
 mod writes;
 

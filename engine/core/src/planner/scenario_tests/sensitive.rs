@@ -27,6 +27,29 @@ fn secrets_never_show() {
 }
 
 #[test]
+fn declared_fields_never_show() {
+    let map = |password: &str| {
+        let mut map = config_map("app", &[], json!({"url": format!("db://{password}"), "plain": "x"}));
+        map["extensions"] = json!({"stoa.dev/sensitive": ["data.url"]});
+        spec(json!([map]))
+    };
+    let mut scenario = Scenario::default();
+    let plan = scenario.plan(&map("hunter2"));
+    assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
+    scenario.carry_out(&map("hunter2"), &plan);
+    let second = scenario.plan(&map("hunter3"));
+    assert_snapshot!(table(&second), @r"
+    ~ update   v1:ConfigMap:shop:app
+        data.url: (sensitive) → (sensitive)
+
+    Plan: 1 to update.
+    ");
+    let state = serde_json::to_string(&scenario.state).unwrap();
+    assert!(!state.contains("hunter2") && !serde_json::to_string(&second).unwrap().contains("hunter2"), "{state}");
+    assert!(scenario.plan(&map("hunter2")).is_unchanged());
+}
+
+#[test]
 fn secret_without_reference_stays_masked() {
     let (secret, password) = secret();
     let user = |data: Value| config_map("user", &[], data);

@@ -1,0 +1,100 @@
+//! The Kubernetes Secrets that a Spec names as `ref://<name>/<key>`, for a Workspace whose secret store they are.
+//!
+//! The server reads them right before a call of a runner, and stores them nowhere. Elsewhere: the runner reads the other
+//! stores, and replaces the texts in the Spec.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::Value;
+use stoa_controller::blocking::run_blocking;
+use stoa_engine::{
+    Spec,
+    stored_secret::{StoredSecret, stored_secrets},
+};
+use stoa_kinds::lookup;
+use stoa_types::{Run, SecretKeyReference, platform::WorkspaceSpec, reason};
+
+use crate::{
+    Services, StepError,
+    target::{Target, requester, secret_key},
+};
+
+/// The values that a Spec names, by the text there. The requester of the run needs the verb `use` on each Secret.
+///
+/// # Errors
+///
+/// Failed when a Secret or its key does not exist, or may not be used.
+pub(crate) async fn read(
+    services: &Services,
+    target: &Target,
+    run: &Run,
+    spec: &Bytes,
+) -> Result<HashMap<String, Bytes>, StepError> {
+    let mut values = HashMap::new();
+    let Some(namespace) = namespace(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
+    let context = requester(services, run);
+    let mut permitted: BTreeSet<String> = BTreeSet::new();
+    for stored in named(spec).await? {
+        let StoredSecret { name, property, .. } = &stored;
+        if let Some(context) = context.as_ref().filter(|_| !permitted.contains(name)) {
+            lookup::require_secret(context, &namespace, name).await?;
+            permitted.insert(name.clone());
+        }
+        let key = SecretKeyReference { namespace: namespace.clone(), name: name.clone(), key: property.clone() };
+        let value = secret_key(services, &key).await.map_err(|error| match error {
+            StepError::Failed { reason, message } => StepError::failed(reason, format!("{stored}: {message}")),
+            other => other,
+        })?;
+        values.insert(stored.to_string(), value);
+    }
+    Ok(values)
+}
+
+/// The namespace of the Secrets if they are the store of a workspace: that of the organization, unless it names another.
+fn namespace(workspace: &WorkspaceSpec, organization: &str) -> Option<String> {
+    let store = workspace.secret_store.get("provider")?.get("kubernetes").filter(|store| !store.is_null())?;
+    let named = store.get("namespace").and_then(Value::as_str).filter(|namespace| !namespace.is_empty());
+    Some(named.unwrap_or(organization).to_owned())
+}
+
+async fn named(spec: &Bytes) -> Result<BTreeSet<StoredSecret>, StepError> {
+    if memmem::find(spec, b"ref://").is_none() {
+        return Ok(BTreeSet::new());
+    }
+    let (bytes, spec) = (spec.len(), spec.clone());
+    let parse = move || serde_json::from_slice::<Spec>(&spec).map(|spec| stored_secrets(&spec)).ok();
+    run_blocking(bytes, parse)
+        .await
+        .ok_or_else(|| StepError::failed(reason::UNREADABLE_SPEC, "the Spec is not a Spec that this server can read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn spec_names_its_secrets_once() {
+        let resource = |value: &str| json!({"id": value, "type": "Kubernetes", "attributes": {"kind": "ConfigMap", "data": {"a": value, "b": "ref://db/user"}}});
+        let spec = json!({"resources": [resource("ref://db/user"), resource("ref://db/password"), resource("x")]});
+        let found = named(&spec.to_string().into()).await.unwrap();
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ref://db/password", "ref://db/user"]);
+        assert!(named(&Bytes::from_static(b"not a Spec")).await.unwrap().is_empty());
+        assert!(named(&Bytes::from_static(b"ref:// not a Spec")).await.is_err());
+    }
+
+    #[test]
+    fn secrets_are_of_the_organization_unless_the_store_names_a_namespace() {
+        let of = |store: Value| {
+            let spec = json!({"backend": {"name": "b"}, "secretStore": {"provider": store}});
+            let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
+            namespace(&spec, "shop")
+        };
+        assert_eq!(of(json!({"vault": {"server": "https://vault"}})), None);
+        assert_eq!(of(json!({"kubernetes": {}})), Some("shop".to_owned()));
+        assert_eq!(of(json!({"kubernetes": {"namespace": "stores"}})), Some("stores".to_owned()));
+    }
+}

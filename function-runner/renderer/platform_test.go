@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"stoa.dev/function-runner/renderer/rendererpb"
+)
+
+// Values of the platform lie between those of the chart and of files, and files set no final one.
+func TestPlatformValuesAreWeakerThanFiles(t *testing.T) {
+	tree := repository(t, chartOf+"-- c/values.yaml --\nregion: chart\nimage: {tag: chart, pull: Always}\nreplicas: 1\nzones: []\n"+
+		"-- c/templates/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  all: {{ list .Values.region .Values.image .Values.replicas .Values.zones | toJson | quote }}\n"+
+		"-- c/dev.yaml --\nreplicas: 3\n-- c/region.yaml --\nregion: us\n")
+	values := []*rendererpb.Value{
+		{Name: "region", Json: `"eu"`, Origin: "VariableSet eu", IsFinal: true},
+		{Name: "image", Json: `{"tag": "platform"}`, Origin: "Workspace dev"},
+		{Name: "replicas", Json: "2", Origin: "Workspace dev"},
+		{Name: "zones", Json: `["a", 1, null]`, Origin: "VariableSet eu"},
+	}
+	rendered := func(file string, parameters ...[2]string) *rendererpb.RenderResponse {
+		request := input{tree: tree, path: "c", namespace: "default", values: []string{file}, parameters: parameters}.helm()
+		request.GetHelm().Values = values
+		return render(t, request)
+	}
+	response := rendered("dev.yaml", [2]string{"image.tag", "parameter"})
+	if len(response.Problems) > 0 || len(response.Documents) != 1 {
+		t.Fatal(response)
+	}
+	expected := `all: "[\"eu\",{\"pull\":\"Always\",\"tag\":\"parameter\"},3,[\"a\",1,null]]"`
+	if found := string(response.Documents[0].Yaml); !strings.Contains(found, expected) {
+		t.Errorf("found %s, expected %s", found, expected)
+	}
+	if found := sentences(rendered("region.yaml")); found != `c/region.yaml: value "region" is final in VariableSet eu; remove it from this file` {
+		t.Errorf("found %q", found)
+	}
+}
