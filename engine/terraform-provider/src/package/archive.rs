@@ -28,7 +28,7 @@ pub struct ArchiveLimits {
 
 impl Default for ArchiveLimits {
     fn default() -> Self {
-        Self { entries: 10_000, size: 4 << 30 }
+        Self { entries: super::MOST_ENTRIES, size: 4 << 30 }
     }
 }
 
