@@ -75,7 +75,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let readers = ReaderPool::new(starter, args.sources.source_processes as usize, local.folders());
     // Requests have a turn first, which organizations share.
     let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
-    let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary));
+    let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary, metrics.providers.clone()));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),
         caches.clone(),

@@ -504,10 +504,11 @@ mod tests {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone(), ReaderPool::in_process());
-        let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned());
+        let metrics = Metrics::new().unwrap();
+        let providers = metrics.providers.clone();
+        let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned(), providers);
         let runtimes =
             Runtimes::new(None, cache, local, limits.of_runtimes(), ReaderPool::in_process(), Arc::new(terraform));
-        let metrics = Metrics::new().unwrap();
         let generators = Generators::new(Pool::new(PoolArgs::default().of_pool(), metrics.workers.clone()));
         let limits = limits.of_calls(Duration::ZERO);
         Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone())

@@ -13,9 +13,9 @@ use stoa_workers::worker::Progress;
 use stoa_workers::{Failed, Fault, Limits, Pool};
 use tonic::Code;
 
-use super::generate;
+use super::{generate, lock};
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{Content, Files, MemorySlot};
+use crate::source::{Content, Files, MemorySlot, StackFiles};
 
 /// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
 const REPORTED: usize = 64 << 10;
@@ -69,9 +69,9 @@ impl Generators {
         &self,
         organization: &str,
         generator: &str,
-        (content, place): (Content, MemorySlot),
+        (files, place): (StackFiles, MemorySlot),
     ) -> Result<Rendered, Failure> {
-        let job = Job::new(generator, content);
+        let job = Job::new(generator, files);
         let bytes = Bytes::from(job.encode_to_vec());
         let paths = Paths::of(job);
         let explain = |failed| paths.explain(failed, self.0.limits());
@@ -106,7 +106,7 @@ pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
 }
 
 fn answer(job: Job, progress: &Progress) -> Answer {
-    let (generator, content) = job.into_parts();
+    let (generator, StackFiles { content, lock }) = job.into_parts();
     let files = content.files();
     let was_reported = Cell::new(false);
     let at = |file: Option<usize>| {
@@ -116,7 +116,8 @@ fn answer(job: Job, progress: &Progress) -> Answer {
         }
         was_reported.set(file.is_some());
     };
-    let generated = generate(&generator, &content, &at).and_then(|generated| {
+    let generated = generate(&generator, &content, &at).and_then(|mut generated| {
+        lock::record(&mut generated.spec, lock.as_ref())?;
         let place = match &content {
             Content::Folder { path, .. } => path,
             Content::File(file) => &file.path,
@@ -153,11 +154,11 @@ impl From<Failure> for Answer {
 }
 
 impl Job {
-    fn new(generator: &str, content: Content) -> Self {
-        Self { generator: generator.to_owned(), content: Some(content.into()) }
+    fn new(generator: &str, files: StackFiles) -> Self {
+        Self { generator: generator.to_owned(), content: Some(files.into()) }
     }
 
-    fn into_parts(self) -> (String, Content) {
+    fn into_parts(self) -> (String, StackFiles) {
         (self.generator, self.content.unwrap_or_default().into())
     }
 }
@@ -170,7 +171,7 @@ struct Paths {
 
 impl Paths {
     fn of(job: Job) -> Self {
-        let Files { files, folder } = job.content.unwrap_or_default();
+        let Files { files, folder, .. } = job.content.unwrap_or_default();
         let files = files.into_iter().map(|file| file.path).collect();
         Self { folder: folder.map(|folder| folder.path), files }
     }
@@ -248,9 +249,11 @@ mod tests {
             warnings: vec!["s/b: symbolic links are not followed".to_owned()],
         };
         for content in [folder, Content::File(file("a.yaml", object))] {
-            let bytes = Job::new("Auto", content.clone()).encode_to_vec();
+            let lock = Some(file(".terraform.lock.hcl", ""));
+            let files = StackFiles { content: content.clone(), lock };
+            let bytes = Job::new("Auto", files.clone()).encode_to_vec();
             let job = Job::decode(bytes.as_slice()).unwrap();
-            assert_eq!(job.clone().into_parts(), ("Auto".to_owned(), content.clone()));
+            assert_eq!(job.clone().into_parts(), ("Auto".to_owned(), files));
             let answer = answer(job, &Progress::unheard());
             let expected = generate("Auto", &content, &|_| {}).unwrap();
             assert_eq!((answer.code, &answer.warnings), (0, &expected.warnings));
@@ -271,7 +274,7 @@ mod tests {
     fn failures_survive_encoding() {
         let content = Content::File(file("a.yaml", "apiVersion: v1\nkind: [\n"));
         let expected = generate("Auto", &content, &|_| {}).unwrap_err();
-        let answer = answer(Job::new("Auto", content), &Progress::unheard());
+        let answer = answer(Job::new("Auto", content.into()), &Progress::unheard());
         let answer = Answer::decode(answer.encode_to_vec().as_slice()).unwrap();
         assert_eq!((Code::from_i32(answer.code), answer.problems.as_slice()), (expected.code(), expected.problems()));
     }

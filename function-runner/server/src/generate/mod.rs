@@ -7,6 +7,7 @@ mod depends_on;
 mod field_lines;
 mod job;
 mod lines;
+mod lock;
 mod manifests;
 mod not_built;
 mod spec_file;

@@ -24,6 +24,11 @@ const MOST_PATHS: usize = 32 << 20;
 /// The most ignored entries that are listed one by one; the rest are counted.
 const MOST_WARNINGS: usize = 100;
 
+/// The name of the lock files of Terraform's providers.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+/// The largest lock file, in bytes.
+const LARGEST_LOCK: usize = 1 << 20;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceFile {
     /// From the root of the source, such as `apps/web/deploy.yaml`.
@@ -47,6 +52,20 @@ pub(crate) enum Content {
         /// Warnings about ignored entries.
         warnings: Vec<String>,
     },
+}
+
+/// Everything that a Spec is rendered from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StackFiles {
+    pub(crate) content: Content,
+    /// The lock file of Terraform's providers: of the folder, or else of the nearest folder around it that has one.
+    pub(crate) lock: Option<SourceFile>,
+}
+
+impl From<Content> for StackFiles {
+    fn from(content: Content) -> Self {
+        Self { content, lock: None }
+    }
 }
 
 impl Content {
@@ -87,12 +106,40 @@ fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure> {
     repository.find_tree(tree).map_err(|err| here(&err))
 }
 
-pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<Content, Failure> {
+pub(super) fn read(repository: &Repository, commit: Oid, path: &str) -> Result<StackFiles, Failure> {
     let path = normalized(path)?;
-    let internal = |err: git2::Error| here(&err);
     let root = root(repository, commit)?;
+    let lock = lock_of(&root, &path).map(|(path, entry)| lock_file(repository, path, &entry)).transpose()?;
+    Ok(StackFiles { content: read_at(repository, commit, &root, path)?, lock })
+}
+
+/// The entry of the lock file that counts for a path.
+fn lock_of<'t>(root: &'t Tree<'_>, path: &str) -> Option<(String, TreeEntry<'t>)> {
+    let folders = path.rmatch_indices('/').map(|(end, _)| &path[..end]);
+    let mut folders = std::iter::once(path).chain(folders).chain(std::iter::once(""));
+    folders.find_map(|folder| {
+        let path = if folder.is_empty() { LOCK_FILE.to_owned() } else { format!("{folder}/{LOCK_FILE}") };
+        let entry = root.get_path(path.as_ref()).ok().filter(|entry| entry.kind() == Some(ObjectType::Blob))?;
+        Some((path, entry))
+    })
+}
+
+fn lock_file(repository: &Repository, path: String, entry: &TreeEntry<'_>) -> Result<SourceFile, Failure> {
+    if is_link(entry) {
+        return Err(link(&path));
+    }
+    if size(repository, entry.id())? > LARGEST_LOCK {
+        let message = format!("has more than {} MiB", LARGEST_LOCK >> 20);
+        return Err(Failure::invalid(vec![stoa_proto::Problem { file: path, ..problem(reason::TOO_LARGE, message) }]));
+    }
+    let bytes = repository.find_blob(entry.id()).map_err(|err| here(&err))?.content().to_vec();
+    Ok(SourceFile { path, bytes })
+}
+
+fn read_at(repository: &Repository, commit: Oid, root: &Tree<'_>, path: String) -> Result<Content, Failure> {
+    let internal = |err: git2::Error| here(&err);
     if path.is_empty() {
-        return read_folder(repository, &root, path);
+        return read_folder(repository, root, path);
     }
     let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, commit))?;
     match entry.kind() {
@@ -127,14 +174,22 @@ pub(super) fn ids(
     Ok(paths.into_iter().filter_map(id).map(|(id, path)| (path, id)).collect())
 }
 
-/// The id of the file or folder at a path that is [`normalized`], if anything is there.
+/// The id of the file or folder at a path that is [`normalized`], if anything is there, with that of the lock file in a folder
+/// around it.
 fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
     if path.is_empty() {
         return Some(root.id().to_string());
     }
     let entry = root.get_path(path.as_ref()).ok()?;
     // A link in one commit and a file in the next may have the same bytes.
-    Some(format!("{:o}:{}", entry.filemode(), entry.id()))
+    let of = |entry: &TreeEntry<'_>| format!("{:o}:{}", entry.filemode(), entry.id());
+    let own = of(&entry);
+    let is_around =
+        |(lock, _): &(String, TreeEntry<'_>)| lock.strip_suffix(LOCK_FILE) != Some(format!("{path}/").as_str());
+    match lock_of(root, path).filter(is_around) {
+        Some((_, lock)) => Some(format!("{own}+{}", of(&lock))),
+        None => Some(own),
+    }
 }
 
 /// Which of some paths a commit changes since its history left that of `base`, or as compared with that if they share none.
@@ -351,6 +406,67 @@ mod tests {
             assert_eq!(failure.problems()[0].reason, reason::TOO_LARGE);
         }
         assert!(began.elapsed().as_secs() < 60, "it is not walked to its end");
+    }
+
+    /// A tree with files, folders included.
+    fn tree(repository: &Repository, files: &[(&str, &str)]) -> Oid {
+        let mut index = git2::Index::new().unwrap();
+        for (path, text) in files {
+            let id = repository.blob(text.as_bytes()).unwrap();
+            let zero = git2::IndexTime::new(0, 0);
+            index
+                .add(&git2::IndexEntry {
+                    ctime: zero,
+                    mtime: zero,
+                    dev: 0,
+                    ino: 0,
+                    mode: 0o100_644,
+                    uid: 0,
+                    gid: 0,
+                    file_size: 0,
+                    id,
+                    flags: 0,
+                    flags_extended: 0,
+                    path: path.as_bytes().to_vec(),
+                })
+                .unwrap();
+        }
+        index.write_tree_to(repository).unwrap()
+    }
+
+    #[test]
+    fn nearest_lock_file_counts() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let lock = |folder: &str| format!("{folder}{LOCK_FILE}");
+        let (top, apps, web) = (lock(""), lock("apps/"), lock("apps/web/"));
+        let mut files = vec![("apps/web/prod/spec.yaml", "a"), ("apps/db/spec.yaml", "b"), ("x/y", "z")];
+        let found = |files: &[(&str, &str)], path: &str| {
+            let tree = repository.find_tree(tree(&repository, files)).unwrap();
+            let found = lock_of(&tree, path).map(|(path, entry)| lock_file(&repository, path, &entry).unwrap());
+            (found.map(|file| file.path), id_in(&tree, path))
+        };
+        let before = found(&files, "apps/web/prod");
+        assert_eq!(before.0, None);
+        files.extend([(&*top, "top"), (&*apps, "apps"), (&*web, "web")]);
+        for (path, expected) in [
+            ("apps/web/prod", &web),
+            ("apps/web/prod/spec.yaml", &web),
+            ("apps/web", &web),
+            ("apps/db", &apps),
+            ("x", &top),
+            ("", &top),
+        ] {
+            assert_eq!(found(&files, path).0.as_ref(), Some(expected), "{path}");
+        }
+        // The content of a path has another id where another lock counts for it.
+        let with_locks = found(&files, "apps/web/prod").1;
+        assert_ne!(with_locks, before.1);
+        let last = files.len() - 1;
+        files[last].1 = "changed";
+        assert_ne!(found(&files, "apps/web/prod").1, with_locks);
+        files[last - 1].1 = "changed";
+        assert_eq!(found(&files, "x").1, found(&files[..files.len() - 2], "x").1);
     }
 
     #[test]

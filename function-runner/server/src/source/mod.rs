@@ -37,7 +37,7 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
-pub(crate) use content::{Content, SourceFile};
+pub(crate) use content::{Content, SourceFile, StackFiles};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
 pub(crate) use job::work;
 pub(crate) use reader_pool::ReaderPool;

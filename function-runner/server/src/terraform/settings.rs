@@ -67,7 +67,8 @@ pub(super) struct Settings {
     /// The name of the workspace.
     pub(super) workspace: String,
     pub(super) mirror: Mirror,
-    pub(super) lock: LockFile,
+    /// The lock of the workspace. Without one, that of the source counts.
+    pub(super) lock: Option<LockFile>,
     pub(super) network: Network,
     entries: BTreeMap<Address, Entry>,
     secrets: HashMap<String, ProviderSecrets>,
@@ -103,7 +104,8 @@ impl Settings {
             ("", url) => Mirror::Url(url.to_owned(), Credentials::of_keys(|key| shown.get(key).map(|it| &it[..]))),
             (_, _) => return Err(unusable(reason::NO_RUNTIME, "mirror", "has a directory and a url; remove one")),
         };
-        let lock = LockFile::parse(&spec.lock).map_err(|error| unusable(reason::NO_RUNTIME, "lock", causes(&error)))?;
+        let lock = Some(spec.lock.as_str()).filter(|lock| !lock.trim().is_empty()).map(LockFile::parse).transpose();
+        let lock = lock.map_err(|error| unusable(reason::NO_RUNTIME, "lock", causes(&error)))?;
         let mut entries = BTreeMap::new();
         for entry in spec.providers {
             let field = format!("providers[name={}].source", entry.name);
