@@ -141,7 +141,7 @@ pub fn documents(text: &str, limits: &Limits, outlined: bool) -> Result<Vec<Docu
     }
 }
 
-/// The same documents with the text of each decimal number that is [inexact](Document::is_inexact), in place of the nearest
+/// The same documents with the text of each decimal number that is [inexact](Document::is_inexact), instead of the nearest
 /// float.
 ///
 /// # Errors

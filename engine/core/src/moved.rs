@@ -172,7 +172,7 @@ mod tests {
             id: "old".into(),
             action: Action::Update,
             run: String::new(),
-            place: Default::default(),
+            place: crate::record::CallTarget::default(),
             retry: false,
         };
         let open = State { open: vec![call], ..recorded };

@@ -75,7 +75,8 @@ pub struct Resource {
     /// The ids it depends on explicitly.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
-    /// All other settings: `GVK`, `kubeConfig`, `provider`, [`mode`](crate::provider::MODE), [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
+    /// All other settings: `GVK`, `kubeConfig`, `provider`, [`mode`](crate::provider::MODE),
+    /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
     /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::cascade::DELETE_CONTENTS),
     /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT),
@@ -98,8 +99,8 @@ impl Resource {
     /// The extensions that are recorded with what is applied: all but the line, which is another one whenever something changes
     /// before the resource, and the former id, which counts until the record has the new one.
     pub fn recorded_extensions(&self) -> Map<String, Value> {
-        let kept = self.extensions.iter().filter(|(name, _)| ![LINE, MOVED_FROM].contains(&name.as_str()));
-        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let recorded = self.extensions.iter().filter(|(name, _)| ![LINE, MOVED_FROM].contains(&name.as_str()));
+        recorded.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// The file of the source that the resource was read from and the line in it, such as `web/all.yaml:7`.

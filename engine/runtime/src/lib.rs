@@ -374,8 +374,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Preview, RuntimeError>;
 
     /// Brings the resource to `request.desired`, or reads it if that is [only read](Resource::is_only_read).
-    /// An ephemeral resource stays open until [`close`](Self::close). A second call with the same request changes nothing. When its future
-    /// is dropped the change may or may not have been made; [`inspect`](Self::inspect) finds out.
+    /// An ephemeral resource stays open until [`close`](Self::close). A second call with the same request changes nothing.
+    /// When its future is dropped the change may or may not have been made; [`inspect`](Self::inspect) finds out.
     ///
     /// # Errors
     ///

@@ -100,7 +100,7 @@ async fn provider_without_certificate_speaks_plain_text() {
 async fn certificate_of_another_program_is_refused() {
     let Some(options) = support::options("random") else { return };
     let folder = tempfile::tempdir().unwrap();
-    // The first start leaves its certificate behind, and the second one sends that in place of its own.
+    // The first start leaves its certificate behind, and the second one sends that instead of its own.
     let text = format!(
         r#"mkfifo "$TMPDIR/line"
 timeout -s KILL 20 {provider} > "$TMPDIR/line" &

@@ -174,8 +174,8 @@ pub(super) fn ids(
     Ok(paths.into_iter().filter_map(id).map(|(id, path)| (path, id)).collect())
 }
 
-/// The id of the file or folder at a path that is [`normalized`], if anything is there, with that of the lock file in a folder
-/// around it.
+/// The id of the file or folder at a path that is [`normalized`], if anything is there, with that of the lock file in a
+/// folder around it.
 fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
     if path.is_empty() {
         return Some(root.id().to_string());

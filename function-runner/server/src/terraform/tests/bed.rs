@@ -243,7 +243,7 @@ impl Scene<'_> {
         self
     }
 
-    /// The same with a lock of the source in place of that of the workspace.
+    /// The same with a lock of the source instead of that of the workspace.
     pub(super) fn with_source_lock(mut self, version: &str, hashes: &[String]) -> Self {
         self.spec["lock"] = "".into();
         let file = "apps/.terraform.lock.hcl".to_owned();
