@@ -30,7 +30,7 @@ use stoa_storage::documents::DocumentStore;
 use stoa_types::reason;
 
 use super::{StepError, documents, encryption::Encryption, resources};
-use stoa_controller::blocking::run_blocking;
+use stoa_controller::blocking::{SMALL, run_blocking};
 
 /// The largest record in the log, in bytes; etcd accepts four times as much.
 const LARGEST: usize = 256 << 10;
@@ -60,7 +60,7 @@ impl Document for Head {
 }
 
 /// The recorded state, as its only writer sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
     prefix: String,
     fence: Option<Fence>,
@@ -421,13 +421,22 @@ impl State {
     /// # Errors
     ///
     /// Failed when a provider state does not decrypt.
-    pub fn for_runner(&self) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
-        self.for_run(&[], "")
+    pub async fn for_runner(&self) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
+        self.for_run(&[], "").await
     }
 
     /// The same for the run with this uid, by which some calls may be made again that nobody can look for: those that it
     /// names, as far as they are of earlier runs. What it called for itself nobody has looked for since.
-    pub(crate) fn for_run(&self, retry: &[String], uid: &str) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
+    pub(crate) async fn for_run(&self, retry: &[String], uid: &str) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
+        let bytes = self.sealed_bytes();
+        if bytes < SMALL {
+            return self.entries_for(retry, uid);
+        }
+        let (state, retry, uid) = (self.clone(), retry.to_vec(), uid.to_owned());
+        run_blocking(bytes, move || state.entries_for(&retry, &uid)).await
+    }
+
+    fn entries_for(&self, retry: &[String], uid: &str) -> Result<Vec<stoa_proto::StateEntry>, StepError> {
         let may_be_retried = |id: &ResourceId, intent: &Intent| intent.run != uid && retry.contains(&id.0);
         let of_runner = |entry: &Record| {
             let resource = entry.resource.as_ref().map(|resource| self.opened(resource)).transpose()?;

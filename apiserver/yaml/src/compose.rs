@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 
+use crate::Numbers;
 use crate::outline::Outline;
 use crate::scalar::{Key, Scalar};
 use crate::{Cause, Document, Duplicate, Error, ErrorKind, Limits};
@@ -56,6 +57,8 @@ pub(crate) struct Composer<'i> {
     duplicates: Vec<Duplicate>,
     values: usize,
     copied: usize,
+    numbers: Numbers,
+    is_inexact: bool,
 }
 
 impl<'i> Composer<'i> {
@@ -68,7 +71,14 @@ impl<'i> Composer<'i> {
             duplicates: Vec::new(),
             values: 0,
             copied: 0,
+            numbers: Numbers::default(),
+            is_inexact: false,
         }
+    }
+
+    /// The same with other values of numbers.
+    pub(crate) fn with_numbers(self, numbers: Numbers) -> Self {
+        Self { numbers, ..self }
     }
 
     /// The next document.
@@ -83,7 +93,8 @@ impl<'i> Composer<'i> {
                     let line = span.start.line();
                     let (value, outline) = self.node(event, span, 0)?;
                     let duplicates = std::mem::take(&mut self.duplicates);
-                    return Ok(Some(Document { value, line, outline, duplicates }));
+                    let is_inexact = std::mem::take(&mut self.is_inexact);
+                    return Ok(Some(Document { value, line, outline, duplicates, is_inexact }));
                 }
             }
         }
@@ -110,7 +121,13 @@ impl<'i> Composer<'i> {
         let (node, anchor) = match event {
             Event::Alias(id) => return self.alias(id, line),
             Event::Scalar(text, style, anchor, tag) => {
-                let scalar = Scalar::resolve(&text, style, tag.as_deref()).and_then(Scalar::into_json);
+                let scalar = Scalar::resolve(&text, style, tag.as_deref());
+                let inexact = scalar.as_ref().ok().and_then(|scalar| scalar.inexact(&text));
+                self.is_inexact |= inexact.is_some();
+                let scalar = match inexact.filter(|_| self.numbers == Numbers::Text) {
+                    Some(exact) => Ok(exact.into()),
+                    None => scalar.and_then(Scalar::into_json),
+                };
                 ((scalar.map_err(|kind| error(line, kind))?, Outline::Leaf), anchor)
             }
             Event::SequenceStart(_, anchor, _) => (self.sequence(depth)?, anchor),

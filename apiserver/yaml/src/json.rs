@@ -17,7 +17,8 @@ pub(crate) fn documents(text: &str) -> Option<Vec<Document>> {
     while let Some(value) = values.next() {
         let gap = text[begin..].len() - text[begin..].trim_start().len();
         line += lines(&text[begin..begin + gap]);
-        documents.push(Document { value: value.ok()?, line, outline: Outline::Leaf, duplicates: Vec::new() });
+        let (value, duplicates) = (value.ok()?, Vec::new());
+        documents.push(Document { value, line, outline: Outline::Leaf, duplicates, is_inexact: false });
         line += lines(&text[begin + gap..values.byte_offset()]);
         begin = values.byte_offset();
     }

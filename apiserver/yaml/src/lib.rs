@@ -41,6 +41,18 @@ pub struct Document {
     pub outline: Outline,
     /// The keys that a map has more than once. The last value of a key stands.
     pub duplicates: Vec<Duplicate>,
+    /// Whether a number of it has more digits than JSON's float of it.
+    pub is_inexact: bool,
+}
+
+/// The value of a number that has more digits than a float.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// The nearest float, as Go reads it.
+    #[default]
+    Nearest,
+    /// Its text.
+    Text,
 }
 
 /// A key that a map has already.
@@ -129,8 +141,21 @@ pub fn documents(text: &str, limits: &Limits, outlined: bool) -> Result<Vec<Docu
     }
 }
 
+/// The same documents with the text of each decimal number that is [inexact](Document::is_inexact), instead of the nearest
+/// float.
+///
+/// # Errors
+///
+/// As [`documents`].
+pub fn exact_documents(text: &str, limits: &Limits) -> Result<Vec<Document>, Error> {
+    all(compose::Composer::new(text, limits, false).with_numbers(Numbers::Text), limits)
+}
+
 fn of_yaml(text: &str, limits: &Limits, outlined: bool) -> Result<Vec<Document>, Error> {
-    let mut composer = compose::Composer::new(text, limits, outlined);
+    all(compose::Composer::new(text, limits, outlined), limits)
+}
+
+fn all(mut composer: compose::Composer<'_>, limits: &Limits) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
     while let Some(document) = composer.document()? {
         if documents.len() == limits.documents {

@@ -83,6 +83,17 @@ impl Scalar {
         })
     }
 
+    /// The digits of a decimal number whose float in JSON is another number.
+    pub(crate) fn inexact(&self, text: &str) -> Option<String> {
+        let Self::Float(value) = self else { return None };
+        let text = text.replace('_', "");
+        // JSON has the shortest digits that lead to the float.
+        let exact = decimal(&text)?;
+        let is_inexact = value.is_finite() && decimal(&format!("{value:e}"))? != exact;
+        let text = text.trim_start_matches('+');
+        is_inexact.then(|| if text.starts_with('.') { format!("0{text}") } else { text.to_owned() })
+    }
+
     /// The key in JSON.
     pub(crate) fn into_key(self) -> Result<Key, ErrorKind> {
         let (name, is_text) = match self {
@@ -182,6 +193,28 @@ fn integer(digits: &str, negative: bool) -> Option<Scalar> {
     let value = i128::from_str_radix(digits, radix).ok()?;
     let value = if negative { -value } else { value };
     i64::try_from(value).map(Scalar::Int).or_else(|_| u64::try_from(value).map(Scalar::Uint)).ok()
+}
+
+/// The sign, the digits without zeros around them, and the exponent of a decimal number.
+fn decimal(text: &str) -> Option<(bool, String, i64)> {
+    let (number, exponent) = match text.split_once(['e', 'E']) {
+        Some((number, exponent)) => (number, exponent.parse::<i64>().ok()?),
+        None => (text, 0),
+    };
+    let (is_negative, number) = match number.strip_prefix('-') {
+        Some(number) => (true, number),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some((false, String::new(), 0));
+    }
+    let dropped = i64::try_from(digits.len() - significant.len()).ok()?;
+    let exponent = exponent.checked_add(dropped)?.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    Some((is_negative, significant.to_owned(), exponent))
 }
 
 fn float(text: &str) -> Option<f64> {

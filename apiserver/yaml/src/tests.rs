@@ -131,3 +131,25 @@ fn outline_contains_line_of_every_key_and_item() {
     assert_eq!(outline.key("true").unwrap().0, 10);
     assert_eq!(documents(text, &LIMITS, false).unwrap()[0].outline, Outline::Leaf);
 }
+
+#[test]
+fn numbers_beyond_floats_have_their_digits() {
+    let text = "a: 100000000000000000000001\nb: -0.1234567890123456789012\nc: 1_000_000_000_000_000_000_000_1\nd: [1.0e+30, 0.1, \
+                100000000000000000000000, 18446744073709551615, 1.50, 0.0, -0.0, 1e-7, .5]\ne: 9007199254740993.5\n";
+    let ordinary = documents(text, &LIMITS, false).unwrap();
+    assert!(ordinary[0].is_inexact);
+    assert_eq!(ordinary[0].value["a"], 1e23);
+    let exact = exact_documents(text, &LIMITS).unwrap();
+    for (key, digits) in [
+        ("a", "100000000000000000000001"),
+        ("b", "-0.1234567890123456789012"),
+        ("c", "10000000000000000000001"),
+        ("e", "9007199254740993.5"),
+    ] {
+        assert_eq!(exact[0].value[key], digits);
+    }
+    // All others are the same.
+    assert_eq!(exact[0].value["d"], ordinary[0].value["d"]);
+    let plain = documents("a: [1.5, 0.1, 1e30]\nb: '100000000000000000000001'\n", &LIMITS, false).unwrap();
+    assert!(!plain[0].is_inexact);
+}

@@ -193,10 +193,10 @@ impl Caller {
         }
     }
 
-    /// The result of a call without an answer: unknown, unless the runtime is deferred.
+    /// The result of a call without an answer: unknown, unless it is a read or the runtime is deferred.
     fn unanswered(&self, planned: &PlannedAction, problem: Problem) -> ResourceResult {
-        let outcome =
-            if self.runtime.is_deferred(planned.kind) { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
+        let changes_nothing = planned.action == Action::Read || self.runtime.is_deferred(planned.kind);
+        let outcome = if changes_nothing { ResourceOutcome::Failed } else { ResourceOutcome::Unknown };
         if outcome == ResourceOutcome::Unknown {
             *self.on_the_way.lock() = Some(Instant::now() + MARGIN);
         }
@@ -256,6 +256,10 @@ impl Caller {
                 Ok(None) => done(planned, None, None),
                 Ok(Some(why)) => not_deleted(done(planned, None, None), why.to_string()),
                 Err(error) => self.refused(planned, &error, &Sensitive::default(), course),
+            },
+            Action::Read => match self.values.ready(&planned.id) {
+                Ok(ready) => self.read_data_source(planned, &ready, course).await,
+                Err(problem) => failed(planned, problem),
             },
             Action::Create | Action::Update | Action::Adopt | Action::Replace | Action::Unchanged => {
                 match self.values.ready(&planned.id) {
@@ -439,6 +443,18 @@ impl Caller {
         !self.admission_dependencies.by(request.desired, message, self.runtime.kubernetes().clusters()).is_empty()
     }
 
+    /// Reads a data source, so that others can refer to it. Nothing is recorded.
+    async fn read_data_source(&self, planned: &PlannedAction, ready: &Ready, course: &Course) -> ResourceResult {
+        let request = self.request(planned, ready, None);
+        match self.apply(&request, &ready.sensitive, course).await {
+            Ok(applied) => {
+                self.values.settle(&planned.id, applied.live);
+                done(planned, None, None)
+            }
+            Err(error) => failed(planned, problem(&planned.id, &error, &ready.sensitive)),
+        }
+    }
+
     async fn bring(
         &self,
         planned: &PlannedAction,
@@ -539,7 +555,7 @@ fn is_adopted(planned: &PlannedAction, prior: Option<&StateResource>) -> bool {
         Action::Adopt => true,
         Action::Replace => planned.takes_over,
         Action::Create => false,
-        Action::Update | Action::Unchanged | Action::Import | Action::Delete | Action::Forget => {
+        Action::Update | Action::Unchanged | Action::Import | Action::Read | Action::Delete | Action::Forget => {
             prior.is_some_and(|prior| prior.adopted)
         }
     }

@@ -121,7 +121,9 @@ pub async fn execute(
     options: &Options,
     cancel: CancellationToken,
 ) -> Result<Outcome, Interrupted> {
-    match (Steps { execution, runtime, observer, options, cancel }).run().await {
+    let ended = Steps { execution, runtime: Arc::clone(&runtime), observer, options, cancel }.run().await;
+    runtime.close().await;
+    match ended {
         Ok(outcome) | Err(Stop::Ended(outcome)) => Ok(*outcome),
         Err(Stop::Interrupted(why)) => Err(why),
     }
@@ -229,6 +231,7 @@ impl<'e> Steps<'e> {
             problems: Vec::new(),
             undeleted: BTreeSet::new(),
             abandoned: false,
+            checks_others: !execution.owed.is_empty(),
         };
         let mut outcome = Box::new(Outcome::default());
         let deferred_results = self.walked(walk(&first), Part::Begins(&finished), &mut outcome).await?;
@@ -323,7 +326,14 @@ impl<'e> Steps<'e> {
         // The health check and a record under a new id need the resolved resource.
         let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
-        values.read_uncalled(runtime, is_left, is_wanted, recorded).await.map_err(|error| Stop::unreadable(&error))?;
+        // The object of a provider is found by its record alone, also under its former id.
+        let mut records = recorded.clone();
+        for planned in actions.iter().filter(|planned| runtime.decides(planned.kind)) {
+            if let Some(former) = planned.recorded_as.as_ref().and_then(|former| recorded.get(former)) {
+                records.entry(&planned.id).or_insert(former);
+            }
+        }
+        values.read_uncalled(runtime, is_left, is_wanted, &records).await.map_err(|error| Stop::unreadable(&error))?;
         let may_be_unsure = has_open_calls || state.resources.iter().any(StateResource::is_only_found);
         // A repository has no untracked fields.
         let has_untracked = || {

@@ -7,6 +7,7 @@ mod call;
 mod commit_order;
 mod custom;
 mod destination;
+mod ephemeral;
 mod execute;
 mod health;
 mod importing;

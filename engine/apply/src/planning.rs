@@ -15,9 +15,11 @@ use stoa_engine::{
     Action, AdmissionDependencies, Cascade, Clusters, DigestKeys, ForgottenClusters, KubernetesObject, Live, ObjectRef,
     Plan, PlanInput, PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec,
     State, StateResource, Summary, Warnings, default_namespace, definitions, forgotten_clusters,
+    moved::Moves,
     object::is_secret,
     planner::{self, Outline, Sketch},
     problem::reason,
+    provider,
     render::{Colour, render},
     resolve::references,
     terminating, unsupported,
@@ -28,7 +30,7 @@ use tokio::time::Instant;
 use crate::{
     commit_order,
     custom::{Checked, Custom},
-    destination,
+    destination, ephemeral,
     missing_namespaces::{self, wanted_namespaces},
     providers::{self, Planners},
     recovery::{self, Undecided},
@@ -115,6 +117,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         let (decided, found) = recovery::find(&*runtime, spec, &state).await?;
         (state, ours) = (Cow::Owned(decided), found);
     }
+    let moves =
+        if destroy || refresh { Moves::default() } else { Moves::of(spec, &state).map_err(PlanError::Problems)? };
+    if !moves.is_empty() {
+        state = Cow::Owned(moves.moved(state.into_owned()));
+    }
     let state = &*state;
     // The first sketch works without live objects, to name the objects to read.
     let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
@@ -124,6 +131,10 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
     let in_spec = || spec.resources.iter().filter(|_| !destroy);
     providers::prepare(&*runtime, in_spec()).await?;
+    let stored = ephemeral::problems(&*runtime, in_spec());
+    if !stored.is_empty() {
+        return Err(PlanError::Problems(stored));
+    }
     let sensitive = providers::sensitive_paths(&*runtime, in_spec());
     let sketch = outline.sketch(&PlanInput { sensitive: &sensitive, ..blind }).map_err(PlanError::Problems)?;
     let mut desired = desired(spec, &sketch, destroy);
@@ -188,7 +199,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
                 || prior.and_then(|prior| objects.get(&recovery::object(clusters, prior)?)).is_some_and(|n| *n > 1);
             is_open || prior.is_some_and(|prior| prior.is_only_found()) || is_recorded_twice()
         }
-        Action::Delete | Action::Import | Action::Forget => false,
+        Action::Delete | Action::Import | Action::Forget | Action::Read => false,
     };
     let validation = if refresh { Validation::default() } else { validation(&*runtime).await? };
     let custom = Custom::new(clusters, &desired, &sketch, &live, &validation);
@@ -218,6 +229,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         return Err(PlanError::Problems(late));
     }
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
+    moves.complete(&mut plan);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     reject_undefined(&plan, &desired, clusters, lacking)?;
     let unmade = if refresh { Vec::new() } else { missing_namespaces::mark(&mut plan, &*runtime, &desired, &previews) };
@@ -227,6 +239,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
+    notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state) });
     notes.extend(providers::warnings(&previews));
     notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
     notes.extend(unmade);

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
     FieldPath, Live, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, StateResource,
-    planner::{Outline, with_attributes},
+    planner::{Outline, Sketch, is_read_later, with_attributes},
     resolve::Resolved,
 };
 use stoa_runtime::{ApplyRequest, Runtime, RuntimeError};
@@ -29,6 +29,8 @@ pub(crate) struct Provided {
     /// The sensitive paths of wanted attributes, live objects and planned ones.
     pub(crate) sensitive: SensitivePaths,
     pub(crate) problems: Vec<Problem>,
+    /// Data sources that only the apply can read, because something that they depend on changes first.
+    read_later: BTreeSet<ResourceId>,
 }
 
 /// Gets the runtime ready for the resources that it decides about.
@@ -104,7 +106,14 @@ impl<'p> Planners<'p> {
         for layer in self.layers(outline) {
             let (previews, known) = (std::mem::take(&mut provided.previews), provided.sensitive.clone());
             let input = PlanInput { previews: &previews, sensitive: &known, ..*looked };
-            let desired = outline.sketch(&input).map_err(PlanError::Problems)?.desired;
+            let Sketch { actions, desired } = outline.sketch(&input).map_err(PlanError::Problems)?;
+            let is_read_later = |id: &&ResourceId| {
+                let data_source = self.wanted.get(*id).filter(|resource| resource.is_only_read());
+                let waits = |resource| outline.before(id).any(|before| is_read_later(resource, before, &actions));
+                data_source.is_some_and(|resource| waits(resource))
+            };
+            provided.read_later.extend(layer.iter().filter(is_read_later).cloned());
+            drop(actions);
             let found = self.ask(&layer, &desired, looked, &mut provided).await?;
             drop(desired);
             provided.previews = previews;
@@ -164,6 +173,7 @@ impl<'p> Planners<'p> {
                 Some(Live::Absent | Live::Unverified(_)) | None => None,
             };
             let prior = self.recorded.get(id).copied();
+            let read_later = provided.read_later.contains(id);
             calls.push(Box::pin(async move {
                 let sensitive = Sensitive::of(&desired.attributes, &resolved.sensitive);
                 let request = ApplyRequest {
@@ -171,6 +181,7 @@ impl<'p> Planners<'p> {
                     unknown: Some(&resolved.unknown),
                     sensitive: Some(&sensitive),
                     keys: Some(looked.keys),
+                    read_later,
                     ..ApplyRequest::new(&desired, prior)
                 };
                 let preview = self.runtime.preview(&request, live).await;

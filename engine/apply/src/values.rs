@@ -1,5 +1,6 @@
 //! Values of references during a walk: the results of this walk, and live objects from before it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +22,14 @@ use stoa_engine::{
 };
 use stoa_runtime::{Live, ReadRequest, Runtime, RuntimeError};
 
+use crate::ephemeral::without;
+
 /// A resource ready to be applied.
 #[derive(Debug)]
 pub(crate) struct Ready {
     /// With all references replaced.
     pub(crate) desired: Resource,
-    /// The same, with the paths of sensitive values from references.
+    /// The same as it is recorded: without write-only values, and with the paths of sensitive values from references.
     pub(crate) resolved: Resolved<'static>,
     pub(crate) sensitive: Sensitive,
 }
@@ -162,7 +165,12 @@ impl Values {
         }
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
-        Ok(Ready { desired, resolved: resolved.into_owned(), sensitive })
+        let mut resolved = resolved.into_owned();
+        let write_only = self.runtime.write_only_paths(resource, &resolved.attributes);
+        if !write_only.is_empty() {
+            resolved.attributes = Cow::Owned(without(resolved.attributes.into_owned(), &write_only));
+        }
+        Ok(Ready { desired, resolved, sensitive })
     }
 
     fn resolve<'r>(&self, resource: &'r Resource) -> Result<Resolved<'r>, Problem> {
@@ -238,17 +246,18 @@ impl Values {
             .filter(|reference| is_left(&reference.id) && !self.is_written(reference))
             .map(|reference| reference.id)
             .collect();
-        let priors: Vec<&StateResource> = needed.iter().filter_map(|id| recorded.get(id).copied()).collect();
+        let priors: Vec<(&ResourceId, &StateResource)> =
+            needed.iter().filter_map(|id| Some((id, recorded.get(id).copied()?))).collect();
         if priors.is_empty() {
             return Ok(());
         }
         let requests: Vec<ReadRequest<'_>> =
-            priors.iter().map(|prior| ReadRequest { desired: None, prior: Some(prior) }).collect();
+            priors.iter().map(|(_, prior)| ReadRequest { desired: None, prior: Some(prior) }).collect();
         let found = runtime.read(&requests).await?;
         let mut read = self.read.lock();
-        for (prior, found) in priors.iter().zip(found) {
+        for ((id, _), found) in priors.iter().zip(found) {
             if let Live::Present(live) = found? {
-                read.insert(prior.id.clone(), live);
+                read.insert((*id).clone(), live);
             }
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Caller {
     /// The record of what is live as it is wanted.
     fn as_applied(&self, planned: &PlannedAction, prior: &StateResource, ready: &Ready) -> StateResource {
         let as_told = prior.clone().under(planned.id.clone());
-        let attributes = ready.sensitive.recorded(as_told.digest_id(), &ready.desired.attributes, &self.keys);
+        let attributes = ready.sensitive.recorded(as_told.digest_id(), &ready.resolved.attributes, &self.keys);
         StateResource { attributes, ..as_told }
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Walk<'a> {
     /// Deletions that were not begun, since something that comes first did not succeed.
     pub(crate) undeleted: BTreeSet<ResourceId>,
     pub(crate) abandoned: bool,
+    /// Whether a health check needs resources without a call.
+    pub(crate) checks_others: bool,
 }
 
 impl Walk<'_> {
@@ -77,7 +79,7 @@ impl Walk<'_> {
             plan.actions.iter().filter(|planned| self.is_deferred(planned)).map(|planned| &planned.id).collect();
         let mut running = Running::new();
         let mut ended: BTreeSet<ResourceId> = BTreeSet::new();
-        // Unchanged resources whose records are updated or read.
+        // Unchanged resources whose records are updated or read, and data sources that are read.
         let mut telling: HashSet<ResourceId> = HashSet::new();
         // The number of deferred changes that are being collected.
         let mut collected = 0;
@@ -87,6 +89,21 @@ impl Walk<'_> {
                 let id = &action.id;
                 if self.caller.is_stopped() || self.abandoned {
                     break;
+                }
+                if action.action == Action::Read {
+                    if telling.len() >= RECORD_UPDATES {
+                        break;
+                    }
+                    schedule.begin();
+                    ended.insert(id.clone());
+                    if !self.is_needed(id, &schedule, finished) {
+                        schedule.succeeded(id);
+                        continue;
+                    }
+                    telling.insert(id.clone());
+                    let (caller, planned) = (self.caller.clone(), action.clone());
+                    running.push(self.aside(action, async move { Some(caller.call(&planned, &[]).await) }));
+                    continue;
                 }
                 // An Unchanged resource may be checked again: an earlier try may have recorded it before its turn.
                 let is_left = action.action == Action::Unchanged;
@@ -147,6 +164,27 @@ impl Walk<'_> {
             }
         }
         self.skip_stages(&schedule, &ended).await;
+    }
+
+    /// Whether a value that is only read is needed. An ephemeral one may be made anew by each read, so that only a call
+    /// needs it.
+    fn is_needed(&self, id: &ResourceId, schedule: &Schedule<'_>, finished: &HashSet<&ResourceId>) -> bool {
+        let is_ephemeral = self.caller.values.wanted(id).is_some_and(|wanted| wanted.is_ephemeral());
+        if !is_ephemeral || self.checks_others {
+            return true;
+        }
+        let (mut seen, mut open) = (HashSet::from([id]), vec![id]);
+        while let Some(id) = open.pop() {
+            for next in schedule.successors(id) {
+                if next.action.is_call() && !finished.contains(&next.id) {
+                    return true;
+                }
+                if seen.insert(&next.id) {
+                    open.push(&next.id);
+                }
+            }
+        }
+        false
     }
 
     /// The record of a resource, perhaps under a former id. A record under its own id is of an earlier try.

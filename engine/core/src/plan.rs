@@ -47,7 +47,7 @@ pub enum Preview {
 /// The plan of a provider for one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProviderPlan {
-    /// Create, Update, Replace or Unchanged.
+    /// Create, Update, Replace, Unchanged, or Read for a data source.
     pub action: Action,
     /// The object afterwards; null at unknown paths.
     pub after: Map<String, Value>,
@@ -96,6 +96,8 @@ pub enum Action {
     Forget,
     /// It exists and is not recorded: record it without a change.
     Import,
+    /// It is a data source or an ephemeral resource: read it. Nothing is changed or recorded.
+    Read,
     /// Nothing to do.
     #[default]
     Unchanged,
@@ -103,7 +105,7 @@ pub enum Action {
 
 impl Action {
     /// Every action, in the order summaries list them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Create,
         Self::Update,
         Self::Delete,
@@ -111,10 +113,11 @@ impl Action {
         Self::Adopt,
         Self::Import,
         Self::Forget,
+        Self::Read,
         Self::Unchanged,
     ];
 
-    /// The symbol of the action in tables: `+`, `~`, `-`, `±`, `>`, `=` and `.`; a space for Unchanged.
+    /// The symbol of the action in tables: `+`, `~`, `-`, `±`, `>`, `=`, `.` and `<`; a space for Unchanged.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Create => "+",
@@ -124,13 +127,14 @@ impl Action {
             Self::Adopt => ">",
             Self::Import => "=",
             Self::Forget => ".",
+            Self::Read => "<",
             Self::Unchanged => " ",
         }
     }
 
     /// Whether the action changes the infrastructure.
     pub fn is_call(self) -> bool {
-        !matches!(self, Self::Import | Self::Forget | Self::Unchanged)
+        !matches!(self, Self::Import | Self::Forget | Self::Read | Self::Unchanged)
     }
 
     /// Whether the resource exists afterwards.
@@ -249,6 +253,15 @@ impl PlannedAction {
         Self { id, kind, action, ..Self::default() }
     }
 
+    /// Whether it is shown to people: it changes something, or is a data source that only the apply can read.
+    pub fn is_shown(&self) -> bool {
+        match self.action {
+            Action::Unchanged => false,
+            Action::Read => !self.changes.is_empty(),
+            _ => true,
+        }
+    }
+
     /// The stage in which it begins.
     pub fn stage(&self) -> Stage {
         self.stage.unwrap_or(Stage::of(self.action))
@@ -296,6 +309,8 @@ pub struct Summary {
     pub import: u32,
     /// To forget.
     pub forget: u32,
+    /// Data sources and ephemeral resources.
+    pub read: u32,
     /// Unchanged.
     pub unchanged: u32,
     /// Resources without a dry run.
@@ -313,6 +328,7 @@ impl Summary {
             Action::Adopt => self.adopt,
             Action::Import => self.import,
             Action::Forget => self.forget,
+            Action::Read => self.read,
             Action::Unchanged => self.unchanged,
         }
     }
@@ -355,6 +371,7 @@ impl Plan {
                 Action::Adopt => &mut summary.adopt,
                 Action::Import => &mut summary.import,
                 Action::Forget => &mut summary.forget,
+                Action::Read => &mut summary.read,
                 Action::Unchanged => &mut summary.unchanged,
             };
             *count += 1;
@@ -369,8 +386,8 @@ impl Plan {
         all.into_iter().cloned().collect()
     }
 
-    /// Whether every action is Unchanged.
+    /// Whether it changes and records nothing.
     pub fn is_unchanged(&self) -> bool {
-        self.actions.iter().all(|action| action.action == Action::Unchanged)
+        self.actions.iter().all(|action| matches!(action.action, Action::Read | Action::Unchanged))
     }
 }

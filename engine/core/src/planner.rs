@@ -5,9 +5,11 @@
 //!
 //! Elsewhere: `pass` decides about all resources, `decision` about one, `drift` about a refresh. `object_names` checks
 //! names, `identities` finds the ids of one object, `order` orders the actions, `released_claims` finds ports and
-//! addresses that have to be free first, `provider` decides by the plan of a provider. `diff` compares fields, and `cascade_check` rejects deletions that would
+//! addresses that have to be free first, `provider` decides by the plan of a provider, and
+//! `data_source` about what is only read. `diff` compares fields, and `cascade_check` rejects deletions that would
 //! delete kept objects.
 
+mod data_source;
 mod decision;
 mod drift;
 mod identities;
@@ -25,6 +27,7 @@ use crate::cluster::{Clusters, Identity};
 use crate::dependencies::{Before, dependencies};
 use crate::forgotten_clusters::ForgottenClusters;
 use crate::graph::Graph;
+use crate::import::IMPORT_ID;
 use crate::lookup::Settled;
 use crate::object::uid_of;
 use crate::owner::Owner;
@@ -37,6 +40,7 @@ use crate::secret_digest::DigestKeys;
 use crate::spec::{Resource, ResourceId, Spec};
 use crate::stage;
 use crate::state::{State, StateResource};
+pub use data_source::is_read_later;
 pub use drift::is_recorded_elsewhere;
 pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};
@@ -231,8 +235,10 @@ impl<'a> Outline<'a> {
 /// The problem of a lost call that may have created a resource which Stoa cannot find, so that a repeated call might create
 /// a second one.
 pub fn unknown_state(id: &ResourceId) -> Problem {
-    let message = "an earlier call may have created it, and Stoa cannot find out; import the resource if it exists; \
-                   otherwise name its id in spec.retry of a Run";
+    let message = format!(
+        "an earlier call may have created it, and Stoa cannot find out; if it exists, set its extension {IMPORT_ID} or \
+         import it by a Run; otherwise name its id in spec.retry of a Run"
+    );
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 

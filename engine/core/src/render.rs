@@ -119,11 +119,11 @@ const LINES: usize = 20;
 /// Once the table has this many bytes no more fields are shown, but every resource is.
 const LONGEST: usize = 4 << 20;
 
-/// The plan as a table: one line for each change with its fields below, and a summary. Unchanged resources only count in
-/// the summary. Fields beyond some MiB are omitted.
+/// The plan as a table: one line for each change with its fields below, and a summary. Unchanged resources, and data
+/// sources that were read for the plan, only count in the summary. Fields beyond some MiB are omitted.
 pub fn render(plan: &Plan, colour: Colour) -> String {
     let mut out = Table::new(colour);
-    for action in plan.actions.iter().filter(|action| action.action != Action::Unchanged) {
+    for action in plan.actions.iter().filter(|action| action.is_shown()) {
         write_action(&mut out, action);
     }
     out.end();
@@ -144,13 +144,16 @@ pub fn render(plan: &Plan, colour: Colour) -> String {
 pub fn summary_line(summary: &Summary) -> String {
     let counts: Vec<String> = Action::ALL
         .into_iter()
-        .filter(|action| *action != Action::Unchanged && summary.count(*action) > 0)
+        .filter(|action| !is_no_change(*action) && summary.count(*action) > 0)
         .map(|action| format!("{} to {}", summary.count(action), verb(action)))
         .collect();
     let mut line =
         if counts.is_empty() { "Plan: no changes".to_owned() } else { format!("Plan: {}", counts.join(", ")) };
     if summary.unchanged > 0 || counts.is_empty() {
         let _ = write!(line, "; {} unchanged", summary.unchanged);
+    }
+    if summary.read > 0 {
+        let _ = write!(line, "; {} read", summary.read);
     }
     if summary.unverified > 0 {
         let _ = write!(line, "; {} unverified", summary.unverified);
@@ -164,7 +167,7 @@ pub fn summary_line(summary: &Summary) -> String {
 /// Creations, updates and deletions are always shown, other actions only if the plan has any. Each has its
 /// [mark](Action::mark).
 pub fn short_summary(summary: &Summary) -> String {
-    let actions = Action::ALL.into_iter().filter(|action| *action != Action::Unchanged);
+    let actions = Action::ALL.into_iter().filter(|action| !is_no_change(*action));
     if actions.clone().all(|action| summary.count(action) == 0) {
         return "no changes".to_owned();
     }
@@ -214,6 +217,10 @@ pub fn render_changes(changes: &Changes, colour: Colour) -> String {
     out.text
 }
 
+fn is_no_change(action: Action) -> bool {
+    matches!(action, Action::Read | Action::Unchanged)
+}
+
 fn verb(action: Action) -> &'static str {
     match action {
         Action::Create => "create",
@@ -223,6 +230,7 @@ fn verb(action: Action) -> &'static str {
         Action::Adopt => "adopt",
         Action::Import => "import",
         Action::Forget => "forget",
+        Action::Read => "read",
         Action::Unchanged => "keep",
     }
 }
@@ -234,7 +242,7 @@ fn code(action: Action) -> u8 {
         Action::Update => YELLOW,
         Action::Delete => RED,
         Action::Replace => 35,
-        Action::Adopt | Action::Import => 36,
+        Action::Adopt | Action::Import | Action::Read => 36,
         Action::Forget => 90,
         Action::Unchanged => 0,
     }

@@ -33,6 +33,20 @@ pub fn references(
     (found, errors)
 }
 
+/// All references in the attributes of a resource that parse, with their fields.
+pub fn references_at(attributes: &Map<String, Value>, known: &dyn Fn(&str) -> bool) -> Vec<(FieldPath, Reference)> {
+    let mut found = Vec::new();
+    let mut visit = |field: &FieldPath, text: &str| {
+        if let Ok(Some(template)) = parse(text, known) {
+            found.extend(template.references().map(|reference| (field.clone(), reference.clone())));
+        }
+    };
+    if refers(attributes) {
+        texts(attributes, &mut visit);
+    }
+    found
+}
+
 /// Whether any text may contain a reference. Most resources have none, and need no paths then.
 pub(crate) fn refers(attributes: &Map<String, Value>) -> bool {
     has_text(attributes, &may_refer)

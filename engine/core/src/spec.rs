@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::cascade::DELETE_CONTENTS;
 use crate::conflict::FORCE;
+use crate::moved::MOVED_FROM;
 use crate::problem::{Problem, reason};
+use crate::provider::ResourceMode;
 
 /// An engine id, unique in a Spec: `apiVersion:Kind:namespace:name`, `apiVersion:Kind:name`, or
 /// `providerNamespace:provider:resourceType:name`. Ids may contain dots, slashes and colons.
@@ -73,7 +75,8 @@ pub struct Resource {
     /// The ids it depends on explicitly.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub depends_on: Vec<ResourceId>,
-    /// All other settings: `GVK`, `kubeConfig`, `provider`, [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
+    /// All other settings: `GVK`, `kubeConfig`, `provider`, [`mode`](crate::provider::MODE),
+    /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
     /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::cascade::DELETE_CONTENTS),
     /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT), [`stoa.dev/sensitive`](crate::declared::SENSITIVE),
@@ -94,10 +97,10 @@ pub const LINE: &str = "stoa.dev/line";
 
 impl Resource {
     /// The extensions that are recorded with what is applied: all but the line, which is another one whenever something changes
-    /// before the resource.
+    /// before the resource, and the former id, which counts until the record has the new one.
     pub fn recorded_extensions(&self) -> Map<String, Value> {
-        let kept = self.extensions.iter().filter(|(name, _)| *name != LINE);
-        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let recorded = self.extensions.iter().filter(|(name, _)| ![LINE, MOVED_FROM].contains(&name.as_str()));
+        recorded.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// The file of the source that the resource was read from and the line in it, such as `web/all.yaml:7`.
@@ -105,6 +108,22 @@ impl Resource {
         let file = self.extensions.get(FILE)?.as_str()?;
         let line = self.extensions.get(LINE).and_then(Value::as_u64);
         Some(line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}")))
+    }
+
+    /// Its mode, if it is a resource of a provider. A wrong one is reported where its provider is needed.
+    pub fn mode(&self) -> ResourceMode {
+        let mode = Some(&self.extensions).filter(|_| self.kind == ResourceType::Terraform).map(ResourceMode::named);
+        mode.flatten().unwrap_or_default()
+    }
+
+    /// Whether it is a data source or an ephemeral resource, whose values are only read.
+    pub fn is_only_read(&self) -> bool {
+        self.mode() != ResourceMode::Managed
+    }
+
+    /// Whether it is an ephemeral resource, whose values are stored nowhere.
+    pub fn is_ephemeral(&self) -> bool {
+        self.mode() == ResourceMode::Ephemeral
     }
 
     /// The resource as messages about another one name it: its id, and where it was read from.

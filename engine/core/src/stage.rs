@@ -35,9 +35,13 @@ impl Stage {
     /// The stage of an action where its kind does not matter.
     pub fn of(action: Action) -> Self {
         match action {
-            Action::Create | Action::Update | Action::Replace | Action::Adopt | Action::Import | Action::Unchanged => {
-                Self::Changes
-            }
+            Action::Create
+            | Action::Update
+            | Action::Replace
+            | Action::Adopt
+            | Action::Import
+            | Action::Read
+            | Action::Unchanged => Self::Changes,
             Action::Delete | Action::Forget => Self::Deletions,
         }
     }

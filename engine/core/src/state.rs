@@ -112,8 +112,8 @@ impl OpenCall {
             // An adopted object has our owner annotation and no record.
             Action::Create | Action::Update | Action::Replace | Action::Delete | Action::Adopt => true,
             Action::Forget | Action::Unchanged => self.may_have_made(is_recorded),
-            // It changes nothing.
-            Action::Import => false,
+            // They change nothing.
+            Action::Import | Action::Read => false,
         }
     }
 
@@ -122,7 +122,7 @@ impl OpenCall {
         match self.action {
             Action::Create | Action::Replace => true,
             // An adopted object existed before. An updated one without a record was found before.
-            Action::Adopt | Action::Import => false,
+            Action::Adopt | Action::Import | Action::Read => false,
             Action::Update | Action::Delete | Action::Forget | Action::Unchanged => !is_recorded,
         }
     }

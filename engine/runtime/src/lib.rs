@@ -91,6 +91,8 @@ pub struct ApplyRequest<'a> {
     pub sensitive: Option<&'a Sensitive>,
     /// The paths of `desired` whose values are unknown, for a runtime that [decides](Runtime::decides).
     pub unknown: Option<&'a BTreeSet<FieldPath>>,
+    /// Whether a data source is read by the apply alone, because something that it depends on changes first.
+    pub read_later: bool,
     /// The keys of the digests in `prior`. Without them, sensitive values cannot be compared with the record.
     pub keys: Option<&'a DigestKeys>,
 }
@@ -98,8 +100,8 @@ pub struct ApplyRequest<'a> {
 impl<'a> ApplyRequest<'a> {
     /// An apply of `desired` with the record `prior`, without a plan.
     pub fn new(desired: &'a Resource, prior: Option<&'a StateResource>) -> Self {
-        let (adopt, create, changes, taken, sensitive, unknown, keys) = Default::default();
-        Self { desired, prior, adopt, create, changes, taken, sensitive, unknown, keys }
+        let (adopt, create, changes, taken, sensitive, unknown, read_later, keys) = Default::default();
+        Self { desired, prior, adopt, create, changes, taken, sensitive, unknown, read_later, keys }
     }
 
     /// An adoption of an existing object without a record.
@@ -330,6 +332,13 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         BTreeSet::new()
     }
 
+    /// The paths in attributes of a [prepared](Self::prepare) resource whose values are sent with a change, and neither
+    /// planned, read back nor recorded.
+    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let _ = (resource, attributes);
+        BTreeSet::new()
+    }
+
     /// Reads live objects, in the order of the requests, with as few calls as possible. A resource without a wanted
     /// form is read in any version that has its kind, and is [`Absent`](Live::Absent) without one.
     ///
@@ -364,8 +373,9 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError>;
 
-    /// Brings the resource to `request.desired`. A second call with the same request changes nothing. When its future
-    /// is dropped the change may or may not have been made; [`inspect`](Self::inspect) finds out.
+    /// Brings the resource to `request.desired`, or reads it if that is [only read](Resource::is_only_read).
+    /// An ephemeral resource stays open until [`close`](Self::close). A second call with the same request changes nothing.
+    /// When its future is dropped the change may or may not have been made; [`inspect`](Self::inspect) finds out.
     ///
     /// # Errors
     ///
@@ -409,6 +419,9 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// The caller drops it when the lease expires. Work on a thread of its own continues then, so that it checks the
     /// lease right before each change.
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError>;
+
+    /// Ends everything that this run has opened, whatever became of the run.
+    async fn close(&self) {}
 }
 
 /// Why a [`Runtime`] call failed. Messages hold no secrets.

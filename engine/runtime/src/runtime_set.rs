@@ -111,6 +111,11 @@ impl Runtime for RuntimeSet {
         runtime.map(|runtime| runtime.sensitive_paths(resource, object)).unwrap_or_default()
     }
 
+    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let runtime = self.runtimes.get(&resource.kind);
+        runtime.map(|runtime| runtime.write_only_paths(resource, attributes)).unwrap_or_default()
+    }
+
     fn awaited(&self) -> Vec<String> {
         self.runtimes.values().flat_map(|runtime| runtime.awaited()).collect()
     }
@@ -164,5 +169,9 @@ impl Runtime for RuntimeSet {
             all.left.extend(left);
         }
         Ok(all)
+    }
+
+    async fn close(&self) {
+        join_all(self.runtimes.values().map(|runtime| runtime.close())).await;
     }
 }

@@ -7,7 +7,7 @@ use stoa_engine::FieldPath;
 use stoa_engine::path::Segment;
 use stoa_terraform_provider::schema::Schema;
 use stoa_terraform_provider::value::convert::ConvertError;
-use stoa_terraform_provider::value::{Path, Step, Value};
+use stoa_terraform_provider::value::{Number, Path, Step, Value};
 
 /// The typed configuration of a resource, with unknown values at these paths.
 ///
@@ -55,7 +55,7 @@ pub(crate) struct Plain {
     pub(crate) unknown: BTreeSet<FieldPath>,
 }
 
-/// The attributes of an object, without the types of dynamic values. A number beyond a float is the nearest one.
+/// The attributes of an object, without the types of dynamic values. A number that is no float is its text.
 pub(crate) fn plain(object: &Value) -> Plain {
     let mut unknown = BTreeSet::new();
     let attributes = match to_json(object, &mut FieldPath::default(), &mut unknown) {
@@ -79,10 +79,7 @@ fn to_json(value: &Value, at: &mut FieldPath, unknown: &mut BTreeSet<FieldPath>)
             Json::Null
         }
         Value::Bool(it) => (*it).into(),
-        Value::Number(it) => {
-            // The text has all digits, of which serde_json keeps those of a float.
-            serde_json::from_str(&it.to_string()).unwrap_or_else(|_| it.to_f64().into())
-        }
+        Value::Number(it) => number(it),
         Value::String(it) => it.as_str().into(),
         Value::List(it) | Value::Set(it) | Value::Tuple(it) => {
             it.iter().enumerate().map(|(index, it)| within(Segment::Index(index), it)).collect()
@@ -90,6 +87,18 @@ fn to_json(value: &Value, at: &mut FieldPath, unknown: &mut BTreeSet<FieldPath>)
         Value::Map(it) | Value::Object(it) => {
             Json::Object(it.iter().map(|(key, it)| (key.clone(), within(Segment::Key(key.clone()), it))).collect())
         }
+    }
+}
+
+/// A number as JSON has it, or its digits where that would be another number.
+fn number(number: &Number) -> Json {
+    let text = number.to_string();
+    let is_it = |json: &Json| json.to_string().parse::<Number>().is_ok_and(|same| same == *number);
+    match (serde_json::from_str(&text), number.exact_f64()) {
+        (Ok(json), _) if is_it(&json) => json,
+        // A provider's own float, whose shortest digits are enough.
+        (_, Some(float)) => float.into(),
+        (_, None) => text.into(),
     }
 }
 
@@ -149,6 +158,25 @@ mod tests {
         let unknown = [FieldPath::of_keys(["names"]).index(1)].into();
         let value = configuration(&schema(), &attributes, &unknown).unwrap();
         assert_eq!(plain(&value).unknown.len(), 1);
+    }
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let digits = "100000000000000000000001";
+        let value = configuration(&schema(), &map(json!({"size": digits})), &BTreeSet::new()).unwrap();
+        assert_eq!(value.get("size"), Some(&Value::Number(digits.parse().unwrap())));
+        for (number, json) in [
+            (digits, json!(digits)),
+            ("0.1234567890123456789012", json!("0.1234567890123456789012")),
+            ("18446744073709551615", json!(u64::MAX)),
+            ("-9223372036854775808", json!(i64::MIN)),
+            ("0.1", json!(0.1)),
+            ("1000000000000000000000", json!(1e21)),
+            ("9007199254740993", json!(9_007_199_254_740_993_u64)),
+        ] {
+            assert_eq!(super::number(&number.parse().unwrap()), json);
+        }
+        assert_eq!(super::number(&Number::from_f64(0.1).unwrap()), json!(0.1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Errors of providers as the engine has them.
 
-use stoa_runtime::RuntimeError;
+use stoa_engine::Sensitive;
+use stoa_runtime::{ApplyRequest, RuntimeError};
 use stoa_terraform_provider::change::ChangeError;
 use stoa_terraform_provider::checks::Faults;
 use stoa_terraform_provider::protocol::{Call, CallError, Diagnostic, Diagnostics, Severity};
@@ -23,6 +24,39 @@ pub(crate) fn rejected(message: String, path: Option<&Path>) -> RuntimeError {
 pub(crate) fn reported(diagnostics: &Diagnostics) -> RuntimeError {
     let path = diagnostics.errors().find_map(|error| error.path.as_ref());
     rejected(diagnostics.to_string(), path)
+}
+
+/// An error without sensitive texts.
+pub(crate) fn redacted(error: RuntimeError, texts: &Sensitive) -> RuntimeError {
+    let hide = |message: String| texts.redact(&message);
+    match error {
+        RuntimeError::Rejected { message, field, by_definition } => {
+            RuntimeError::Rejected { message: hide(message), field, by_definition }
+        }
+        RuntimeError::Partial { message, field, applied } => {
+            RuntimeError::Partial { message: hide(message), field, applied }
+        }
+        RuntimeError::Invalid { message, field } => RuntimeError::Invalid { message: hide(message), field },
+        RuntimeError::Lost { message } => RuntimeError::Lost { message: hide(message) },
+        RuntimeError::Unread { message } => RuntimeError::Unread { message: hide(message) },
+        RuntimeError::Stale(message) => RuntimeError::Stale(hide(message)),
+        other => other,
+    }
+}
+
+/// An error without the sensitive texts of a request.
+pub(crate) fn redacted_for(error: RuntimeError, request: &ApplyRequest<'_>) -> RuntimeError {
+    let no_texts = Sensitive::default();
+    redacted(error, request.sensitive.unwrap_or(&no_texts))
+}
+
+/// The reports of a provider that has no errors.
+///
+/// # Errors
+///
+/// The provider reports errors.
+pub(crate) fn accepted(diagnostics: Diagnostics) -> Result<Diagnostics, RuntimeError> {
+    if diagnostics.has_errors() { Err(reported(&diagnostics)) } else { Ok(diagnostics) }
 }
 
 /// The warnings of a provider.

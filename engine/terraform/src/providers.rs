@@ -4,6 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use stoa_engine::SourceLock;
 use stoa_runtime::RuntimeError;
 use stoa_terraform_provider::package::Address;
 use stoa_terraform_provider::pool::Lease;
@@ -17,6 +18,8 @@ pub struct ProviderRequest<'a> {
     pub version: Option<&'a str>,
     /// The configuration that the resource names. It takes precedence over that of the workspace, argument by argument.
     pub configuration: Option<&'a Map<String, Value>>,
+    /// The lock of the source, for a workspace without one.
+    pub lock: Option<&'a SourceLock>,
 }
 
 /// The providers of a workspace: installed, verified, started and configured.

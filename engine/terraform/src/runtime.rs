@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json};
 use stoa_engine::import::IMPORT_ID;
+use stoa_engine::moved::is_moving;
 use stoa_engine::plan::ProviderPlan;
 use stoa_engine::planner::{Planned, changes, disagreements};
 use stoa_engine::{
-    Action, FieldPath, Owner, ProviderReference, Resource, ResourceId, ResourceType, Sensitive, StateResource,
+    Action, FieldPath, Owner, ProviderReference, Resource, ResourceId, ResourceMode, ResourceType, Sensitive,
+    StateResource,
 };
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, Preview, ReadRequest, Runtime,
@@ -19,10 +22,14 @@ use stoa_runtime::{
 use stoa_terraform_provider::change::{Object, Plan, Step};
 use stoa_terraform_provider::checks::Action as Change;
 use stoa_terraform_provider::package::Address;
+use stoa_terraform_provider::pool::Lease;
 use stoa_terraform_provider::protocol::Schemas;
-use stoa_terraform_provider::value::Value;
+use stoa_terraform_provider::schema::Schema;
+use stoa_terraform_provider::value::{Path, Value};
 
 use crate::conversion::{field_path, field_paths, plain};
+use crate::data_source::DataSource;
+use crate::ephemeral::{EphemeralResource, Open};
 use crate::errors::{faulty, rejected, reported, warnings};
 use crate::session::Session;
 use crate::{ProviderRequest, Providers};
@@ -45,39 +52,50 @@ pub struct TerraformRuntime {
     schemas: Mutex<HashMap<String, Arc<Schemas>>>,
     /// The objects that a read found, for the plans after it.
     found: Mutex<HashMap<ResourceId, Object>>,
+    /// The ephemeral resources that this run has opened.
+    open: Mutex<Vec<Open>>,
 }
 
 impl TerraformRuntime {
     /// A runtime for a deployment, with the providers of its workspace.
     pub fn new(owner: Owner, providers: Arc<dyn Providers>) -> Self {
-        Self { owner, providers, schemas: Mutex::default(), found: Mutex::default() }
+        let (schemas, found, open) = Default::default();
+        Self { owner, providers, schemas, found, open }
     }
 
-    /// A session for the provider that the extensions of a resource name.
-    async fn session(&self, reference: &ProviderReference<'_>) -> Result<Session, RuntimeError> {
+    /// The provider that the extensions of a resource name.
+    async fn lease(&self, reference: &ProviderReference<'_>) -> Result<Lease, RuntimeError> {
         let invalid =
             |message: String| RuntimeError::Invalid { message, field: Some("extensions.provider".to_owned()) };
         let address: Address = reference.address.parse().map_err(|error| invalid(format!("{error}")))?;
-        let ProviderReference { version, configuration, resource_type, .. } = *reference;
-        let lease = self.providers.get(&ProviderRequest { address: &address, version, configuration }).await?;
+        let ProviderReference { version, configuration, ref lock, .. } = *reference;
+        let request = ProviderRequest { address: &address, version, configuration, lock: lock.as_ref() };
+        let lease = self.providers.get(&request).await?;
         let schemas = Arc::clone(lease.schemas());
-        lock(&self.schemas).insert(reference.address.to_owned(), schemas);
-        Session::new(lease, resource_type)
+        locked(&self.schemas).insert(reference.address.to_owned(), schemas);
+        Ok(lease)
+    }
+
+    /// A session for a resource.
+    async fn session(&self, reference: &ProviderReference<'_>) -> Result<Session, RuntimeError> {
+        Session::new(self.lease(reference).await?, reference.resource_type)
     }
 
     /// Makes a call that changes nothing, again where the provider ends during it. A provider that ends each time rejects
     /// the call, because no wait helps. A provider that is not available is an error of its own.
-    async fn repeated<T, F>(
+    async fn repeated<S, T, F>(
         &self,
         reference: &ProviderReference<'_>,
-        call: impl Fn(Session) -> F,
+        session: fn(Lease, &str) -> Result<S, RuntimeError>,
+        call: impl Fn(S) -> F,
     ) -> Result<T, RuntimeError>
     where
         F: Future<Output = Result<T, RuntimeError>>,
     {
         let mut attempt = 1;
         loop {
-            match call(self.session(reference).await?).await {
+            let session = session(self.lease(reference).await?, reference.resource_type)?;
+            match call(session).await {
                 Err(RuntimeError::Unread { .. }) if attempt < ATTEMPTS => attempt += 1,
                 Err(RuntimeError::Unread { message }) => return Err(rejected(message, None)),
                 ended => return ended,
@@ -85,19 +103,48 @@ impl TerraformRuntime {
         }
     }
 
+    /// Some paths of a value, by the schema of its resource.
+    fn paths(
+        &self,
+        resource: &Resource,
+        object: &Map<String, Json>,
+        find: impl Fn(&Schema, &Value) -> Vec<Path>,
+    ) -> BTreeSet<FieldPath> {
+        let Ok(reference) = reference(&resource.extensions) else { return BTreeSet::new() };
+        let schemas = locked(&self.schemas).get(reference.address).cloned();
+        let Some(schemas) = schemas else { return BTreeSet::new() };
+        let of_mode = match reference.mode {
+            ResourceMode::Managed => &schemas.resources,
+            ResourceMode::Data => &schemas.data_sources,
+            ResourceMode::Ephemeral => &schemas.ephemeral_resources,
+        };
+        let Some(schema) = of_mode.get(reference.resource_type) else { return BTreeSet::new() };
+        let value = Value::from_json((&Json::Object(object.clone())).into());
+        field_paths(&find(schema, &value))
+    }
+
     async fn read_one(&self, request: &ReadRequest<'_>) -> Result<Live, RuntimeError> {
         let prior = request.prior.filter(|prior| prior.kind == ResourceType::Terraform);
+        if prior.is_none() && request.desired.is_some_and(Resource::is_only_read) {
+            return Ok(Live::Absent);
+        }
         let id = request.id().clone();
         let object = match (prior, request.desired) {
-            (Some(prior), _) if prior.provider_state.is_some() => {
-                self.repeated(&recorded(&prior.extensions)?, |session| async move { session.current(prior).await })
-                    .await?
+            (Some(prior), Some(desired)) if prior.provider_state.is_some() && changes_type(prior, desired) => {
+                let reference = reference(&desired.extensions)?;
+                let converted = |session: Session| async move { converted(&session, prior).await };
+                self.repeated(&reference, Session::new, converted).await?
+            }
+            (Some(prior), desired) if prior.provider_state.is_some() => {
+                let reference = current(prior, desired)?;
+                self.repeated(&reference, Session::new, |session| async move { session.current(prior).await }).await?
             }
             (prior, desired) => {
                 let extensions = desired.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
                 match extensions.and_then(|it| Some((it, import_id(it)?))) {
                     Some((extensions, name)) => {
-                        self.repeated(&reference(extensions)?, |session| async move { session.import(name).await })
+                        let reference = reference(extensions)?;
+                        self.repeated(&reference, Session::new, |session| async move { session.import(name).await })
                             .await?
                     }
                     None if prior.is_some() => return Err(stateless()),
@@ -106,17 +153,20 @@ impl TerraformRuntime {
             }
         };
         let Some(object) = object else {
-            lock(&self.found).remove(&id);
+            locked(&self.found).remove(&id);
             return Ok(Live::Absent);
         };
         let live = plain(&object.state).attributes;
-        lock(&self.found).insert(id, object);
+        locked(&self.found).insert(id, object);
         Ok(Live::Present(live))
     }
 
     /// The object before a change: that of the record or of the external name, as it is now.
     async fn prior(&self, session: &Session, request: &ApplyRequest<'_>) -> Result<Option<Object>, RuntimeError> {
         match (request.prior, import_id(&request.desired.extensions)) {
+            (Some(prior), _) if prior.provider_state.is_some() && changes_type(prior, request.desired) => {
+                converted(session, prior).await
+            }
             (Some(prior), _) if prior.provider_state.is_some() => session.current(prior).await,
             (None, Some(name)) if request.adopt => session.import(name).await,
             (Some(prior), None) if prior.kind == ResourceType::Terraform => Err(stateless()),
@@ -137,7 +187,10 @@ impl TerraformRuntime {
             object.map(|object| session.outcome(&object)).transpose()
         };
         // The create of a replacement may have followed.
-        Ok(self.repeated(&recorded(&resource.extensions)?, look).await?.map_or(Found::Unknowable, Found::Ours))
+        Ok(self
+            .repeated(&recorded(&resource.extensions)?, Session::new, look)
+            .await?
+            .map_or(Found::Unknowable, Found::Ours))
     }
 
     /// Plans a change, and makes it if the engine planned the same.
@@ -182,7 +235,7 @@ fn stateless() -> RuntimeError {
     rejected(message.to_owned(), None)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -191,9 +244,20 @@ fn reference(extensions: &Map<String, Json>) -> Result<ProviderReference<'_>, Ru
         .map_err(|error| RuntimeError::Invalid { field: Some(error.field.to_owned()), message: error.message })
 }
 
-/// The same of a record. The lock has the version now, whichever it was recorded with.
+/// The same of a record. A lock has the version now, whichever version the resource named.
 fn recorded(extensions: &Map<String, Json>) -> Result<ProviderReference<'_>, RuntimeError> {
     Ok(ProviderReference { version: None, ..reference(extensions)? })
+}
+
+/// The provider that reads the object of a record: that of the record, with the lock that is wanted now.
+fn current<'a>(prior: &'a StateResource, desired: Option<&Resource>) -> Result<ProviderReference<'a>, RuntimeError> {
+    let recorded = recorded(&prior.extensions)?;
+    let wanted = desired.and_then(|desired| ProviderReference::of(&desired.extensions).ok());
+    let address = |reference: &ProviderReference<'_>| reference.address.parse::<Address>().ok();
+    match wanted.filter(|wanted| address(wanted) == address(&recorded)) {
+        Some(wanted) => Ok(ProviderReference { lock: wanted.lock, ..recorded }),
+        None => Ok(recorded),
+    }
 }
 
 /// The external name of an object to adopt.
@@ -209,6 +273,18 @@ fn is_of_another_type(prior: &StateResource, desired: &Resource) -> bool {
         Some((address, reference.resource_type.to_owned()))
     };
     of(&prior.extensions).is_some_and(|prior| of(&desired.extensions).is_some_and(|desired| desired != prior))
+}
+
+/// Whether the object of a record moves to a resource of another provider or type.
+fn changes_type(prior: &StateResource, desired: &Resource) -> bool {
+    is_moving(prior, desired) && is_of_another_type(prior, desired)
+}
+
+/// The object of a record of another type, by the provider of the new type.
+async fn converted(session: &Session, prior: &StateResource) -> Result<Option<Object>, RuntimeError> {
+    let source = recorded(&prior.extensions)?;
+    let address: Address = source.address.parse().map_err(|error| rejected(format!("{error}"), None))?;
+    session.moved(prior, (&address.to_string(), source.resource_type)).await
 }
 
 /// The engine's form of a provider's plan.
@@ -281,19 +357,32 @@ impl Runtime for TerraformRuntime {
 
     async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
         let sessions = resources.iter().map(|resource| async {
-            // A session starts the provider, whose schemas it keeps.
-            self.session(&reference(&resource.extensions)?).await.map(drop)
+            // A lease starts the provider, whose schemas it keeps.
+            let reference = reference(&resource.extensions)?;
+            let lease = self.lease(&reference).await?;
+            match reference.mode {
+                ResourceMode::Managed => Session::new(lease, reference.resource_type).map(drop),
+                ResourceMode::Data => DataSource::new(lease, reference.resource_type).map(drop),
+                ResourceMode::Ephemeral => EphemeralResource::new(lease, reference.resource_type).map(drop),
+            }
         });
         Ok(stream::iter(sessions.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
     }
 
+    /// Write-only values are sensitive too, and so is everything of an ephemeral resource.
     fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Json>) -> BTreeSet<FieldPath> {
-        let Ok(reference) = reference(&resource.extensions) else { return BTreeSet::new() };
-        let schemas = lock(&self.schemas).get(reference.address).cloned();
-        let Some(schemas) = schemas else { return BTreeSet::new() };
-        let Some(schema) = schemas.resources.get(reference.resource_type) else { return BTreeSet::new() };
-        let value = Value::from_json((&Json::Object(object.clone())).into());
-        field_paths(&schema.sensitive_paths(&value))
+        if resource.is_ephemeral() {
+            return object.keys().map(|name| FieldPath::of_keys([name.as_str()])).collect();
+        }
+        self.paths(resource, object, |schema, value| {
+            let mut paths = schema.sensitive_paths(value);
+            paths.extend(schema.write_only_paths(value));
+            paths
+        })
+    }
+
+    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Json>) -> BTreeSet<FieldPath> {
+        self.paths(resource, attributes, Schema::write_only_paths)
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -311,11 +400,22 @@ impl Runtime for TerraformRuntime {
         request: &ApplyRequest<'_>,
         live: Option<&Map<String, Json>>,
     ) -> Result<Preview, RuntimeError> {
+        let reference = reference(&request.desired.extensions)?;
+        if reference.mode == ResourceMode::Data {
+            let read = |source: DataSource| async move { source.plan(request).await };
+            return self.repeated(&reference, DataSource::new, read).await.map(|plan| Preview::Planned(Box::new(plan)));
+        }
+        if reference.mode == ResourceMode::Ephemeral {
+            let checked = |resource: EphemeralResource| async move { resource.plan(request).await };
+            let plan = self.repeated(&reference, EphemeralResource::new, checked).await?;
+            return Ok(Preview::Planned(Box::new(plan)));
+        }
         let (no_unknown, no_texts) = Default::default();
         let unknown = request.unknown.unwrap_or(&no_unknown);
         let texts: &Sensitive = request.sensitive.unwrap_or(&no_texts);
-        let replaced = request.prior.filter(|prior| is_of_another_type(prior, request.desired));
-        let prior = lock(&self.found).get(&request.desired.id).cloned();
+        let moved = request.prior.is_some_and(|prior| changes_type(prior, request.desired));
+        let replaced = request.prior.filter(|prior| !moved && is_of_another_type(prior, request.desired));
+        let prior = locked(&self.found).get(&request.desired.id).cloned();
         let prior = prior.filter(|_| live.is_some() && replaced.is_none());
         let prior = &prior;
         let planned = |session: Session| async move {
@@ -324,7 +424,7 @@ impl Runtime for TerraformRuntime {
             let plan = plan.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
             Ok((provider_plan(&session, &plan, unknown), plan.tolerated))
         };
-        let (mut plan, tolerated) = self.repeated(&reference(&request.desired.extensions)?, planned).await?;
+        let (mut plan, tolerated) = self.repeated(&reference, Session::new, planned).await?;
         if !tolerated.is_empty() {
             tracing::debug!(resource = %request.desired.id, faults = tolerated.len(), "an older provider library");
         }
@@ -332,6 +432,10 @@ impl Runtime for TerraformRuntime {
             let message =
                 "the object with this import id would be replaced; change the attributes to those that it has";
             return Err(rejected(message.to_owned(), None));
+        }
+        if moved && plan.action == Action::Unchanged {
+            // The record needs the state of the new type.
+            plan.action = Action::Update;
         }
         if replaced.is_some() && live.is_some() {
             plan.action = Action::Replace;
@@ -341,8 +445,18 @@ impl Runtime for TerraformRuntime {
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
-        let session = self.session(&reference(&request.desired.extensions)?).await?;
-        self.change(&session, request).await
+        let reference = reference(&request.desired.extensions)?;
+        if reference.mode == ResourceMode::Data {
+            let read = |source: DataSource| async move { source.apply(request).await };
+            return self.repeated(&reference, DataSource::new, read).await;
+        }
+        if reference.mode == ResourceMode::Ephemeral {
+            let open = |resource: EphemeralResource| async move { resource.open(request).await };
+            let (applied, open) = self.repeated(&reference, EphemeralResource::new, open).await?;
+            locked(&self.open).push(open);
+            return Ok(applied);
+        }
+        self.change(&self.session(&reference).await?, request).await
     }
 
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError> {
@@ -372,6 +486,11 @@ impl Runtime for TerraformRuntime {
 
     async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
         Ok(Finished::default())
+    }
+
+    async fn close(&self) {
+        let open = std::mem::take(&mut *locked(&self.open));
+        join_all(open.into_iter().map(Open::close)).await;
     }
 }
 

@@ -7,12 +7,12 @@ use stoa_engine::{FieldPath, Sensitive, StateResource};
 use stoa_runtime::{Applied as Outcome, RuntimeError};
 use stoa_terraform_provider::change::{self, Applied, Object, Plan, Step};
 use stoa_terraform_provider::pool::Lease;
-use stoa_terraform_provider::protocol::{CallError, ImportRequest, RawState, ReadRequest};
+use stoa_terraform_provider::protocol::{CallError, ImportRequest, MoveRequest, RawState, ReadRequest};
 use stoa_terraform_provider::schema::Schema;
 use stoa_terraform_provider::value::{Json as Exact, Value};
 
 use crate::conversion::{configuration, field_paths, plain};
-use crate::errors::{faulty, misconfigured, of_change, rejected, reported, unanswered};
+use crate::errors::{faulty, misconfigured, of_change, redacted, rejected, reported, unanswered};
 use crate::stored;
 
 /// A leased provider and a type of its resources.
@@ -66,6 +66,36 @@ impl Session {
         };
         let private = stored::private(&stored)?.into();
         self.read(Object { state: upgraded.state, private, identity, tainted: stored.tainted }).await
+    }
+
+    /// The object of a record of another type, which the provider converts to this one; `None` if it does not exist.
+    pub(crate) async fn moved(
+        &self,
+        record: &StateResource,
+        (provider, resource): (&str, &str),
+    ) -> Result<Option<Object>, RuntimeError> {
+        let Some(stored) = stored::recorded(record)? else { return Ok(None) };
+        let parse = |text: &str| {
+            Exact::parse(text.as_bytes()).map_err(|_| rejected("the recorded state is no JSON".to_owned(), None))
+        };
+        let json = parse(stored.attributes.get())?;
+        let identity =
+            stored.identity.as_ref().map(|it| Ok::<_, RuntimeError>((it.schema_version, parse(it.attributes.get())?)));
+        let identity = identity.transpose()?;
+        let private = stored::private(&stored)?;
+        let request = MoveRequest {
+            source_provider: provider,
+            source_type: resource,
+            source: RawState { version: stored.schema_version.unwrap_or_default(), json: &json },
+            source_private: &private,
+            source_identity: identity.as_ref().map(|(version, json)| RawState { version: *version, json }),
+        };
+        let moved = self.lease.move_state(&self.resource, request).await.map_err(|error| unanswered(&error))?;
+        if moved.diagnostics.has_errors() {
+            return Err(reported(&moved.diagnostics));
+        }
+        let tainted = stored.tainted;
+        self.read(Object { state: moved.state, private: moved.private, identity: moved.identity, tainted }).await
     }
 
     async fn identity(&self, version: i64, json: &str) -> Result<Option<Value>, RuntimeError> {
@@ -156,19 +186,6 @@ impl Session {
         if let Some(object) = object {
             texts.extend_texts(&Sensitive::of(&plain(&object.state).attributes, &self.sensitive_paths(&object.state)));
         }
-        let hide = |message: String| texts.redact(&message);
-        match error {
-            RuntimeError::Rejected { message, field, by_definition } => {
-                RuntimeError::Rejected { message: hide(message), field, by_definition }
-            }
-            RuntimeError::Partial { message, field, applied } => {
-                RuntimeError::Partial { message: hide(message), field, applied }
-            }
-            RuntimeError::Invalid { message, field } => RuntimeError::Invalid { message: hide(message), field },
-            RuntimeError::Lost { message } => RuntimeError::Lost { message: hide(message) },
-            RuntimeError::Unread { message } => RuntimeError::Unread { message: hide(message) },
-            RuntimeError::Stale(message) => RuntimeError::Stale(hide(message)),
-            other => other,
-        }
+        redacted(error, &texts)
     }
 }

@@ -15,7 +15,7 @@ use stoa_workers::{Limits, PoolConfig, SubprocessConfig, SubprocessStarter};
 
 use crate::generate::{Renderer, RendererOptions, WarmWorkers, kcl};
 use crate::terraform::sandbox::SandboxLauncher;
-use crate::terraform::{self, Terraform};
+use crate::terraform::{self, ProviderMetrics, Terraform};
 use crate::{runtimes, service, source, worker};
 
 /// How long calls in flight for a resource may go on when its apply is stopped, at most.
@@ -387,7 +387,7 @@ pub(crate) struct TerraformArgs {
 
 impl TerraformArgs {
     /// Providers in sandboxes, with packages among `caches` and temporary files in `temporary`. Needs a Tokio runtime.
-    pub(crate) fn of_terraform(&self, caches: Folders, temporary: PathBuf) -> Terraform {
+    pub(crate) fn of_terraform(&self, caches: Folders, temporary: PathBuf, metrics: ProviderMetrics) -> Terraform {
         let launcher = SandboxLauncher {
             program: worker::program(),
             memory: u64::from(self.provider_memory_mib) << 20,
@@ -400,6 +400,7 @@ impl TerraformArgs {
             idle: Duration::from_secs(self.provider_idle_seconds.into()),
             processes: self.max_provider_processes as usize,
             calls: self.max_provider_calls as usize,
+            observer: Arc::new(metrics),
         };
         Terraform::new(options, caches, temporary)
     }

@@ -17,6 +17,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use crate::terraform::ProviderMetrics;
+
 /// The metrics of this process. Clones share their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -27,6 +29,7 @@ pub(crate) struct Metrics {
     /// Apply calls in flight.
     pub(crate) active: IntGauge,
     pub(crate) workers: PoolMetrics,
+    pub(crate) providers: ProviderMetrics,
 }
 
 impl Metrics {
@@ -50,7 +53,8 @@ impl Metrics {
         registry.register(Box::new(active.clone()))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let workers = PoolMetrics::new(&registry)?;
-        Ok(Self { registry, calls, duration, applied, active, workers })
+        let providers = ProviderMetrics::new(&registry)?;
+        Ok(Self { registry, calls, duration, applied, active, workers, providers })
     }
 
     /// Counts a call that began at `start`.

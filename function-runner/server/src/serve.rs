@@ -81,7 +81,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let renderer = args.pool.of_renderer(caches.clone(), temporary.clone());
     let kcl = args.kcl.of_workers(&args.pool, &temporary)?;
     let generators = Generators::new(pool, tree_workers, tree_slots, renderer).with_kcl(kcl);
-    let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary));
+    let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary, metrics.providers.clone()));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),
         caches.clone(),

@@ -506,7 +506,9 @@ mod tests {
         let cache = Folders::new(folder.to_owned());
         let local = LocalRepositories::default();
         let sources = Sources::new(cache.clone(), local.clone(), ReaderPool::in_process());
-        let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned());
+        let metrics = Metrics::new().unwrap();
+        let providers = metrics.providers.clone();
+        let terraform = TerraformArgs::default().of_terraform(cache.clone(), folder.to_owned(), providers);
         let runtimes = Runtimes::new(
             None,
             cache.clone(),
@@ -515,7 +517,6 @@ mod tests {
             ReaderPool::in_process(),
             Arc::new(terraform),
         );
-        let metrics = Metrics::new().unwrap();
         let pool = PoolArgs::default();
         let trees = SubprocessStarter::new(pool.of_trees()).unwrap();
         let renderer = pool.of_renderer(cache.clone(), folder.to_owned());

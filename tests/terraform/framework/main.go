@@ -12,10 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	dschema "github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	eschema "github.com/hashicorp/terraform-plugin-framework/ephemeral/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	pschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -54,6 +57,7 @@ func (*frame) Configure(ctx context.Context, req provider.ConfigureRequest, resp
 	var folder types.String
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("folder"), &folder)...)
 	resp.ResourceData = folder.ValueString()
+	resp.EphemeralResourceData = folder.ValueString()
 	fmt.Println("configured")
 }
 
@@ -66,6 +70,75 @@ func (*frame) Resources(context.Context) []func() resource.Resource {
 
 func (*frame) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{func() datasource.DataSource { return &echo{} }}
+}
+
+func (*frame) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+	return []func() ephemeral.EphemeralResource{func() ephemeral.EphemeralResource { return &token{} }}
+}
+
+// token is an ephemeral resource. The file token-NAME has a line for each call, and its value has the number of opens.
+type token struct{ folder string }
+
+func (*token) Metadata(_ context.Context, _ ephemeral.MetadataRequest, resp *ephemeral.MetadataResponse) {
+	resp.TypeName = "frame_token"
+}
+
+func (*token) Schema(_ context.Context, _ ephemeral.SchemaRequest, resp *ephemeral.SchemaResponse) {
+	resp.Schema = eschema.Schema{Attributes: map[string]eschema.Attribute{
+		"name":  eschema.StringAttribute{Required: true},
+		"fail":  eschema.StringAttribute{Optional: true},
+		"renew": eschema.BoolAttribute{Optional: true},
+		"value": eschema.StringAttribute{Computed: true, Sensitive: true},
+	}}
+}
+
+func (t *token) Configure(_ context.Context, req ephemeral.ConfigureRequest, _ *ephemeral.ConfigureResponse) {
+	t.folder, _ = req.ProviderData.(string)
+}
+
+// note adds a line to the file of a token, and returns how many there are.
+func (t *token) note(name, line string, diagnostics *diag.Diagnostics) int {
+	file := filepath.Join(t.folder, "token-"+name)
+	lines, err := os.ReadFile(file)
+	if err == nil || os.IsNotExist(err) {
+		err = os.WriteFile(file, append(lines, line+"\n"...), 0o600)
+	}
+	if err != nil {
+		diagnostics.AddError("Not noted", err.Error())
+	}
+	return strings.Count(string(lines), "open\n") + 1
+}
+
+func (t *token) Open(ctx context.Context, req ephemeral.OpenRequest, resp *ephemeral.OpenResponse) {
+	var name types.String
+	var renew types.Bool
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("name"), &name)...)
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("renew"), &renew)...)
+	fault(ctx, "open", req.Config.Raw, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	opened := t.note(name.ValueString(), "open", &resp.Diagnostics)
+	resp.Result.Raw = req.Config.Raw
+	value := fmt.Sprintf("hunter2-%s-%d", name.ValueString(), opened)
+	resp.Diagnostics.Append(resp.Result.SetAttribute(ctx, path.Root("value"), value)...)
+	resp.Diagnostics.Append(resp.Private.SetKey(ctx, "name", []byte(fmt.Sprintf("%q", name.ValueString())))...)
+	if renew.ValueBool() {
+		resp.RenewAt = time.Now().Add(500 * time.Millisecond)
+	}
+}
+
+func (t *token) Renew(ctx context.Context, req ephemeral.RenewRequest, resp *ephemeral.RenewResponse) {
+	name, diagnostics := req.Private.GetKey(ctx, "name")
+	resp.Diagnostics.Append(diagnostics...)
+	t.note(strings.Trim(string(name), "\""), "renew", &resp.Diagnostics)
+	resp.RenewAt = time.Now().Add(500 * time.Millisecond)
+}
+
+func (t *token) Close(ctx context.Context, req ephemeral.CloseRequest, resp *ephemeral.CloseResponse) {
+	name, diagnostics := req.Private.GetKey(ctx, "name")
+	resp.Diagnostics.Append(diagnostics...)
+	t.note(strings.Trim(string(name), "\""), "close", &resp.Diagnostics)
 }
 
 type echo struct{}
@@ -306,19 +379,22 @@ func absent(of tftypes.Type) tftypes.Value {
 	return tftypes.NewValue(of, attributes)
 }
 
-// MoveState accepts any type with an id and a name.
+// MoveState accepts types with a name, and an id unless it follows from the name.
 func (*thing) MoveState(context.Context) []resource.StateMover {
 	source := schema.Schema{Attributes: map[string]schema.Attribute{
 		"id":   schema.StringAttribute{Computed: true},
 		"name": schema.StringAttribute{Optional: true},
 	}}
 	return []resource.StateMover{{SourceSchema: &source, StateMover: func(ctx context.Context, req resource.MoveStateRequest, resp *resource.MoveStateResponse) {
-		if req.SourceTypeName != "other_thing" || req.SourceState == nil {
+		if req.SourceTypeName != "other_thing" && req.SourceTypeName != "frame_named" || req.SourceState == nil {
 			return
 		}
 		var id, name types.String
 		resp.Diagnostics.Append(req.SourceState.GetAttribute(ctx, path.Root("id"), &id)...)
 		resp.Diagnostics.Append(req.SourceState.GetAttribute(ctx, path.Root("name"), &name)...)
+		if id.IsNull() {
+			id = types.StringValue("id-" + name.ValueString())
+		}
 		resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("id"), id)...)
 		resp.Diagnostics.Append(resp.TargetState.SetAttribute(ctx, path.Root("name"), name)...)
 	}}}

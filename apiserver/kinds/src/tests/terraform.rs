@@ -24,6 +24,13 @@ fn with_provider(provider: Value) -> Value {
 }
 
 #[tokio::test]
+async fn lock_of_the_source_may_count() {
+    let mut without = with_mirror(json!({"directory": "/opt"}));
+    without.as_object_mut().unwrap().remove("lock");
+    assert_eq!(check(without).await, [] as [&str; 0]);
+}
+
+#[tokio::test]
 async fn workspace_has_terraform_providers() {
     let secret = json!({"namespace": "platform", "name": "aws"});
     let aws = json!({"name": "aws", "source": "hashicorp/aws", "configuration": {"region": "eu-central-1"},
@@ -52,8 +59,6 @@ async fn validation_restricts_terraform_providers() {
     let url = |url: &str| with_mirror(json!({"url": url}));
     let template = |template: &str| with_mirror(json!({"repositoryTemplate": template}));
     let source = |source: &str| with_provider(json!({"name": "other", "source": source}));
-    let mut blank = directory("/opt");
-    blank["lock"] = json!(" \n");
     for (wrong, field) in [
         (with_mirror(json!({})), "mirror"),
         (with_mirror(json!({"directory": "/opt", "url": "https://mirror.example.com/"})), "mirror.url"),
@@ -75,7 +80,6 @@ async fn validation_restricts_terraform_providers() {
             with_mirror(json!({"url": "https://mirror.example.com/", "secretRef": {"name": "mirror"}})),
             "mirror.secretRef.namespace",
         ),
-        (blank, "lock"),
         (with_provider(json!({"name": "", "source": "hashicorp/aws"})), "providers[1].name"),
         (with_provider(json!({"name": "A", "source": "hashicorp/aws"})), "providers[1].name"),
         (source(""), "providers[1].source"),

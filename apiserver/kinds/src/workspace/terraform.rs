@@ -14,9 +14,6 @@ const PATH: &str = "spec.terraform";
 /// Finds invalid fields. The lock file is read by the function-runner, which has the providers.
 pub(super) fn validate(target: &TerraformTarget, errors: &mut Vec<FieldError>) {
     mirror(&target.mirror, errors);
-    if target.lock.trim().is_empty() {
-        errors.push(FieldError::required(format!("{PATH}.lock"), "must be the text of a .terraform.lock.hcl"));
-    }
     let mut sources: Vec<ProviderAddress> = Vec::new();
     for (i, TerraformProvider { name, source, .. }) in target.providers.iter().enumerate() {
         let path = format!("{PATH}.providers[{i}]");

@@ -41,6 +41,12 @@ impl State {
         Ok(Cow::Owned(StateResource { provider_state: Some(opened), ..resource.clone() }))
     }
 
+    /// How many bytes have to be decrypted.
+    pub(super) fn sealed_bytes(&self) -> usize {
+        let states = self.entries().filter_map(|entry| entry.resource.as_ref()?.provider_state.as_ref());
+        states.map(|state| if let ProviderState::Sealed(text) = state { text.len() } else { 0 }).sum()
+    }
+
     /// All recorded resources, with their provider states in clear.
     ///
     /// # Errors

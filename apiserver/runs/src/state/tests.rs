@@ -140,7 +140,7 @@ async fn large_bodies_are_documents() {
     let body = documents::get(&*store, "shop/uid", digest).await.unwrap();
     apart.set_body(id, &body).unwrap();
     assert_eq!(apart.entry(id).resource, entry.resource);
-    assert!(state.for_runner().unwrap()[0].resource.len() > large.len() && state.document().len() > large.len());
+    assert!(state.for_runner().await.unwrap()[0].resource.len() > large.len() && state.document().len() > large.len());
     // Another intent leaves the body as it is, and a body that is small again is in the record.
     read.intent = None;
     state.record(&log, vec![read.clone()]).await.unwrap();

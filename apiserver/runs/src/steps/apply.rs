@@ -84,7 +84,7 @@ pub(super) async fn apply(
         target: Some(target.proto_with_secrets(&execution.services, &execution.run, spec).await?),
         spec: spec.clone(),
         plan: plan.clone(),
-        state: state.for_run(&execution.run.spec.retry, &run_uid)?,
+        state: state.for_run(&execution.run.spec.retry, &run_uid).await?,
         done,
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
@@ -389,13 +389,13 @@ impl Conversation {
     ) -> Result<Option<Record>, StepError> {
         let (action, outcome): (Action, ResourceOutcome) = (word(&event.action)?, word(&event.outcome)?);
         let id = ResourceId(event.id);
-        let is_change = action != Action::Unchanged;
+        let is_change = !matches!(action, Action::Read | Action::Unchanged);
         match outcome {
             ResourceOutcome::Done if is_change => self.progress.done += 1,
             ResourceOutcome::Done => {}
             ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => self.progress.failed += 1,
         }
-        if is_change || outcome != ResourceOutcome::Done || !event.message.is_empty() {
+        if is_change || action == Action::Read || outcome != ResourceOutcome::Done || !event.message.is_empty() {
             self.shown.push((id.clone(), event.outcome.clone(), event.message.clone()));
             execution.journal.add(Line {
                 time: execution.services.now(),
@@ -406,6 +406,9 @@ impl Conversation {
                 message: event.message,
                 continued: false,
             });
+        }
+        if action == Action::Read {
+            return Ok(None);
         }
         let mut entry = state.entry(&id);
         if outcome == ResourceOutcome::Skipped {

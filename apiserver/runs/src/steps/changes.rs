@@ -17,8 +17,7 @@ const PATHS: usize = 3;
 
 /// The changes of a plan as lines, deletions and replacements first; the last line counts the others.
 pub(super) fn lines(plan: &Plan, run: &Run) -> Vec<String> {
-    let mut changing: Vec<&PlannedAction> =
-        plan.actions.iter().filter(|planned| planned.action != Action::Unchanged).collect();
+    let mut changing: Vec<&PlannedAction> = plan.actions.iter().filter(|planned| planned.is_shown()).collect();
     changing.sort_by_key(|planned| !matches!(planned.action, Action::Delete | Action::Replace));
     let shown = if changing.len() > LINES { LINES - 1 } else { LINES };
     let more = changing.len().saturating_sub(shown);

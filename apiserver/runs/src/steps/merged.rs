@@ -300,9 +300,9 @@ fn together(plans: impl Iterator<Item = Plan>) -> Option<Plan> {
     })
 }
 
-/// Whether a shown plan has this action. A masked or unknown value counts only with the same Spec.
+/// Whether a shown plan has this action. A read changes nothing. A masked or unknown value counts only with the same Spec.
 fn covers(then: &Plan, now: &PlannedAction, is_same_spec: bool) -> bool {
-    if now.action == Action::Unchanged {
+    if matches!(now.action, Action::Read | Action::Unchanged) {
         return true;
     }
     let Some(then) = then.actions.iter().find(|then| then.id == now.id) else { return false };

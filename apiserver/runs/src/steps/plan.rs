@@ -9,7 +9,7 @@ use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_controller::events::Kind;
-use stoa_engine::{Action, FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
+use stoa_engine::{FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
 use stoa_failpoint::reached;
 use stoa_kinds::{
     plan_summary, preview_plan,
@@ -125,7 +125,7 @@ async fn planned(
     let request = PlanRequest {
         target: Some(target.proto_with_secrets(&execution.services, &execution.run, spec).await?),
         spec: spec.clone(),
-        state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default())?,
+        state: state.for_run(&execution.run.spec.retry, &execution.run.uid().unwrap_or_default()).await?,
         destroy: execution.run.spec.planned() == Operation::Destroy,
         import,
         forget_clusters: execution.run.spec.forget_clusters.clone(),
@@ -254,7 +254,7 @@ pub(super) fn unreadable(run: &str, error: &DocumentError) -> StepError {
 /// The resources that are to change, as far as the status shows them.
 fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
     let phase = if operation.is_mutating() { "Pending" } else { "Planned" };
-    let changing = plan.actions.iter().filter(|planned| planned.action != Action::Unchanged).take(100);
+    let changing = plan.actions.iter().filter(|planned| planned.is_shown()).take(100);
     // Whose it is by now is what moved where nothing is to be changed.
     let owned = |planned: &PlannedAction| {
         let owner = planned.owned_by.as_ref().filter(|_| planned.drift && !operation.is_mutating())?;

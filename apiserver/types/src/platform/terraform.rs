@@ -12,7 +12,9 @@ pub struct TerraformTarget {
     /// The mirror that providers are installed from. Exactly one of directory, url and repositoryTemplate is set.
     pub mirror: ProviderMirror,
     /// The text of a .terraform.lock.hcl, as terraform init writes it: the version of each provider, and the checksums of
-    /// its package. A provider is started only if it is in this text and its files match.
+    /// its package. A provider is started only if it is in this text and its files match. Without it, the nearest
+    /// .terraform.lock.hcl in the source counts: in the folder of the stack, or in one around it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lock: String,
     /// Whether the processes of providers may use the network: Allow or Deny. Defaults to Allow.
     #[serde(default)]

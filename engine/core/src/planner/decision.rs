@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::{PlanInput, provider};
+use super::{PlanInput, data_source, provider};
 use crate::conflict::{FieldConflict, masked};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
 use crate::ignore::Ignored;
@@ -79,6 +79,9 @@ pub(super) fn decide_placed(
     ignored: &Ignored,
 ) -> Result<Decision, Problem> {
     let prior = records.into_iter().flatten().next();
+    if resource.is_only_read() {
+        return data_source::decide(input, resource, prior, resolved);
+    }
     if let Some(Preview::Planned(plan)) = input.previews.get(&resource.id) {
         return provider::decide(input, resource, prior, resolved, plan);
     }

@@ -232,7 +232,7 @@ impl<'s> Decider<'s> {
             // The owner annotation changes even if nothing else does.
             decision.action = Action::Adopt;
         }
-        if self.input.refresh && !is_elsewhere {
+        if self.input.refresh && !is_elsewhere && decision.action != Action::Read {
             decision = drift::of_wanted(&self.input, (resource, records), (resolved, ignored), decision);
         }
         Ok(decision)

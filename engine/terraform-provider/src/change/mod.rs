@@ -14,7 +14,7 @@ use crate::checks::planned::{self, Planned};
 use crate::checks::{Action, Fault, Faults, Replacement};
 use crate::proposed::ignore::{IgnoreChanges, ignore_changes};
 use crate::proposed::proposed_new_state;
-use crate::protocol::{Call, CallError, Diagnostics, PlanAnswer, PlanRequest, Provider};
+use crate::protocol::{CallError, Diagnostics, PlanAnswer, PlanRequest, Provider};
 use crate::schema::Schema;
 use crate::value::{Path, Value};
 
@@ -234,11 +234,6 @@ impl<'a> Planner<'a> {
         let request = PlanRequest { prior, proposed: &proposed, config, prior_private, prior_identity };
         let answer = self.provider.plan(self.resource, request).await?;
         let diagnostics = self.accepted(answer.diagnostics)?;
-        if answer.deferred.is_some() {
-            let reason = "the provider deferred it, which the request does not permit";
-            let object = self.resource.to_owned();
-            return Err(CallError::Invalid { call: Call::PlanResourceChange, object, reason }.into());
-        }
         let answer = PlanAnswer { diagnostics, ..answer };
         let values = Planned { prior, config, planned: &answer.planned };
         let faults = planned::check(self.schema, values, answer.legacy_type_system);

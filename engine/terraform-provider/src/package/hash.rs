@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use super::hex;
+use super::{MOST_ENTRIES, hex};
 
 /// A checksum with its scheme.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,9 @@ pub enum HashScheme {
 /// A checksum that cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum HashError {
+    /// The package has too many files and folders.
+    #[error("the package has more than {MOST_ENTRIES} files and folders")]
+    TooMany,
     /// The text has another form.
     #[error("{0:?} is not a checksum; the form is h1:BASE64 or zh:HEX")]
     Form(String),
@@ -80,7 +83,7 @@ impl Hash {
     /// If a file cannot be read, or the folder has links.
     pub fn of_folder(folder: &Path) -> Result<Self, HashError> {
         let mut files = Vec::new();
-        collect(folder, "", &mut files)?;
+        collect(folder, "", &mut files, &mut 0)?;
         Ok(Self::of_files(files))
     }
 
@@ -112,16 +115,25 @@ pub fn digest(path: &Path) -> Result<[u8; 32], HashError> {
     }
 }
 
-fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, [u8; 32])>) -> Result<(), HashError> {
+fn collect(
+    folder: &Path,
+    prefix: &str,
+    files: &mut Vec<(String, [u8; 32])>,
+    entries: &mut usize,
+) -> Result<(), HashError> {
     let failed = |source| HashError::Read { path: folder.to_owned(), source };
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
+        *entries += 1;
+        if *entries > MOST_ENTRIES {
+            return Err(HashError::TooMany);
+        }
         let path = entry.path();
         let kind = entry.file_type().map_err(failed)?;
         let name = entry.file_name().into_string().ok().filter(|name| !name.contains('\n'));
         match name {
             Some(name) if kind.is_file() => files.push((format!("{prefix}{name}"), digest(&path)?)),
-            Some(name) if kind.is_dir() => collect(&path, &format!("{prefix}{name}/"), files)?,
+            Some(name) if kind.is_dir() => collect(&path, &format!("{prefix}{name}/"), files, entries)?,
             _ => return Err(HashError::Kind(path)),
         }
     }
@@ -200,5 +212,16 @@ mod tests {
         assert_eq!(before, Hash::of_files(vec![("d/f".to_owned(), Sha256::digest("x").into())]));
         std::os::unix::fs::symlink("d/f", folder.path().join("link")).unwrap();
         assert!(matches!(Hash::of_folder(folder.path()), Err(HashError::Kind(_))));
+    }
+
+    #[test]
+    fn package_has_a_limit_of_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..MOST_ENTRIES {
+            std::fs::File::create(folder.path().join(number.to_string())).unwrap();
+        }
+        Hash::of_folder(folder.path()).unwrap();
+        std::fs::create_dir(folder.path().join("d")).unwrap();
+        assert!(matches!(Hash::of_folder(folder.path()), Err(HashError::TooMany)));
     }
 }

@@ -30,6 +30,32 @@ pub struct LockedProvider {
     pub hashes: Vec<Hash>,
 }
 
+/// A recorded lock that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedLockError {
+    /// The version is wrong.
+    #[error("the version is wrong: {0}")]
+    Version(#[from] semver::Error),
+    /// A checksum is wrong.
+    #[error("a checksum is wrong: {0}")]
+    Hash(#[from] HashError),
+}
+
+impl LockedProvider {
+    /// The lock with this version and these checksums; `None` without a version.
+    ///
+    /// # Errors
+    ///
+    /// If one of them has another form.
+    pub fn recorded(version: &str, hashes: &[String]) -> Result<Option<Self>, RecordedLockError> {
+        if version.is_empty() {
+            return Ok(None);
+        }
+        let hashes = hashes.iter().map(|hash| hash.parse()).collect::<Result<_, HashError>>()?;
+        Ok(Some(Self { version: version.parse()?, constraints: None, hashes }))
+    }
+}
+
 /// A text that is no lock file.
 #[derive(Debug, thiserror::Error)]
 pub enum LockFileError {

@@ -20,11 +20,14 @@ pub use stoa_engine::provider_address::{ProviderAddress as Address, ProviderAddr
 pub use self::cache::{InstallError, Installed, Installer};
 pub use self::hash::digest;
 pub use self::hash::{Hash, HashError, HashScheme};
-pub use self::lock_file::{LockFile, LockFileError, LockedProvider};
+pub use self::lock_file::{LockFile, LockFileError, LockedProvider, RecordedLockError};
 pub use self::mirror::{FilesystemMirror, MirrorError, Package};
 pub use self::network::{HttpAnswer, HttpClient, HttpError, NetworkError, NetworkMirror};
 pub use self::platform::Platform;
 pub use self::version::{VersionConstraint, VersionError, newest};
+
+/// The most files and folders of a package.
+const MOST_ENTRIES: usize = 10_000;
 
 /// A digest as lower-case hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {

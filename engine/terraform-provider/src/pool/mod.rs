@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::process::{Launcher, Network};
-use crate::protocol::{Diagnostics, Limits, Provider, ProviderError, Schemas};
+use crate::protocol::{Diagnostics, Limits, Observer, Provider, ProviderError, Schemas};
 use crate::value::Json;
 use crate::value::convert::ConvertError;
 
@@ -44,6 +44,8 @@ pub struct PoolOptions {
     pub idle: Duration,
     /// After how many calls a process is replaced. Each leaves up to 35 kB behind.
     pub calls: u64,
+    /// Hears of processes and calls.
+    pub observer: Arc<dyn Observer>,
     /// The most processes. A new one ends the one that is idle for the longest time. A tenant has leases of three quarters.
     pub processes: usize,
 }
@@ -58,6 +60,7 @@ impl PoolOptions {
             start_limit: Duration::from_secs(60),
             idle: Duration::from_secs(300),
             calls: 1000,
+            observer: Arc::new(()),
             processes: 16,
         }
     }
@@ -168,6 +171,12 @@ impl Lease {
     pub fn holding(self, value: impl Any + Send + Sync) -> Self {
         let warm = Arc::clone(&self.warm);
         Self { warm, held: Some(Box::new(value)) }
+    }
+
+    /// A lease of the process without the value that this one drops at its end.
+    #[must_use]
+    pub fn without_turn(self) -> Self {
+        Self { warm: Arc::clone(&self.warm), held: None }
     }
 }
 
@@ -308,7 +317,9 @@ impl Pool {
         let known = lock(&shared.schemas).get(&key.executable).cloned();
         let (options, spec, schemas) = (shared.options.clone(), spec.clone(), Arc::downgrade(shared));
         tokio::spawn(async move {
+            let begun = Instant::now();
             let started = start::start(&options, &spec, known).await;
+            let started = observed(started, &options.observer, begun);
             if let (Ok(provider), Some(shared)) = (&started, schemas.upgrade()) {
                 lock(&shared.schemas).insert(spec.digest, provider.schemas().clone());
             }
@@ -317,6 +328,20 @@ impl Pool {
         });
         Ok(slot)
     }
+}
+
+/// A started provider whose calls and end an observer hears of, or the error of the start.
+fn observed(
+    started: Result<Provider, PoolError>,
+    observer: &Arc<dyn Observer>,
+    begun: Instant,
+) -> Result<Provider, PoolError> {
+    let provider = started.inspect_err(|_| observer.not_started())?;
+    observer.started(begun.elapsed());
+    let (ended, observer) = (provider.process().crashed(), Arc::clone(observer));
+    let of_process = Arc::clone(&observer);
+    tokio::spawn(async move { of_process.ended(ended.await) });
+    Ok(provider.observed(observer))
 }
 
 /// How long a process has had no lease; nothing if it has one.

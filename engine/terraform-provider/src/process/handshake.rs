@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use rustls_pki_types::CertificateDer;
+
+use super::tls;
+
 /// The version of the provider protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -18,6 +22,8 @@ pub struct Handshake {
     pub protocol: Protocol,
     /// The socket.
     pub socket: PathBuf,
+    /// The certificate of the provider, if it speaks TLS.
+    pub certificate: Option<CertificateDer<'static>>,
 }
 
 /// A line that does not begin the protocol.
@@ -32,8 +38,8 @@ pub enum HandshakeError {
     /// The provider listens elsewhere.
     #[error("it listens at {0:?}, which is not in its folder")]
     Address(String),
-    /// The provider demands AutoMTLS.
-    #[error("it demands AutoMTLS, which is not supported: its P-521 certificate needs a second cryptography library")]
+    /// The certificate has another form.
+    #[error("it sends a certificate that cannot be read; its library does not follow the plugin protocol")]
     Certificate,
 }
 
@@ -62,8 +68,11 @@ impl Handshake {
         }
         // Another field may follow, which says whether calls can share brokered connections.
         match fields.next() {
-            None | Some("") => Ok(Self { protocol, socket }),
-            Some(_) => Err(HandshakeError::Certificate),
+            None | Some("") => Ok(Self { protocol, socket, certificate: None }),
+            Some(text) => {
+                let certificate = tls::certificate(text).ok_or(HandshakeError::Certificate)?;
+                Ok(Self { protocol, socket, certificate: Some(certificate) })
+            }
         }
     }
 }
@@ -78,7 +87,7 @@ mod tests {
 
     #[test]
     fn lines_name_version_and_socket() {
-        let expected = |protocol| Ok(Handshake { protocol, socket: "/t/plugin1".into() });
+        let expected = |protocol| Ok(Handshake { protocol, socket: "/t/plugin1".into(), certificate: None });
         assert_eq!(parse("1|5|unix|/t/plugin1|grpc|\n"), expected(Protocol::V5));
         assert_eq!(parse("1|6|unix|/t/plugin1|grpc||true\n"), expected(Protocol::V6));
         assert_eq!(parse("1|6|unix|/t/plugin1|grpc"), expected(Protocol::V6));

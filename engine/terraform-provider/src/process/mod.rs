@@ -1,16 +1,16 @@
 //! A provider's process: its start, its output, and its end.
 //!
-//! Start at [`Process::start`]. A provider listens on a socket in a private folder of its own, and speaks plain HTTP/2
-//! there. AutoMTLS adds nothing to a folder that no other user can enter. It would also need a second cryptography
-//! library: providers present P-521 certificates, which *ring* cannot verify.
+//! Start at [`Process::start`]. A provider listens on a socket in a private folder of its own, and speaks HTTP/2 there:
+//! with mutual TLS if its library offers that, and else in plain text, which no other user can read either.
 //!
 //! Elsewhere: [`Launcher`] makes the command, so that a sandbox can wrap it; `handshake` reads the line that a provider
-//! prints.
+//! prints, and `tls` has the certificates.
 
 mod handshake;
 mod launch;
 mod output;
 mod plugin;
+mod tls;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,11 +28,13 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::either::Either;
 use tonic::transport::{Channel, Endpoint};
 
 pub use self::handshake::{Handshake, HandshakeError, Protocol};
 pub use self::launch::{DirectLauncher, Launcher, Network, Program};
 pub use self::output::Output;
+use self::tls::Identity;
 
 /// The variable by which a provider knows that a client started it, not a person.
 const COOKIE: (&str, &str) =
@@ -98,6 +100,9 @@ pub enum StartError {
     /// The folder for the socket has a long path.
     #[error("the path {} is too long for a provider's socket; choose a shorter folder for temporary files", .0.display())]
     LongPath(PathBuf),
+    /// There is no certificate for the connection.
+    #[error("making a certificate for a provider")]
+    Certificate(#[source] rcgen::Error),
     /// The executable cannot be run.
     #[error("running {}", executable.display())]
     Spawn {
@@ -134,6 +139,14 @@ pub enum StartError {
         /// The reason.
         source: HandshakeError,
     },
+    /// The certificates do not suit the TLS library.
+    #[error("preparing TLS to provider {}", executable.display())]
+    Tls {
+        /// The executable.
+        executable: PathBuf,
+        /// The reason.
+        source: rustls::Error,
+    },
     /// The socket accepts no connection.
     #[error("connecting to provider {}", executable.display())]
     Connect {
@@ -157,14 +170,23 @@ impl fmt::Display for Exit {
     }
 }
 
+/// The end of a process, and whether it ended by itself with an error.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    exit: Exit,
+    is_crash: bool,
+}
+
 /// A running provider. The process ends with this value.
 #[derive(Debug)]
 pub struct Process {
     /// The protocol that it speaks.
     pub protocol: Protocol,
+    /// Whether the connection is encrypted by mutual TLS.
+    pub encrypted: bool,
     channel: Channel,
     output: Arc<Output>,
-    exit: watch::Receiver<Option<Exit>>,
+    exit: watch::Receiver<Option<End>>,
     /// The process is killed when this is sent or dropped.
     kill: watch::Sender<bool>,
     id: Option<u32>,
@@ -181,12 +203,14 @@ impl Process {
     /// If the provider cannot be run, ends, takes too long, or speaks another protocol.
     pub async fn start(launcher: &dyn Launcher, options: &StartOptions) -> Result<Self, StartError> {
         let folder = socket_folder(&options.temporary)?;
+        let identity = Identity::new().map_err(StartError::Certificate)?;
         let executable = &options.executable;
         // The libraries of providers log each step otherwise, which is half of their work.
         let mut environment: Vec<(OsString, OsString)> = vec![("TF_LOG_SDK".into(), "off".into())];
         environment.extend(options.environment.iter().cloned());
         environment.push((COOKIE.0.into(), COOKIE.1.into()));
         environment.push(("PLUGIN_PROTOCOL_VERSIONS".into(), "5,6".into()));
+        environment.push(("PLUGIN_CLIENT_CERT".into(), identity.pem().into()));
         environment.push(("TMPDIR".into(), folder.path().into()));
         let mut command = launcher.command(&Program {
             executable,
@@ -209,9 +233,15 @@ impl Process {
         let (exited, mut exit) = watch::channel(None);
         tokio::spawn(supervise(child, errors, folder, killed, exited));
 
-        let starting = Starting { executable, output: &output, exit: &mut exit, socket_folder: &socket_folder };
+        let starting = Starting {
+            executable,
+            identity: &identity,
+            output: &output,
+            exit: &mut exit,
+            socket_folder: &socket_folder,
+        };
         let connected = tokio::time::timeout(options.time_limit, starting.connect(stdout)).await;
-        let (protocol, channel) = connected.unwrap_or_else(|_| {
+        let (protocol, encrypted, channel) = connected.unwrap_or_else(|_| {
             Err(StartError::TimedOut {
                 executable: executable.clone(),
                 time_limit: options.time_limit,
@@ -220,7 +250,7 @@ impl Process {
         })?;
         // Its own output arrives by a call from now on, and blocks the provider when it is not read.
         tokio::spawn(plugin::drain_output(channel.clone(), output.clone()));
-        Ok(Self { protocol, channel, output, exit, kill, id })
+        Ok(Self { protocol, encrypted, channel, output, exit, kill, id })
     }
 
     /// The connection.
@@ -240,14 +270,20 @@ impl Process {
 
     /// The end of the process, if it has ended.
     pub fn exit(&self) -> Option<Exit> {
-        *self.exit.borrow()
+        self.exit.borrow().map(|end| end.exit)
     }
 
     /// Waits for the end of the process.
     pub async fn ended(&self) -> Exit {
         let mut exit = self.exit.clone();
         // Without its supervisor, the process is killed.
-        exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit).unwrap_or(Exit(None))
+        exit.wait_for(Option::is_some).await.ok().and_then(|end| *end).map_or(Exit(None), |end| end.exit)
+    }
+
+    /// Waits for the end of the process, and says whether it ended by itself with an error.
+    pub(crate) fn crashed(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut exit = self.exit.clone();
+        async move { exit.wait_for(Option::is_some).await.ok().and_then(|end| *end).is_some_and(|end| end.is_crash) }
     }
 
     /// Kills the process at once.
@@ -285,23 +321,24 @@ async fn supervise(
     errors: JoinHandle<()>,
     folder: TempDir,
     mut killed: watch::Receiver<bool>,
-    exited: watch::Sender<Option<Exit>>,
+    exited: watch::Sender<Option<End>>,
 ) {
-    let status = tokio::select! {
-        status = child.wait() => status,
+    let (status, is_wanted) = tokio::select! {
+        status = child.wait() => (status, false),
         // An error means that the owner of the process is dropped.
         () = async { drop(killed.wait_for(|killed| *killed).await) } => {
             if let Err(error) = child.start_kill() {
                 tracing::warn!(%error, "a provider cannot be killed");
             }
-            child.wait().await
+            (child.wait().await, true)
         }
     };
     // The reason of a crash is in the last lines. A child of the provider may write longer than the provider lives.
     if tokio::time::timeout(LAST_LINES, errors).await.is_err() {
         tracing::debug!("a provider's standard error is open after its end");
     }
-    exited.send_replace(Some(Exit(status.ok())));
+    let is_crash = !is_wanted && !status.as_ref().is_ok_and(ExitStatus::success);
+    exited.send_replace(Some(End { exit: Exit(status.ok()), is_crash }));
     if let Err(error) = folder.close() {
         tracing::warn!(%error, "the folder of a provider's socket cannot be removed");
     }
@@ -310,13 +347,14 @@ async fn supervise(
 /// A process that does not accept calls yet.
 struct Starting<'a> {
     executable: &'a Path,
+    identity: &'a Identity,
     output: &'a Arc<Output>,
-    exit: &'a mut watch::Receiver<Option<Exit>>,
+    exit: &'a mut watch::Receiver<Option<End>>,
     socket_folder: &'a Path,
 }
 
 impl Starting<'_> {
-    async fn connect(self, mut stdout: tokio::process::ChildStdout) -> Result<(Protocol, Channel), StartError> {
+    async fn connect(self, mut stdout: tokio::process::ChildStdout) -> Result<(Protocol, bool, Channel), StartError> {
         let line = match output::first_line(&mut stdout).await {
             Ok(Some(line)) => line,
             Ok(None) | Err(_) => return Err(self.ended().await),
@@ -326,15 +364,24 @@ impl Starting<'_> {
             .map_err(|source| StartError::Handshake { executable: executable(), source })?;
         tokio::spawn(output::drain(stdout, self.output.clone()));
         let socket = handshake.socket;
+        let encrypted = handshake.certificate.is_some();
+        let tls = handshake.certificate.map(|provider| self.identity.connector(provider)).transpose();
+        let tls = tls.map_err(|source| StartError::Tls { executable: executable(), source })?;
         let connector = tower::service_fn(move |_| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            let (socket, tls) = (socket.clone(), tls.clone());
+            async move {
+                let stream = UnixStream::connect(socket).await?;
+                io::Result::Ok(TokioIo::new(match tls {
+                    Some(tls) => Either::Left(tls.connect(stream).await?),
+                    None => Either::Right(stream),
+                }))
+            }
         });
         // The connector ignores the address.
         let endpoint = Endpoint::from_static("http://localhost").http2_adaptive_window(true);
         let channel = endpoint.connect_with_connector(connector).await;
         let channel = channel.map_err(|source| StartError::Connect { executable: executable(), source })?;
-        Ok((handshake.protocol, channel))
+        Ok((handshake.protocol, encrypted, channel))
     }
 
     /// The error of a process that printed no line. Its exit status says nothing: some failures have status 0.
@@ -343,7 +390,7 @@ impl Starting<'_> {
         let exit = exit.ok().and_then(Result::ok).and_then(|exit| *exit);
         StartError::Ended {
             executable: self.executable.to_owned(),
-            exit: exit.map_or_else(|| "its output is closed".to_owned(), |exit| exit.to_string()),
+            exit: exit.map_or_else(|| "its output is closed".to_owned(), |end| end.exit.to_string()),
             last_lines: self.output.last_lines(),
         }
     }

@@ -1,7 +1,7 @@
 //! One call: its names, its limits and its failures.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
 use tonic::client::Grpc;
@@ -211,6 +211,19 @@ pub enum CallError {
         /// The version of the schema.
         known: i64,
     },
+    /// The provider wants to be asked in a later run, which only Terraform's experimental stacks do.
+    #[error(
+        "the provider deferred {call}{} because {reason}; make this known or create it in an earlier run",
+        of(object)
+    )]
+    Deferred {
+        /// The call.
+        call: Call,
+        /// The type name.
+        object: String,
+        /// The provider's reason.
+        reason: &'static str,
+    },
     /// A request that no provider answers sensibly.
     #[error("{call}{} is not possible: {reason}", of(object))]
     Invalid {
@@ -259,11 +272,14 @@ impl Provider {
         };
         let path = PathAndQuery::try_from(path).expect("the names of calls are paths");
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(limit);
+        let start = Instant::now();
         let answered = async {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             grpc.unary::<Q, A, _>(Request::new(request), path, ProstCodec::default()).await
         };
-        match tokio::time::timeout(self.limits.time, answered).await {
+        let answered = tokio::time::timeout(self.limits.time, answered).await;
+        self.observer.called(call, matches!(answered, Ok(Ok(_))), start.elapsed());
+        match answered {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(call, object, status).await),
             Err(_) => Err(CallError::TimedOut { call, object: object.to_owned(), time: self.limits.time }),

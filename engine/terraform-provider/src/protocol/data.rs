@@ -5,7 +5,7 @@ use crate::value::convert::convert;
 use crate::value::{Type, Value};
 
 use super::call::{Call, CallError};
-use super::messages::client_capabilities;
+use super::messages::{client_capabilities, refuse_deferral};
 use super::{Diagnostics, Provider};
 
 /// The result of a data source.
@@ -71,6 +71,7 @@ impl Provider {
             ..Default::default()
         };
         let answer: proto::read_data_source::Response = self.call(call, name, request).await?;
+        refuse_deferral(call, name, answer.deferred)?;
         Ok(DataAnswer { state: self.decode(call, name, answer.state, &ty)?, diagnostics: answer.diagnostics.into() })
     }
 

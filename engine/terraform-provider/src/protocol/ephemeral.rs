@@ -8,7 +8,7 @@ use crate::generated::tfplugin6 as proto;
 use crate::value::{Type, Value};
 
 use super::call::{Call, CallError};
-use super::messages::{client_capabilities, time};
+use super::messages::{client_capabilities, refuse_deferral, time};
 use super::{Diagnostics, Provider};
 
 /// An open ephemeral resource.
@@ -74,6 +74,7 @@ impl Provider {
             client_capabilities: Some(client_capabilities()),
         };
         let answer: proto::open_ephemeral_resource::Response = self.call(call, name, request).await?;
+        refuse_deferral(call, name, answer.deferred)?;
         Ok(OpenAnswer {
             result: self.decode(call, name, answer.result, &ty)?,
             private: answer.private,

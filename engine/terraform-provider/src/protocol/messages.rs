@@ -5,9 +5,28 @@ use std::time::{Duration, SystemTime};
 use crate::generated::tfplugin6 as proto;
 use crate::value::{Path, Step};
 
+use super::call::{Call, CallError};
+
 /// The abilities of this client: write-only values, and no deferred changes.
 pub(super) fn client_capabilities() -> proto::ClientCapabilities {
     proto::ClientCapabilities { deferral_allowed: false, write_only_attributes_allowed: true }
+}
+
+/// Rejects an answer without facts, which the request does not permit.
+///
+/// # Errors
+///
+/// The answer is deferred.
+pub(super) fn refuse_deferral(call: Call, object: &str, deferred: Option<proto::Deferred>) -> Result<(), CallError> {
+    use proto::deferred::Reason;
+    let Some(deferred) = deferred else { return Ok(()) };
+    let reason = match deferred.reason() {
+        Reason::ResourceConfigUnknown => "a part of the configuration is unknown",
+        Reason::ProviderConfigUnknown => "the configuration of the provider is unknown",
+        Reason::AbsentPrereq => "something that it needs does not exist",
+        Reason::Unknown => "of an unknown reason",
+    };
+    Err(CallError::Deferred { call, object: object.to_owned(), reason })
 }
 
 /// The path in a message. A step of an unknown form ends it.
@@ -48,6 +67,15 @@ mod tests {
             step(Some(Selector::AttributeName("b".to_owned()))),
         ];
         assert_eq!(path(proto::AttributePath { steps }).to_string(), r#"a[2]["k"]"#);
+    }
+
+    #[test]
+    fn deferred_answers_are_refused() {
+        use proto::{Deferred, deferred::Reason};
+        refuse_deferral(Call::ReadResource, "a_b", None).unwrap();
+        let deferred = Some(Deferred { reason: Reason::AbsentPrereq.into() });
+        let error = refuse_deferral(Call::PlanResourceChange, "a_b", deferred).unwrap_err();
+        assert!(error.to_string().contains("PlanResourceChange of a_b because something that it needs"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod diagnostics;
 mod ephemeral;
 mod identity;
 mod messages;
+mod observer;
 mod requests;
 mod resources;
 mod schemas;
@@ -31,9 +32,10 @@ pub use self::data::{DataAnswer, FunctionAnswer};
 pub use self::diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use self::ephemeral::{OpenAnswer, RenewAnswer};
 pub use self::identity::IdentitySchema;
+pub use self::observer::Observer;
 pub use self::requests::{
-    ApplyAnswer, ApplyRequest, DeferredReason, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer,
-    PlanRequest, RawState, ReadAnswer, ReadRequest, UpgradeAnswer,
+    ApplyAnswer, ApplyRequest, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer, PlanRequest, RawState,
+    ReadAnswer, ReadRequest, UpgradeAnswer,
 };
 pub use self::schemas::{Capabilities, Function, Parameter, Schemas};
 
@@ -67,6 +69,7 @@ pub struct Provider {
     schemas: Arc<Schemas>,
     /// The number of calls.
     calls: AtomicU64,
+    observer: Arc<dyn Observer>,
 }
 
 /// A provider that did not start, or did not answer with its schemas.
@@ -98,12 +101,19 @@ impl Provider {
         let process = Process::start(launcher, options).await?;
         let (channel, protocol) = (process.channel(), process.protocol);
         let schemas = known.clone().unwrap_or_default();
-        let mut provider = Self { process, channel, protocol, limits, schemas, calls: AtomicU64::new(0) };
+        let (calls, observer) = (AtomicU64::new(0), Arc::new(()));
+        let mut provider = Self { process, channel, protocol, limits, schemas, calls, observer };
         match known {
             Some(known) if known.capabilities.get_provider_schema_optional => {}
             _ => provider.schemas = Arc::new(provider.read_schemas().await?),
         }
         Ok(provider)
+    }
+
+    /// The same, whose further calls an observer hears of.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
     }
 
     /// The schemas of everything that the provider offers.

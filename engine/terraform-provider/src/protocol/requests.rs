@@ -44,8 +44,6 @@ pub struct ReadAnswer {
     pub private: Bytes,
     /// Its identity.
     pub identity: Option<Value>,
-    /// The reason for an answer without facts.
-    pub deferred: Option<DeferredReason>,
     /// The reports; errors mean that nothing is known.
     pub diagnostics: Diagnostics,
 }
@@ -79,8 +77,6 @@ pub struct PlanAnswer {
     pub identity: Option<Value>,
     /// Whether the provider's library cannot keep the promises of plans.
     pub legacy_type_system: bool,
-    /// The reason for an answer without facts.
-    pub deferred: Option<DeferredReason>,
     /// The reports; errors mean that there is no plan.
     pub diagnostics: Diagnostics,
 }
@@ -163,17 +159,4 @@ pub struct MoveAnswer {
     pub identity: Option<Value>,
     /// The reports; errors mean that the state cannot move.
     pub diagnostics: Diagnostics,
-}
-
-/// Why a provider answered without facts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeferredReason {
-    /// The configuration of the resource is unknown.
-    ResourceConfigUnknown,
-    /// The configuration of the provider is unknown.
-    ProviderConfigUnknown,
-    /// Something that it needs does not exist.
-    AbsentPrerequisite,
-    /// Another reason.
-    Other,
 }

@@ -10,22 +10,12 @@ use crate::schema::Schema;
 use crate::value::{Json, Type, Value};
 
 use super::call::{Call, CallError};
-use super::messages::{client_capabilities, path};
+use super::messages::{client_capabilities, path, refuse_deferral};
 use super::requests::{
-    ApplyAnswer, ApplyRequest, DeferredReason, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer,
-    PlanRequest, RawState, ReadAnswer, ReadRequest, UpgradeAnswer,
+    ApplyAnswer, ApplyRequest, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer, PlanRequest, RawState,
+    ReadAnswer, ReadRequest, UpgradeAnswer,
 };
 use super::{Diagnostics, Provider};
-
-fn deferred(message: Option<proto::Deferred>) -> Option<DeferredReason> {
-    use proto::deferred::Reason;
-    message.map(|it| match it.reason() {
-        Reason::ResourceConfigUnknown => DeferredReason::ResourceConfigUnknown,
-        Reason::ProviderConfigUnknown => DeferredReason::ProviderConfigUnknown,
-        Reason::AbsentPrereq => DeferredReason::AbsentPrerequisite,
-        Reason::Unknown => DeferredReason::Other,
-    })
-}
 
 fn raw(json: &Json) -> Option<proto::RawState> {
     Some(proto::RawState { json: json.to_string().into(), ..Default::default() })
@@ -100,12 +90,12 @@ impl Provider {
             ..Default::default()
         };
         let answer: proto::read_resource::Response = self.call(call, resource, request).await?;
+        refuse_deferral(call, resource, answer.deferred)?;
         let state = self.decode(call, resource, answer.new_state, &ty)?;
         Ok(ReadAnswer {
             state: schema.with_empty_blocks(state),
             private: answer.private,
             identity: self.decode_identity(call, resource, answer.new_identity)?,
-            deferred: deferred(answer.deferred),
             diagnostics: answer.diagnostics.into(),
         })
     }
@@ -129,7 +119,6 @@ impl Provider {
                 private,
                 identity: request.prior_identity.cloned(),
                 legacy_type_system: false,
-                deferred: None,
                 diagnostics: Diagnostics::default(),
             });
         }
@@ -144,13 +133,13 @@ impl Provider {
             ..Default::default()
         };
         let answer: proto::plan_resource_change::Response = self.call(call, resource, request).await?;
+        refuse_deferral(call, resource, answer.deferred)?;
         Ok(PlanAnswer {
             planned: self.decode(call, resource, answer.planned_state, &ty)?,
             requires_replace: answer.requires_replace.into_iter().map(path).collect(),
             private: answer.planned_private,
             identity: self.decode_identity(call, resource, answer.planned_identity)?,
             legacy_type_system: answer.legacy_type_system,
-            deferred: deferred(answer.deferred),
             diagnostics: answer.diagnostics.into(),
         })
     }
@@ -204,6 +193,7 @@ impl Provider {
             identity: self.encode_identity(call, resource, identity)?,
         };
         let answer: proto::import_resource_state::Response = self.call(call, resource, request).await?;
+        refuse_deferral(call, resource, answer.deferred)?;
         let object = || resource.to_owned();
         let diagnostics = Diagnostics::from(answer.diagnostics);
         if diagnostics.has_errors() {

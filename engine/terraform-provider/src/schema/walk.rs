@@ -13,6 +13,13 @@ impl Schema {
         self.block.replaced(value, &mut |attribute, value| if attribute.write_only { Value::Null } else { value })
     }
 
+    /// The configuration of a data source with an unknown value for each attribute that its read sets.
+    #[must_use]
+    pub fn before_read(&self, config: Value) -> Value {
+        let is_read = |attribute: &Attribute, value: &Value| attribute.computed && value.is_null();
+        self.block.replaced(config, &mut |it, value| if is_read(it, &value) { Value::Unknown } else { value })
+    }
+
     /// Paths to all secret values that are not null. A path into a set ends at the set.
     pub fn sensitive_paths(&self, value: &Value) -> Vec<Path> {
         self.paths(value, |attribute| attribute.sensitive)

@@ -65,6 +65,7 @@ async fn providers_start_with_their_capabilities() {
         let options = StartOptions { temporary: folder.path().to_owned(), ..options };
         let provider = support::start_with(&options, None).await;
         assert_eq!(provider.protocol(), Protocol::V5);
+        assert!(provider.process().encrypted, "{name} has no certificate");
         let schemas = provider.schemas().clone();
         let found = schemas.capabilities;
         assert_eq!([found.plan_destroy, found.get_provider_schema_optional, found.move_resource_state], capabilities);
@@ -82,6 +83,41 @@ async fn providers_start_with_their_capabilities() {
         let nothing = again.schemas().resources[resource].block.absent();
         again.validate_resource(resource, &nothing).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn provider_without_certificate_speaks_plain_text() {
+    let Some(options) = support::options("random") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("unset PLUGIN_CLIENT_CERT; exec {}", options.executable.display());
+    let plain = StartOptions { time_limit: Duration::from_secs(20), ..script(folder.path(), &text) };
+    let provider = support::start_with(&plain, None).await;
+    assert!(!provider.process().encrypted);
+    provider.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn certificate_of_another_program_is_refused() {
+    let Some(options) = support::options("random") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    // The first start leaves its certificate behind, and the second one sends that instead of its own.
+    let text = format!(
+        r#"mkfifo "$TMPDIR/line"
+timeout -s KILL 20 {provider} > "$TMPDIR/line" &
+IFS='|' read -r core version network socket kind certificate < "$TMPDIR/line"
+other=$(cat {seen} 2>/dev/null || echo "$certificate")
+echo "$certificate" > {seen}
+echo "$core|$version|$network|$socket|$kind|$other"
+wait"#,
+        provider = options.executable.display(),
+        seen = folder.path().join("seen").display(),
+    );
+    let options = StartOptions { time_limit: Duration::from_secs(20), ..script(folder.path(), &text) };
+    let first = Process::start(&DirectLauncher, &options).await.unwrap();
+    assert!(first.encrypted);
+    first.shut_down().await;
+    let error = Process::start(&DirectLauncher, &options).await.expect_err("the certificate is another one");
+    assert!(matches!(error, StartError::Connect { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -106,3 +106,68 @@ async fn import_id_adopts_existing_object() {
     assert_eq!(state["attributes"]["result"], "secret1");
     assert!(deployment.plan(&spec(vec![password])).await.plan.is_unchanged());
 }
+
+#[tokio::test]
+async fn numbers_beyond_floats_keep_their_digits() {
+    let Some(deployment) = Deployment::with(&["frame", "random"]) else { return };
+    let digits = "123456789012345678901234567890.000000000000000000000000000001";
+    let wanted = spec(vec![
+        resource("frame_thing", "a", json!({"name": "a", "size": digits})),
+        resource("frame_thing", "b", json!({"name": "b", "size": of("frame_thing", "a", "size")})),
+        object("ConfigMap", "c", json!({"data": {"size": of("frame_thing", "b", "size")}})),
+    ]);
+    let planned = deployment.apply(&wanted).await;
+    assert!(planned.table.contains(digits), "{}", planned.table);
+    for name in ["a", "b"] {
+        let state = deployment.recorder.record(&id("frame_thing", name)).provider_state.unwrap();
+        assert!(state.open().unwrap().contains(&format!("\"size\":{digits}")), "{:?}", state.open());
+    }
+    assert_eq!(deployment.cloud.live("v1:ConfigMap:shop:c").unwrap()["data"]["size"], digits);
+    let again = deployment.plan(&wanted).await;
+    assert!(again.plan.is_unchanged(), "{}", again.table);
+    assert!(deployment.refresh(&wanted).await.plan.is_unchanged());
+    let mut other = wanted.clone();
+    other.resources[0].attributes["size"] = format!("{digits}2").into();
+    let changed = deployment.plan(&other).await;
+    assert_eq!(changed.summary.update, 3, "{}", changed.table);
+}
+
+#[tokio::test]
+async fn moved_resource_keeps_its_object() {
+    let Some(deployment) = Deployment::with(&["random"]) else { return };
+    let password = |name: &str| resource("random_password", name, json!({"length": 12}));
+    let secret = |name: &str, key: &str| {
+        object("Secret", "db", json!({"stringData": {key: of("random_password", name, "result")}}))
+    };
+    deployment.apply(&spec(vec![password("old"), secret("old", "a")])).await;
+    let state = |name: &str| deployment.provider_state(&id("random_password", name))["attributes"]["result"].clone();
+    let before = state("old");
+    let mut moved = password("new");
+    moved["extensions"]["stoa.dev/moved-from"] = id("random_password", "old").into();
+    let wanted = spec(vec![moved, secret("new", "b")]);
+    let planned = deployment.apply(&wanted).await;
+    assert_eq!(planned.summary.create + planned.summary.delete + planned.summary.replace, 0, "{}", planned.table);
+    assert_eq!(state("new"), before);
+    assert_eq!(deployment.cloud.live("v1:Secret:shop:db").unwrap()["stringData"]["b"], before);
+    let ids: Vec<String> = deployment.recorder.state().resources.into_iter().map(|it| it.id.0).collect();
+    assert_eq!(ids, [id("random_password", "new"), "v1:Secret:shop:db".to_owned()]);
+    // The extension may stay.
+    let again = deployment.plan(&wanted).await;
+    assert!(again.plan.is_unchanged(), "{}", again.table);
+}
+
+#[tokio::test]
+async fn object_moves_to_another_type() {
+    let Some(deployment) = Deployment::without_folder(&["frame"]) else { return };
+    deployment.apply(&spec(vec![resource("frame_named", "a", json!({"name": "n"}))])).await;
+    let mut thing = resource("frame_thing", "b", json!({"name": "n"}));
+    thing["extensions"]["stoa.dev/moved-from"] = id("frame_named", "a").into();
+    let wanted = spec(vec![thing]);
+    let planned = deployment.apply(&wanted).await;
+    assert_eq!(planned.summary.create + planned.summary.delete + planned.summary.replace, 0, "{}", planned.table);
+    assert_eq!(deployment.attributes(&id("frame_thing", "b")).unwrap()["id"], "id-n");
+    let again = deployment.plan(&wanted).await;
+    assert!(again.plan.is_unchanged(), "{}", again.table);
+    deployment.destroy().await;
+    assert!(deployment.recorder.state().resources.is_empty());
+}

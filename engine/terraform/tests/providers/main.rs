@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod conformance;
+mod data_sources;
 mod differential;
+mod ephemeral;
 mod failures;
 mod life;
 mod support;

@@ -287,6 +287,25 @@ pub(crate) fn resource(kind: &str, name: &str, attributes: Value) -> Value {
     })
 }
 
+/// A data source of a provider. Its id differs from that of a resource of the same type and name.
+pub(crate) fn data(kind: &str, name: &str, attributes: Value) -> Value {
+    let mut data = resource(kind, name, attributes);
+    data["id"] = data_id(kind, name).into();
+    data["extensions"]["mode"] = "data".into();
+    data
+}
+
+/// An ephemeral resource of a provider.
+pub(crate) fn ephemeral(kind: &str, name: &str, attributes: Value) -> Value {
+    let mut ephemeral = resource(kind, name, attributes);
+    ephemeral["extensions"]["mode"] = "ephemeral".into();
+    ephemeral
+}
+
+pub(crate) fn data_id(kind: &str, name: &str) -> String {
+    format!("{}:data", id(kind, name))
+}
+
 pub(crate) fn id(kind: &str, name: &str) -> String {
     format!("hashicorp:{}:{kind}:{name}", kind.split('_').next().unwrap())
 }

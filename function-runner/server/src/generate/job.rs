@@ -18,9 +18,9 @@ use stoa_workers::{Failed, Fault, Limits};
 use tonic::Code;
 
 use super::generator::{Files, Input, Provenance, Values};
-use super::{Outcome, generate};
+use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{self, Content};
+use crate::source::{self, Content, SourceFile, StackFiles};
 
 /// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
 const REPORTED: usize = 64 << 10;
@@ -34,6 +34,9 @@ pub(super) struct Job {
     values: Option<Values>,
     #[prost(oneof = "JobFiles", tags = "2, 4, 5")]
     files: Option<JobFiles>,
+    /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
+    #[prost(message, optional, tag = "6")]
+    lock: Option<source::File>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -120,8 +123,8 @@ pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
 
 impl Job {
     /// A job about the content of a path.
-    pub(super) fn of_content(generator: &str, values: &Values, content: Content) -> Self {
-        Self::new(generator, values, JobFiles::Content(content.into()))
+    pub(super) fn of_content(generator: &str, values: &Values, files: StackFiles) -> Self {
+        Self::new(generator, values, JobFiles::Content(files.into()))
     }
 
     /// A job about a path of a tree.
@@ -136,14 +139,20 @@ impl Job {
     }
 
     fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
-        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files) }
+        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), lock: None }
+    }
+
+    /// The job with a lock file of providers.
+    pub(super) fn with_lock(self, lock: Option<SourceFile>) -> Self {
+        Self { lock: lock.map(Into::into), ..self }
     }
 
     fn answer(self, progress: &Progress) -> Answer {
         let values = self.values.unwrap_or_default();
+        let lock = self.lock.map(SourceFile::from);
         match self.files {
-            Some(JobFiles::Content(content)) => {
-                let content = Content::from(content);
+            Some(JobFiles::Content(files)) => {
+                let StackFiles { content, lock } = files.into();
                 let files = content.files();
                 let was_reported = Cell::new(false);
                 let at = |file: Option<usize>| {
@@ -158,15 +167,15 @@ impl Job {
                     Content::File(file) => &file.path,
                 };
                 let input = Input { files: Files::Content(&content), values: &values, at: &at };
-                Answer::of(&self.generator, &input, path)
+                Answer::of(&self.generator, &input, lock.as_ref(), path)
             }
             Some(JobFiles::Tree(JobTree { root, path })) => {
                 let files = Files::Tree { root: Path::new(OsStr::from_bytes(&root)), path: &path };
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, &path)
+                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
             }
             Some(JobFiles::Documents(JobDocuments { documents, path })) => {
                 let files = Files::Documents(&documents);
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, &path)
+                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
             }
             None => Failure::internal(&"a job has files").into(),
         }
@@ -174,15 +183,18 @@ impl Job {
 }
 
 impl Answer {
-    fn of(generator: &str, input: &Input<'_>, path: &str) -> Self {
+    fn of(generator: &str, input: &Input<'_>, lock: Option<&SourceFile>, path: &str) -> Self {
         let outcome = generate(generator, input).and_then(|outcome| match outcome {
             Outcome::Detected(detected) => Ok(Self { detected: detected.to_owned(), ..Self::default() }),
-            Outcome::Rendered(generated) => Ok(Self {
-                spec: bounded(canonical_json(&generated.spec), path)?,
-                warnings: generated.warnings,
-                provenance: Some(generated.provenance),
-                ..Self::default()
-            }),
+            Outcome::Rendered(mut generated) => {
+                lock::record(&mut generated.spec, lock)?;
+                Ok(Self {
+                    spec: bounded(canonical_json(&generated.spec), path)?,
+                    warnings: generated.warnings,
+                    provenance: Some(generated.provenance),
+                    ..Self::default()
+                })
+            }
         });
         outcome.unwrap_or_else(Self::from)
     }
@@ -228,7 +240,7 @@ pub(super) struct Paths {
 impl Paths {
     pub(super) fn of(job: Job) -> Self {
         match job.files {
-            Some(JobFiles::Content(source::Files { files, folder })) => {
+            Some(JobFiles::Content(source::Files { files, folder, .. })) => {
                 let files = files.into_iter().map(|file| file.path).collect();
                 Self { folder: folder.map(|folder| folder.path), files }
             }
@@ -296,7 +308,6 @@ mod tests {
     use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
-    use crate::source::SourceFile;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }
@@ -312,7 +323,7 @@ mod tests {
             warnings: vec!["s/b: symbolic links are not followed".to_owned()],
         };
         for content in [folder, Content::File(file("a.yaml", object))] {
-            let job = Job::of_content("Auto", &Values::default(), content.clone());
+            let job = Job::of_content("Auto", &Values::default(), content.clone().into());
             let answer = Bytes::from(work(job.encode_to_vec(), &Progress::unheard()));
             let Answered::Rendered(rendered) = answered(answer).unwrap() else { panic!("no Spec") };
             let expected = super::super::tests::generate("Auto", &content).unwrap();
@@ -335,7 +346,7 @@ mod tests {
     fn failures_survive_encoding() {
         let content = Content::File(file("a.yaml", "apiVersion: v1\nkind: [\n"));
         let expected = super::super::tests::generate("Auto", &content).unwrap_err();
-        let job = Job::of_content("Auto", &Values::default(), content);
+        let job = Job::of_content("Auto", &Values::default(), content.into());
         let failure = answered(work(job.encode_to_vec(), &Progress::unheard()).into()).unwrap_err();
         assert_eq!((failure.code(), failure.problems()), (expected.code(), expected.problems()));
     }

@@ -13,6 +13,7 @@ mod job;
 pub(crate) mod kcl;
 mod kustomize;
 mod lines;
+mod lock;
 mod manifests;
 mod overlays;
 mod pipeline;

@@ -21,7 +21,7 @@ use super::renderer::Renderer;
 use super::warm::{WarmError, WarmWorkers};
 use super::{is_auto, kcl};
 use crate::failure::{Failure, problem, reason};
-use crate::source::{self, Content, MemorySlot, Sources, Tree};
+use crate::source::{self, MemorySlot, Sources, StackFiles, Tree};
 use crate::worker;
 
 /// A stack to render.
@@ -141,7 +141,8 @@ impl Generators {
         if !problems.is_empty() {
             return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
         }
-        let job = Job::of_documents(name, request.values, documents, &path);
+        let lock = source::lock_of_folder(tree.root(), &path)?;
+        let job = Job::of_documents(name, request.values, documents, &path).with_lock(lock);
         let Answered::Rendered(mut rendered) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a generator that is named detects nothing"));
         };
@@ -163,9 +164,9 @@ impl Generators {
     async fn render_content(
         &self,
         request: &Request<'_>,
-        (content, slot): (Content, MemorySlot),
+        (files, slot): (StackFiles, MemorySlot),
     ) -> Result<Answered, Failure> {
-        let job = Job::of_content(request.generator, request.values, content);
+        let job = Job::of_content(request.generator, request.values, files);
         let bytes = Bytes::from(job.encode_to_vec());
         let paths = Paths::of(job);
         let explain = |failed| paths.explain(failed, self.pool.limits());
@@ -177,7 +178,8 @@ impl Generators {
     /// Runs a generator in a process that reads a tree, and ends with the job.
     async fn render_tree(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
         let path = source::normalized(request.path)?;
-        let job = Job::of_tree(name, request.values, tree.root(), &path);
+        let lock = source::lock_of_folder(tree.root(), &path)?;
+        let job = Job::of_tree(name, request.values, tree.root(), &path).with_lock(lock);
         let _slot = self.tree_slots.acquire(&request.values.organization, 1).await;
         let mut worker = self.start_tree_worker(tree.root()).await?;
         let done = worker.work(&job.encode_to_vec(), None).await;
@@ -193,7 +195,8 @@ impl Generators {
     async fn render_kcl(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
         let workers = self.kcl.as_ref().ok_or_else(without_library)?;
         let path = source::normalized(request.path)?;
-        let job = Job::of_tree(name, request.values, tree.root(), &path);
+        let lock = source::lock_of_folder(tree.root(), &path)?;
+        let job = Job::of_tree(name, request.values, tree.root(), &path).with_lock(lock);
         let done = workers.work(&request.values.organization, tree, &job.encode_to_vec()).await;
         let answer = done.map_err(|error| match error {
             WarmError::Start(error) => not_started(&error),

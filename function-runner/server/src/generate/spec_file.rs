@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Resource, Spec,
+    Resource, ResourceType, Spec,
     normalize::normalize,
     problem::reason,
     spec::{FILE, LINE},
@@ -134,8 +134,12 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         problems.extend(check.others(&document.value));
         return Err(problems);
     }
+    let is_inexact = document.is_inexact;
     let mut spec: Spec = serde_json::from_value(document.value)
         .map_err(|err| vec![check.document("", format!("is not a valid Spec: {err}"))])?;
+    if is_inexact {
+        take_digits(file, &mut spec).map_err(|problem| vec![*problem])?;
+    }
     normalize(&mut spec);
     super::check(&spec)
         .map_err(|found| found.into_iter().map(|found| check.found(&spec, found)).collect::<Vec<_>>())?;
@@ -148,6 +152,19 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
         }
     }
     Ok(spec)
+}
+
+/// Takes the texts of numbers that are no floats into resources of providers, whose schemas make numbers of them.
+/// Kubernetes has no such numbers.
+fn take_digits(file: &SourceFile, spec: &mut Spec) -> Result<(), Box<Problem>> {
+    let exact: Option<Spec> =
+        yaml::exact(file)?.into_iter().next().and_then(|document| serde_json::from_value(document.value).ok());
+    for (resource, exact) in spec.resources.iter_mut().zip(exact.unwrap_or_default().resources) {
+        if resource.kind == ResourceType::Terraform {
+            (resource.attributes, resource.extensions) = (exact.attributes, exact.extensions);
+        }
+    }
+    Ok(())
 }
 
 const SPEC_FIELDS: [&str; 3] = ["resources", "secretStore", "context"];

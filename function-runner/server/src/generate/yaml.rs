@@ -27,6 +27,13 @@ pub(super) fn outlined(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>>
     read(file, true)
 }
 
+/// The documents of a file with the text of each number that is no float.
+pub(super) fn exact(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
+    let text = std::str::from_utf8(&file.bytes).map_err(|_| malformed(file, 0, "is not UTF-8"))?;
+    let documents = stoa_yaml::exact_documents(text, &LIMITS).map_err(|err| explain(file, &err))?;
+    Ok(documents.into_iter().filter(|document| !document.value.is_null()).collect())
+}
+
 /// A line as problems have it.
 pub(super) fn narrow(line: usize) -> u32 {
     u32::try_from(line).unwrap_or_default()

@@ -7,7 +7,7 @@ use git2::{Commit, ObjectType, Oid, Repository, Tree, TreeEntry};
 use tonic::Code;
 
 use super::error::here;
-use super::outside;
+use super::{lock, outside};
 use crate::failure::{Failure, problem, reason};
 
 /// The most files of a folder that are read.
@@ -50,6 +50,20 @@ pub(crate) enum Content {
     },
 }
 
+/// Everything that a Spec is rendered from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StackFiles {
+    pub(crate) content: Content,
+    /// The lock file of Terraform's providers: of the folder, or else of the nearest folder around it that has one.
+    pub(crate) lock: Option<SourceFile>,
+}
+
+impl From<Content> for StackFiles {
+    fn from(content: Content) -> Self {
+        Self { content, lock: None }
+    }
+}
+
 impl Content {
     /// All files that are read.
     pub(crate) fn files(&self) -> &[SourceFile] {
@@ -89,12 +103,22 @@ pub(super) fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure
 }
 
 /// What is at a path of a commit, which is named as `revision` in errors.
-pub(super) fn read(repository: &Repository, commit: Oid, revision: &str, path: &str) -> Result<Content, Failure> {
+pub(super) fn read(
+    repository: &Repository,
+    commit: Oid,
+    revision: &str,
+    path: &str,
+) -> Result<StackFiles, Failure> {
     let path = normalized(path)?;
-    let internal = |err: git2::Error| here(&err);
     let root = root(repository, commit)?;
+    let lock = lock::of_tree(repository, &root, &path)?;
+    Ok(StackFiles { content: read_at(repository, revision, &root, path)?, lock })
+}
+
+fn read_at(repository: &Repository, revision: &str, root: &Tree<'_>, path: String) -> Result<Content, Failure> {
+    let internal = |err: git2::Error| here(&err);
     if path.is_empty() {
-        return read_folder(repository, &root, path);
+        return read_folder(repository, root, path);
     }
     let entry = root.get_path(path.as_ref()).map_err(|_| not_found(&path, revision))?;
     match entry.kind() {
@@ -130,10 +154,12 @@ pub(super) fn ids(
 }
 
 /// The id of everything that generators read for the stack at a path that is [`normalized`], if anything is there.
-fn id_of_stack(repository: &Repository, root: &Tree<'_>, path: &str) -> Option<String> {
+pub(super) fn id_of_stack(repository: &Repository, root: &Tree<'_>, path: &str) -> Option<String> {
     let own = id_in(root, path)?;
     let outside = outside::ids(repository, root, path);
-    if outside.is_empty() { Some(own) } else { Some(format!("{own}+{outside}")) }
+    let lock = lock::id_around(root, path).unwrap_or_default();
+    let parts = [own, outside, lock];
+    Some(parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("+"))
 }
 
 /// The id of the file or folder at a path that is [`normalized`], if anything is there.
@@ -143,7 +169,11 @@ pub(super) fn id_in(root: &Tree<'_>, path: &str) -> Option<String> {
     }
     let entry = root.get_path(path.as_ref()).ok()?;
     // A link in one commit and a file in the next may have the same bytes.
-    Some(format!("{:o}:{}", entry.filemode(), entry.id()))
+    Some(id_of(&entry))
+}
+
+pub(super) fn id_of(entry: &TreeEntry<'_>) -> String {
+    format!("{:o}:{}", entry.filemode(), entry.id())
 }
 
 /// Which of some paths a commit changes since its history left that of `base`, or as compared with that if they share none.
@@ -318,7 +348,7 @@ pub(super) fn not_found(path: &str, commit: impl Display) -> Failure {
 }
 
 /// A link to a manifest: ignoring it would remove its objects.
-fn link(path: &str) -> Failure {
+pub(super) fn link(path: &str) -> Failure {
     let message = "a symbolic link, which Stoa does not follow; commit the file itself, or remove the link";
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, message) };
     Failure::invalid(vec![wrong])

@@ -19,6 +19,7 @@ mod disk;
 mod error;
 mod import;
 mod job;
+mod lock;
 mod logged;
 mod outside;
 mod reachability;
@@ -42,16 +43,17 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
-pub(crate) use content::{Content, SourceFile, normalized};
+pub(crate) use content::{Content, SourceFile, StackFiles, normalized};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
 pub(crate) use job::work;
+pub(crate) use lock::of_folder as lock_of_folder;
 pub(crate) use reader_pool::ReaderPool;
 use refs::Heads;
 pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources};
 pub(crate) use tree::{Tree, trees_of};
 use unreferenced::Unreferenced;
-pub(crate) use wire::Files;
+pub(crate) use wire::{File, Files};
 
 /// The largest file of a cache, in bytes.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;

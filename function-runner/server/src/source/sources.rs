@@ -25,7 +25,7 @@ use tracing::Instrument as _;
 use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
-use super::{Content, Looked, MOST_OF_A_CACHE, Resolved, artifacts, cache_name, content, refs, unreferenced};
+use super::{Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifacts, cache_name, content, refs, unreferenced};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 
@@ -208,7 +208,7 @@ impl Sources {
         source: &Source,
         commit: &str,
         path: &str,
-    ) -> Result<(Content, MemorySlot), Failure> {
+    ) -> Result<(StackFiles, MemorySlot), Failure> {
         let request = at(commit, path)?;
         let mut reserved = Reserved::default();
         let mut longest = Duration::ZERO;

@@ -78,7 +78,7 @@ fn sources_in(caches: &Path) -> Sources {
 
 impl Sources {
     async fn read(&self, source: &Source, commit: &str, path: &str) -> Result<Content, Failure> {
-        self.read_in_turn(source, commit, path).await.map(|(content, _)| content)
+        self.read_in_turn(source, commit, path).await.map(|(files, _)| files.content)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The encoding of content between processes.
 
-use super::{Content, SourceFile};
+use super::{Content, SourceFile, StackFiles};
 
 /// The content of a path.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -10,6 +10,9 @@ pub(crate) struct Files {
     /// Only of a folder.
     #[prost(message, optional, tag = "2")]
     pub(crate) folder: Option<Folder>,
+    /// The lock file of Terraform's providers.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) lock: Option<File>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -30,23 +33,41 @@ pub(crate) struct Folder {
     warnings: Vec<String>,
 }
 
-impl From<Content> for Files {
-    fn from(content: Content) -> Self {
+impl From<SourceFile> for File {
+    fn from(SourceFile { path, bytes }: SourceFile) -> Self {
+        Self { path, bytes }
+    }
+}
+
+impl From<File> for SourceFile {
+    fn from(File { path, bytes }: File) -> Self {
+        Self { path, bytes }
+    }
+}
+
+impl From<StackFiles> for Files {
+    fn from(StackFiles { content, lock }: StackFiles) -> Self {
         let (files, folder) = match content {
             Content::File(file) => (vec![file], None),
             Content::Folder { path, files, others, warnings } => (files, Some(Folder { path, others, warnings })),
         };
-        let files = files.into_iter().map(|SourceFile { path, bytes }| File { path, bytes }).collect();
-        Self { files, folder }
+        let files = files.into_iter().map(File::from).collect();
+        Self { files, folder, lock: lock.map(File::from) }
     }
 }
 
-impl From<Files> for Content {
+impl From<Files> for StackFiles {
     fn from(content: Files) -> Self {
-        let mut files = content.files.into_iter().map(|File { path, bytes }| SourceFile { path, bytes });
-        match content.folder {
-            Some(Folder { path, others, warnings }) => Self::Folder { path, files: files.collect(), others, warnings },
-            None => Self::File(files.next().unwrap_or_else(|| SourceFile { path: String::new(), bytes: Vec::new() })),
-        }
+        let mut files = content.files.into_iter().map(SourceFile::from);
+        let lock = content.lock.map(SourceFile::from);
+        let content = match content.folder {
+            Some(Folder { path, others, warnings }) => {
+                Content::Folder { path, files: files.collect(), others, warnings }
+            }
+            None => {
+                Content::File(files.next().unwrap_or_else(|| SourceFile { path: String::new(), bytes: Vec::new() }))
+            }
+        };
+        Self { content, lock }
     }
 }

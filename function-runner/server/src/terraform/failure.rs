@@ -150,7 +150,7 @@ pub(super) fn of_pool(provider: &str, error: &PoolError, arguments: &Arguments<'
 
 fn of_start(provider: &str, error: &StartError) -> Failed {
     match error {
-        StartError::Folder { .. } | StartError::Spawn { .. } => {
+        StartError::Folder { .. } | StartError::Spawn { .. } | StartError::Certificate(_) => {
             Failed::passing(format!("{provider} did not start: {}", causes(error)))
         }
         StartError::LongPath(_) => Failed::lasting(format!(
@@ -169,14 +169,14 @@ fn of_start(provider: &str, error: &StartError) -> Failed {
         )),
         StartError::Handshake { source, .. } => {
             let remedy = match source {
-                HandshakeError::Certificate => "remove PLUGIN_CLIENT_CERT from its environment",
+                HandshakeError::Certificate => "use another version of it",
                 HandshakeError::Form(_) | HandshakeError::Version(_) | HandshakeError::Address(_) => {
                     "use a version of it for Terraform 1.0 or later"
                 }
             };
             Failed::lasting(format!("{provider} speaks no known protocol: {source}; {remedy}"))
         }
-        StartError::Connect { .. } => {
+        StartError::Connect { .. } | StartError::Tls { .. } => {
             Failed::lasting(format!("{provider} accepts no connection: {}; use another version of it", causes(error)))
         }
     }
@@ -260,7 +260,7 @@ pub(super) fn of_install(provider: &str, error: &InstallError) -> Failed {
     match error {
         InstallError::Io { .. } => Failed::passing(said("check the disk of --cache-dir")),
         InstallError::Mismatch { .. } => {
-            Failed::lasting(said("compare the mirror with spec.terraform.lock, and lock only a package that you trust"))
+            Failed::lasting(said("compare the mirror with the lock file, and lock only a package that you trust"))
         }
         InstallError::NotRecorded { .. } => Failed::lasting(said("")),
         InstallError::Archive { .. } | InstallError::Hash { .. } | InstallError::NoExecutable { .. } => {

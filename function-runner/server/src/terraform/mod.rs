@@ -7,6 +7,7 @@
 //! **Invariant:** a process belongs to one organization, one configuration and one setting of the network.
 
 mod failure;
+mod metrics;
 mod mirror;
 mod packages;
 mod registry_mirror;
@@ -15,6 +16,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,13 +28,15 @@ use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{CallLimits, Caller, RuntimeError};
 use stoa_runtime_terraform::{ProviderRequest, Providers};
-use stoa_terraform_provider::package::{Address, LockedProvider};
+use stoa_terraform_provider::package::{Address, LockedProvider, RecordedLockError};
 use stoa_terraform_provider::pool::{Lease, Pool, PoolError, PoolOptions, ProviderSpec};
 use stoa_terraform_provider::process::Launcher;
+use stoa_terraform_provider::protocol::Observer;
 
 use crate::failure::Failure;
 
 use self::failure::Failed;
+pub(crate) use self::metrics::ProviderMetrics;
 use self::packages::{Packages, Wanted};
 use self::settings::Settings;
 pub(crate) use self::settings::Spec;
@@ -56,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) processes: usize,
     /// The most calls at once.
     pub(crate) calls: usize,
+    /// Hears of processes and calls.
+    pub(crate) observer: Arc<dyn Observer>,
 }
 
 /// The providers of all workspaces.
@@ -70,8 +76,8 @@ pub(crate) struct Terraform {
 impl Terraform {
     /// Packages are among `caches`; processes have folders of their own in `temporary`. Needs a Tokio runtime.
     pub(crate) fn new(options: Options, caches: Folders, temporary: PathBuf) -> Self {
-        let Options { mirrors, launcher, start_limit, idle, processes, calls } = options;
-        let pool = PoolOptions { temporary, start_limit, idle, processes, ..PoolOptions::new(launcher) };
+        let Options { mirrors, launcher, start_limit, idle, processes, calls, observer } = options;
+        let pool = PoolOptions { temporary, start_limit, idle, processes, observer, ..PoolOptions::new(launcher) };
         let (packages, calls) = (Packages::new(caches, idle), CallLimits::new(calls, calls));
         Self { mirrors, packages, pool: Pool::new(pool), calls }
     }
@@ -122,6 +128,7 @@ impl WorkspaceProviders {
         let Self { terraform, settings, caller } = self;
         let address = request.address;
         let locked = self.locked(request)?;
+        let locked = &*locked;
         let configured = settings.configured(request)?;
         let endpoint = format!("{}/{address}", caller.organization);
         let turn = terraform.calls.turns(&endpoint, caller.clone()).next().await;
@@ -155,25 +162,38 @@ impl WorkspaceProviders {
         }
     }
 
-    /// The lock of a provider, which a resource may name a version of.
-    fn locked(&self, request: &ProviderRequest<'_>) -> Result<&LockedProvider, Failed> {
+    /// The lock of a provider, which a resource may name a version of: that of the workspace, or else that of the source.
+    fn locked(&self, request: &ProviderRequest<'_>) -> Result<Cow<'_, LockedProvider>, Failed> {
         let (address, workspace) = (request.address, &self.settings.workspace);
-        let locked = self.settings.lock.providers.get(address).ok_or_else(|| {
-            Failed::lasting(format!(
-                "provider {address} is not in spec.terraform.lock of workspace {workspace}; add its block from the \
-                 .terraform.lock.hcl that `terraform providers lock` writes"
-            ))
-            .at("extensions.provider")
-        })?;
+        let lasting = |message: String| Failed::lasting(message).at("extensions.provider");
+        let add = "add its block from the .terraform.lock.hcl that `terraform providers lock` writes";
+        let (locked, decides) = match (&self.settings.lock, request.lock) {
+            (Some(lock), _) => {
+                let decides = format!("spec.terraform.lock of workspace {workspace}");
+                (lock.providers.get(address).map(Cow::Borrowed), decides)
+            }
+            (None, Some(lock)) => {
+                let decides = format!("{} of the source", lock.file);
+                let locked = LockedProvider::recorded(&lock.version, &lock.hashes);
+                let wrong = |error: RecordedLockError| lasting(format!("provider {address} in {decides}: {error}"));
+                (locked.map_err(wrong)?.map(Cow::Owned), decides)
+            }
+            (None, None) => {
+                return Err(lasting(format!(
+                    "provider {address} has no lock: workspace {workspace} has no spec.terraform.lock, and the source \
+                     has no .terraform.lock.hcl in the folder of the stack or in one around it; {add}"
+                )));
+            }
+        };
+        let locked = locked.ok_or_else(|| lasting(format!("provider {address} is not in {decides}; {add}")))?;
         let is_other = |version: &&str| version.parse().ok() != Some(locked.version.clone());
         match request.version.filter(is_other) {
             None => Ok(locked),
-            Some(version) => Err(Failed::lasting(format!(
-                "the resource names version {version} of provider {address}, and spec.terraform.lock of workspace \
-                 {workspace} has version {}; use the same version in both",
+            Some(version) => Err(lasting(format!(
+                "the resource names version {version} of provider {address}, and {decides} has version {}; use the \
+                 same version in both",
                 locked.version
-            ))
-            .at("extensions.provider")),
+            ))),
         }
     }
 

@@ -71,7 +71,8 @@ pub(super) struct Settings {
     /// The name of the workspace.
     pub(super) workspace: String,
     pub(super) mirror: Mirror,
-    pub(super) lock: LockFile,
+    /// The lock of the workspace. Without one, that of the source counts.
+    pub(super) lock: Option<LockFile>,
     pub(super) network: Network,
     entries: BTreeMap<Address, Entry>,
     secrets: HashMap<String, ProviderSecrets>,
@@ -115,7 +116,8 @@ impl Settings {
                 return Err(unusable(reason::NO_RUNTIME, "mirror", message));
             }
         };
-        let lock = LockFile::parse(&spec.lock).map_err(|error| unusable(reason::NO_RUNTIME, "lock", causes(&error)))?;
+        let lock = Some(spec.lock.as_str()).filter(|lock| !lock.trim().is_empty()).map(LockFile::parse).transpose();
+        let lock = lock.map_err(|error| unusable(reason::NO_RUNTIME, "lock", causes(&error)))?;
         let mut entries = BTreeMap::new();
         for entry in spec.providers {
             let field = format!("providers[name={}].source", entry.name);

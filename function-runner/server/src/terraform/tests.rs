@@ -204,3 +204,37 @@ async fn sandbox_executes_only_the_installed_file() {
     assert!(!passes && message.contains("is not the installed one"), "{message}");
     other.get("random").await.unwrap();
 }
+
+#[tokio::test]
+async fn processes_and_calls_are_counted() {
+    let Some(executable) = provider("random") else { return };
+    let registry = prometheus::Registry::new();
+    let bed = Bed::observed(super::ProviderMetrics::new(&registry).unwrap());
+    bed.unpacked("random", "1.0.0", &executable);
+    bed.script("broken", "exit 3");
+    let text = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    let scene = bed.scene("a");
+    let lease = scene.get("random").await.unwrap();
+    scene.failure("broken").await;
+    lease.stop().await.unwrap();
+    let found = text();
+    for line in [
+        "runner_provider_processes 1",
+        r#"runner_provider_starts_total{result="ok"} 1"#,
+        r#"runner_provider_starts_total{result="failed"} 1"#,
+        "runner_provider_start_duration_seconds_count 1",
+        "runner_provider_crashes_total 0",
+        r#"runner_provider_calls_total{call="StopProvider",result="answered"} 1"#,
+        r#"runner_provider_call_duration_seconds_count{call="StopProvider"} 1"#,
+    ] {
+        assert!(found.contains(line), "{line} is missing in {found}");
+    }
+    // Another program kills it.
+    let id = rustix::process::Pid::from_raw(lease.process().id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+    lease.process().ended().await;
+    while !text().contains("runner_provider_crashes_total 1") {
+        tokio::task::yield_now().await;
+    }
+    assert!(text().contains("runner_provider_processes 0"));
+}

@@ -78,8 +78,8 @@ fn record(id: &str, attribute: &str) -> Record {
 }
 
 /// The provider states that a runner gets, or the message of the failure.
-fn opened(state: &State) -> Result<Vec<String>, String> {
-    match state.for_runner() {
+async fn opened(state: &State) -> Result<Vec<String>, String> {
+    match state.for_runner().await {
         Ok(entries) => Ok(entries
             .iter()
             .map(|entry| serde_json::from_slice::<StateResource>(&entry.resource).unwrap())
@@ -116,7 +116,7 @@ async fn stored_bytes_have_no_provider_state_in_clear() {
     }
     for loaded in [&state, &deployment.load(&[1]).await] {
         let state = records[0].resource.as_ref().and_then(|resource| resource.provider_state.as_ref()?.open());
-        assert_eq!(opened(loaded), Ok(vec![state.unwrap().to_owned(); 2]));
+        assert_eq!(opened(loaded).await, Ok(vec![state.unwrap().to_owned(); 2]));
         let shown = serde_json::to_string(&loaded.shown().collect::<Vec<_>>()).unwrap();
         assert!(shown.contains("\"small\"") && !shown.contains("providerState"), "people see none");
     }
@@ -137,7 +137,7 @@ async fn missing_key_fails_with_advice() {
     deployment.load(&[1]).await.record(&deployment.log, vec![record("a", "x")]).await.unwrap();
     let before = deployment.stored().await;
     let mut state = deployment.load(&[2]).await;
-    let message = opened(&state).unwrap_err();
+    let message = opened(&state).await.unwrap_err();
     for part in
         ["the provider state of a", "sealing keys", "Nothing was changed", "put that key behind the others", KEY]
     {
@@ -162,13 +162,13 @@ async fn changed_or_moved_text_does_not_open() {
         (format!("{}AAAAAAAA", &original[..original.len() - 8]), restore),
     ] {
         deployment.change("a", |record| record["resource"]["providerState"]["sealed"] = json!(changed)).await;
-        let message = opened(&deployment.load(&[1]).await).unwrap_err();
+        let message = opened(&deployment.load(&[1]).await).await.unwrap_err();
         assert!(message.contains("the provider state of a ") && message.contains(advice), "{message}");
     }
     deployment.change("a", |record| record["resource"]["providerState"]["sealed"] = json!(original)).await;
-    assert!(opened(&deployment.load(&[1]).await).is_ok());
+    assert!(opened(&deployment.load(&[1]).await).await.is_ok());
     deployment.change("b", |record| record["resource"]["providerState"]["sealed"] = json!(original)).await;
-    let message = opened(&deployment.load(&[1]).await).unwrap_err();
+    let message = opened(&deployment.load(&[1]).await).await.unwrap_err();
     assert!(message.contains("the provider state of b ") && message.contains(restore), "{message}");
 }
 
@@ -178,9 +178,9 @@ async fn apply_renews_earlier_keys() {
     let large = record("large", &"x".repeat(1 << 20));
     deployment.load(&[1]).await.record(&deployment.log, vec![record("a", "x"), large]).await.unwrap();
     let mut state = deployment.load(&[2, 1]).await;
-    assert_eq!(opened(&state).unwrap().len(), 2, "every key opens");
+    assert_eq!(opened(&state).await.unwrap().len(), 2, "every key opens");
     state.renew_keys(&deployment.log).await.unwrap();
-    assert_eq!(opened(&deployment.load(&[2]).await), opened(&state));
+    assert_eq!(opened(&deployment.load(&[2]).await).await, opened(&state).await);
     let version = state.version(&"a".into());
     state.renew_keys(&deployment.log).await.unwrap();
     assert_eq!(state.version(&"a".into()), version, "nothing is left to do");
@@ -199,7 +199,7 @@ async fn records_without_provider_state_are_read() {
     let id = ResourceId::from("v1:ConfigMap:shop:a");
     let resource = state.entry(&id).resource.unwrap();
     assert_eq!(resource.provider_state, None);
-    let sent: StateResource = serde_json::from_slice(&state.for_runner().unwrap()[0].resource).unwrap();
+    let sent: StateResource = serde_json::from_slice(&state.for_runner().await.unwrap()[0].resource).unwrap();
     assert_eq!(sent, resource);
     let release: stoa_engine::State = document::decode(&state.document()).unwrap();
     assert_eq!(release.resources, [resource]);

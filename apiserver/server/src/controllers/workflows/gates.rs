@@ -231,7 +231,7 @@ impl Look {
         let recorded = recorded.with_bodies(target.bodies(services)).await?;
         let request = stoa_proto::HealthRequest {
             target: Some(target.proto(services, &of).await?),
-            state: recorded.for_runner()?,
+            state: recorded.for_runner().await?,
         };
         let response = match services.runner.health(request).await {
             Ok(response) => response.into_inner(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use stoa_engine::SourceLock;
 use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{Caller, RuntimeError};
@@ -21,7 +22,7 @@ use crate::terraform::failure::Failed;
 use crate::terraform::packages::{Package, Wanted};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::settings::{Configured, Spec};
-use crate::terraform::{Options, Terraform, WorkspaceProviders};
+use crate::terraform::{Options, ProviderMetrics, Terraform, WorkspaceProviders};
 
 /// How long providers may take to start here.
 const START: Duration = Duration::from_secs(20);
@@ -57,6 +58,11 @@ pub(super) struct Bed {
 }
 
 impl Bed {
+    /// Providers whose processes and calls are counted.
+    pub(super) fn observed(observer: ProviderMetrics) -> Self {
+        Self::with(|options| options.observer = Arc::new(observer))
+    }
+
     /// Providers without a sandbox.
     pub(super) fn new() -> Self {
         Self::with(|_| {})
@@ -95,6 +101,7 @@ impl Bed {
             idle: Duration::from_secs(60),
             processes: 8,
             calls: 8,
+            observer: Arc::new(()),
         };
         change(&mut options);
         let folders = Folders::new(path("caches"));
@@ -162,7 +169,7 @@ impl Bed {
         let spec = json!({"mirror": {"directory": self.mirror()}, "lock": lock, "providers": []});
         let workspace = Workspace { name: "dev".to_owned(), ..Workspace::default() };
         let (organization, configuration) = (organization.to_owned(), None);
-        Scene { bed: self, workspace, spec, organization, version: None, configuration }
+        Scene { bed: self, workspace, spec, organization, version: None, configuration, lock: None }
     }
 }
 
@@ -209,6 +216,7 @@ pub(super) struct Scene<'b> {
     organization: String,
     pub(super) version: Option<&'static str>,
     configuration: Option<Map<String, Value>>,
+    lock: Option<SourceLock>,
 }
 
 impl Scene<'_> {
@@ -235,6 +243,13 @@ impl Scene<'_> {
         self
     }
 
+    /// The same with a lock of the source instead of that of the workspace.
+    pub(super) fn with_source_lock(mut self, version: &str, hashes: &[String]) -> Self {
+        self.spec["lock"] = "".into();
+        let file = "apps/.terraform.lock.hcl".to_owned();
+        Self { lock: Some(SourceLock { file, version: version.to_owned(), hashes: hashes.to_vec() }), ..self }
+    }
+
     /// The providers, unless the settings are wrong.
     pub(super) fn providers(&self) -> Result<WorkspaceProviders, Failure> {
         let spec: Spec = serde_json::from_value(self.spec.clone()).unwrap();
@@ -245,14 +260,15 @@ impl Scene<'_> {
     pub(super) async fn get(&self, provider: &str) -> Result<Lease, RuntimeError> {
         let address: Address = provider.parse().unwrap();
         let configuration = self.configuration.as_ref();
-        let request = ProviderRequest { address: &address, version: self.version, configuration };
+        let lock = self.lock.as_ref();
+        let request = ProviderRequest { address: &address, version: self.version, configuration, lock };
         self.providers().unwrap().get(&request).await
     }
 
     pub(super) fn configured(&self, provider: &str) -> Result<Configured, Failed> {
         let address: Address = provider.parse().unwrap();
         let configuration = self.configuration.as_ref();
-        let request = ProviderRequest { address: &address, version: None, configuration };
+        let request = ProviderRequest { address: &address, version: None, configuration, lock: None };
         self.providers().unwrap().settings.configured(&request)
     }
 
@@ -260,7 +276,8 @@ impl Scene<'_> {
     pub(super) async fn package(&self, provider: &str) -> Arc<Package> {
         let address: Address = provider.parse().unwrap();
         let providers = self.providers().unwrap();
-        let (locked, mirror) = (&providers.settings.lock.providers[&address], &providers.settings.mirror);
+        let (locked, mirror) =
+            (&providers.settings.lock.as_ref().unwrap().providers[&address], &providers.settings.mirror);
         let wanted = Wanted { address: &address, locked, mirror, organization: &self.organization };
         self.bed.terraform.packages.get(&wanted).await.unwrap()
     }

@@ -60,6 +60,39 @@ async fn locks_decide_the_version() {
 }
 
 #[tokio::test]
+async fn lock_of_the_source_counts_where_the_workspace_has_none() {
+    let bed = Bed::new();
+    let hash = bed.script("x", "exit 3");
+    let hashes = [hash.to_string()];
+    let scene = || bed.scene("a").with_source_lock("1.0.0", &hashes);
+    // It is installed, and ends.
+    let (message, _) = scene().failure("x").await;
+    assert!(message.contains("x 1.0.0 ended before it accepted calls"), "{message}");
+    let failure =
+        async |version: &str, hashes: &[String]| bed.scene("a").with_source_lock(version, hashes).failure("x").await.0;
+    let message = failure("", &[]).await;
+    let start =
+        "provider registry.terraform.io/hashicorp/x is not in apps/.terraform.lock.hcl of the source; add its block";
+    assert!(message.starts_with(start), "{message}");
+    let message = failure("1.0.0", &["zh:12".to_owned()]).await;
+    assert!(message.contains("x in apps/.terraform.lock.hcl of the source: a checksum is wrong"), "{message}");
+    let mut other = scene();
+    other.version = Some("1.2.0");
+    let (message, _) = other.failure("x").await;
+    assert!(message.contains("and apps/.terraform.lock.hcl of the source has version 1.0.0"), "{message}");
+    // The lock of the workspace decides alone.
+    let mut both = scene();
+    both.spec["lock"] = locked("y", "1.0.0", &hashes).into();
+    let (message, _) = both.failure("x").await;
+    assert!(message.contains("is not in spec.terraform.lock of workspace dev"), "{message}");
+    let (message, _) = bed.scene("a").with_lock("").failure("x").await;
+    assert!(
+        message.contains("has no lock: workspace dev has no spec.terraform.lock, and the source has no"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn wrong_packages_are_not_started() {
     let bed = Bed::new();
     let marker = bed.caches().with_file_name("started");
@@ -67,7 +100,7 @@ async fn wrong_packages_are_not_started() {
     bed.unpacked_for("plan9_386", "other", "1.0.0", Path::new("/bin/true"));
     let zero = &["h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned()];
     for (provider, lock, expected) in [
-        ("x", locked("x", "1.0.0", zero), vec!["checksum", "compare the mirror with spec.terraform.lock"]),
+        ("x", locked("x", "1.0.0", zero), vec!["checksum", "compare the mirror with the lock file"]),
         ("x", locked("x", "1.0.0", &[]), vec!["no checksum", &hash.to_string(), "record an h1 checksum"]),
         ("x", locked("x", "1.0.1", zero), vec!["has no version", "it has 1.0.0", "add the package to the mirror"]),
         ("missing", locked("missing", "1.0.0", zero), vec!["it has none", "add the package to the mirror"]),
