@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoa_machinery::{
     ApiError, Object, RequestContext, ResourceDefinition,
@@ -112,26 +111,13 @@ fn selects(spec: &VariableSetSpec, subject: &Subject) -> bool {
     criteria(spec).iter().zip(subject).all(|(criterion, (name, labels))| criterion.selects(name, labels))
 }
 
-/// The part of an object that sets select by.
-#[derive(Deserialize)]
-struct Labeled {
-    metadata: Labels,
-}
-
-#[derive(Deserialize)]
-struct Labels {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-}
-
 async fn subject(lookup: &Lookup, stack: &Stack, workspace: &Workspace) -> Result<Subject, ApiError> {
     let namespace = stack.namespace().unwrap_or_default();
-    let labels = |found: Option<Labeled>| found.map(|found| found.metadata.labels).unwrap_or_default();
-    let organization = labels(lookup.api::<Organization>()?.get_part("", &namespace).await?);
-    let project = labels(lookup.api::<Project>()?.get_part(&namespace, &stack.spec.project).await?);
+    let organization = lookup.api::<Organization>()?.get_opt("", &namespace).await?;
+    let project = lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
     Ok([
-        (namespace, organization),
-        (stack.spec.project.clone(), project),
+        (namespace, organization.map(|it| it.labels().clone()).unwrap_or_default()),
+        (stack.spec.project.clone(), project.map(|it| it.labels().clone()).unwrap_or_default()),
         (stack.name_any(), stack.labels().clone()),
         (workspace.name_any(), workspace.labels().clone()),
     ])

@@ -7,12 +7,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use stoa_engine::forgotten_clusters::forgotten_message;
 use stoa_engine::import::{LEFT_AS_IMPORTED, Selection};
+use stoa_engine::kind_rules::MayAccept;
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
 use stoa_engine::{
-    Action, AdmissionDependencies, Cascade, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId,
-    ResourceType, Sensitive, StateResource, problem::reason, untracked,
+    Action, DigestKeys, ObjectRef, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive,
+    StateResource, problem::reason, untracked,
 };
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, Grant, Health, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError,
@@ -74,7 +75,7 @@ pub(crate) struct Caller {
     /// Replacements whose new objects an earlier try seems to have created.
     pub(crate) made_anew: HashSet<ResourceId>,
     /// Which changes of the plan may lift a rejection.
-    pub(crate) admission_dependencies: Arc<AdmissionDependencies>,
+    pub(crate) may_accept: Arc<dyn MayAccept>,
     /// When the last request of a dropped call may still arrive.
     pub(crate) on_the_way: Arc<Mutex<Option<Instant>>>,
 }
@@ -379,7 +380,7 @@ impl Caller {
         let kept = records.iter().find_map(why_not_deleted);
         let records = records.iter().filter(|record| why_not_deleted(record).is_none());
         // An object of another deployment is rejected by the apply.
-        let records: Vec<StateResource> = records.map(|record| Cascade::replaced(record, &ready.desired)).collect();
+        let records: Vec<StateResource> = records.map(|record| record.replaced_by(&ready.desired)).collect();
         let left = self.delete(&records, sensitive, course).await?;
         Ok((None, kept.or(left.map(|why| why.to_string()))))
     }
@@ -440,7 +441,7 @@ impl Caller {
     /// Whether another change of the plan may resolve a rejection once the server knows of it.
     fn may_be_accepted_later(&self, request: &ApplyRequest<'_>, error: &RuntimeError) -> bool {
         let RuntimeError::Rejected { message, .. } = error else { return false };
-        !self.admission_dependencies.by(request.desired, message, self.runtime.kubernetes().clusters()).is_empty()
+        !self.may_accept.after(request.desired, message).is_empty()
     }
 
     /// Reads a data source, so that others can refer to it. Nothing is recorded.

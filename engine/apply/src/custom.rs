@@ -12,12 +12,12 @@ mod compared;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use stoa_engine::definitions::{Definitions, served_version};
 use stoa_engine::object::is_terminating;
 use stoa_engine::planner::Sketch;
 use stoa_engine::problem::reason;
-use stoa_engine::pruned::is_pruned;
 use stoa_engine::{Action, Clusters, FieldPath, Live, ObjectRef, Preview, Problem, Resource, ResourceId, ResourceType};
+use stoa_kubernetes_model::definitions::{Definitions, served_version};
+use stoa_kubernetes_model::pruned::is_pruned;
 use stoa_runtime::{Level, Runtime, RuntimeError, Validation};
 
 use crate::planning::Desired;

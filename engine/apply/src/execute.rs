@@ -11,8 +11,8 @@ use std::{
 };
 
 use stoa_engine::{
-    Action, AdmissionDependencies, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec,
-    State, StateResource, import::Selection, owner::LeftAlone, problem::reason,
+    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
+    import::Selection, owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::sync::CancellationToken;
@@ -209,12 +209,16 @@ impl<'e> Steps<'e> {
             keys: execution.keys.clone(),
             import: execution.import.cloned().map(Arc::new),
             open,
-            admission_dependencies: Arc::new(AdmissionDependencies::of(
-                &execution.plan.actions,
-                |id| values.wanted(id),
-                |id| recorded.get(id).copied(),
-                runtime.kubernetes().clusters(),
-            )),
+            may_accept: runtime
+                .kubernetes()
+                .rules()
+                .may_accept(
+                    &mut execution.plan.actions.iter(),
+                    &|id| values.wanted(id),
+                    &|id| recorded.get(id).copied(),
+                    runtime.kubernetes().clusters(),
+                )
+                .into(),
             made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };

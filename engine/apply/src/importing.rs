@@ -32,7 +32,8 @@ pub async fn import(
     let (state, ours) = recovery::find(&*runtime, spec, state).await?;
     let state = &recovery::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (owner, clusters) = (runtime.owner(), runtime.kubernetes().clusters());
-    let blind = PlanInput { spec_digest, clusters, ..PlanInput::blind(spec, state, owner, keys) };
+    let rules = runtime.kubernetes().rules();
+    let blind = PlanInput { spec_digest, clusters, rules, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
     let mut candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
     let deferred = candidates.extract_if(.., |_, candidate| runtime.is_deferred(candidate.resource.kind)).count();

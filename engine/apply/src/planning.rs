@@ -12,9 +12,9 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, AdmissionDependencies, Cascade, Clusters, DigestKeys, ForgottenClusters, KubernetesObject, Live, ObjectRef,
-    Plan, PlanInput, PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Scopes, Sensitive, Spec,
-    State, StateResource, Summary, Warnings, default_namespace, definitions, forgotten_clusters,
+    Action, Clusters, DigestKeys, ForgottenClusters, KindRules, KubernetesObject, Live, ObjectRef, Plan, PlanInput,
+    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
+    Summary, Warnings, forgotten_clusters,
     moved::Moves,
     object::is_secret,
     planner::{self, Outline, Sketch},
@@ -22,9 +22,9 @@ use stoa_engine::{
     provider,
     render::{Colour, render},
     resolve::references,
-    terminating, unsupported,
+    unsupported,
 };
-use stoa_runtime::{ApplyRequest, ReadRequest, Runtime, RuntimeError, SECRET_IN_THE_OPEN, Validation};
+use stoa_runtime::{ApplyRequest, DeletionVerdict, ReadRequest, Runtime, RuntimeError, SECRET_IN_THE_OPEN, Validation};
 use tokio::time::Instant;
 
 use crate::{
@@ -124,10 +124,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     }
     let state = &*state;
     // The first sketch works without live objects, to name the objects to read.
-    let (owner, clusters) = (runtime.owner(), scoped(&*runtime, spec, destroy).await?);
+    let (owner, rules) = (runtime.owner(), runtime.kubernetes().rules());
+    let clusters = scoped(&*runtime, spec, destroy).await?;
     let clusters = &clusters;
     let blind = PlanInput::blind(spec, state, owner, keys);
-    let blind = PlanInput { spec_digest, forgotten_clusters, destroy, refresh, clusters, ..blind };
+    let blind = PlanInput { spec_digest, forgotten_clusters, destroy, refresh, clusters, rules, ..blind };
     let outline = Outline::of(&blind).map_err(PlanError::Problems)?;
     let in_spec = || spec.resources.iter().filter(|_| !destroy);
     providers::prepare(&*runtime, in_spec()).await?;
@@ -146,7 +147,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let elsewhere: BTreeSet<&ResourceId> = spec.resources.iter().filter(is_elsewhere).map(|it| &it.id).collect();
     let (mut live, mut lacking) = read(&*runtime, &sketch, &desired, &recorded, &elsewhere).await?;
     // Each object is read at its target, or else at its recorded location.
-    terminating::mark_contents(&mut live, |id| {
+    rules.mark_contents(&mut live, &|id| {
         let wanted = desired.get(id).filter(|_| !elsewhere.contains(id)).map(|wanted| clusters.of_wanted(wanted));
         let cluster = wanted.or_else(|| recorded.get(id).map(|record| clusters.of_recorded(record)));
         clusters.server(cluster.unwrap_or_default())
@@ -231,7 +232,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
     moves.complete(&mut plan);
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
-    reject_undefined(&plan, &desired, clusters, lacking)?;
+    reject_undefined(rules, &plan, &desired, clusters, lacking)?;
     let unmade = if refresh { Vec::new() } else { missing_namespaces::mark(&mut plan, &*runtime, &desired, &previews) };
     let unseen = if refresh {
         Vec::new()
@@ -241,7 +242,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
     notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state) });
     notes.extend(providers::warnings(&previews));
-    notes.extend(default_namespace::warning(spec).filter(|_| !destroy));
+    notes.extend(rules.warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);
     let mut told = Warnings::at_most(NOTED);
@@ -264,14 +265,15 @@ async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
 /// infrastructure, where it makes a difference.
 async fn scoped(runtime: &dyn Runtime, spec: &Spec, destroy: bool) -> Result<Clusters, PlanError> {
     let kubernetes = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
-    let mut scopes = Scopes::defined(kubernetes.map(|resource| &resource.attributes));
+    let rules = runtime.kubernetes().rules();
+    let scopes = rules.scopes(&kubernetes.map(|resource| &resource.attributes).collect::<Vec<_>>());
     let clusters = runtime.kubernetes().clusters().clone().with_scopes(scopes.clone());
-    let unknown = if destroy { Vec::new() } else { planner::of_unknown_scope(spec, &clusters) };
+    let unknown = if destroy { Vec::new() } else { rules.of_unknown_scope(spec, &clusters) };
     if unknown.is_empty() {
         return Ok(clusters);
     }
-    scopes.extend(runtime.kubernetes().cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?);
-    Ok(clusters.with_scopes(scopes))
+    let reported = runtime.kubernetes().cluster_scoped(&unknown).await.map_err(PlanError::Runtime)?;
+    Ok(clusters.with_scopes(scopes.with(reported)))
 }
 
 impl From<Undecided> for PlanError {
@@ -391,13 +393,15 @@ async fn read(
 
 /// Rejects resources whose kinds neither exist nor are created by the plan. They would fail halfway.
 fn reject_undefined(
+    rules: &dyn KindRules,
     plan: &Plan,
     desired: &Desired<'_>,
     clusters: &Clusters,
     mut lacking: BTreeMap<ResourceId, Problem>,
 ) -> Result<(), PlanError> {
-    let undefined = definitions::undefined(plan, desired, clusters, &lacking.keys().collect());
-    let mut problems: Vec<Problem> = undefined.into_iter().filter_map(|id| lacking.remove(id)).collect();
+    let desired = desired.iter().map(|(id, resource)| (id, &**resource)).collect();
+    let undefined = rules.undefined(plan, &desired, clusters, &lacking.keys().collect());
+    let mut problems: Vec<Problem> = undefined.iter().filter_map(|id| lacking.remove(id)).collect();
     for problem in &mut problems {
         problem.message.push_str("; if another resource of the Spec brings the kind, add that resource to dependsOn");
     }
@@ -428,18 +432,14 @@ async fn reject_foreign_contents(
             Some(Live::Unverified(_)) | None => continue,
         };
         let record = match desired.get(id) {
-            Some(wanted) => Cow::Owned(Cascade::replaced(record, wanted)),
+            Some(wanted) => Cow::Owned(record.replaced_by(wanted)),
             None => Cow::Borrowed(*record),
         };
-        let Some(contents) = Cascade::of(&record, live) else { continue };
-        match runtime.kubernetes().foreign_contents(&record, &contents).await {
-            Ok(mut foreign) => {
-                foreign.exclude(&uids);
-                match foreign.refusal(&record) {
-                    Some(refusal) => problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id)),
-                    None => notes.extend(foreign.warnings(id)),
-                }
+        match runtime.kubernetes().foreign_contents(&record, live, &uids).await {
+            Ok(DeletionVerdict { refusal: Some(refusal), .. }) => {
+                problems.push(Problem::new(reason::HOLDS_OTHERS, refusal).of(id));
             }
+            Ok(DeletionVerdict { refusal: None, warnings }) => notes.extend(warnings),
             // The former cluster of a moving object may be unavailable, which blocks no other.
             Err(error) if error.is_retryable() && live.is_none() => {}
             Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
@@ -486,13 +486,14 @@ async fn preview(
             }
         }));
     }
-    let admission_dependencies = OnceLock::new();
+    let may_accept = OnceLock::new();
     let prerequisites_of = |id: &ResourceId, error: &RuntimeError| match error {
         RuntimeError::Rejected { message, .. } if !looked.refresh => {
             let wanted = |id: &ResourceId| desired.get(id).map(AsRef::as_ref);
             let recorded = |id: &ResourceId| prior.get(id).copied();
-            let gathered = || AdmissionDependencies::of(sketch.actions.values(), wanted, recorded, looked.clusters);
-            admission_dependencies.get_or_init(gathered).by(&desired[id], message, looked.clusters)
+            let actions = &mut sketch.actions.values();
+            let gathered = || looked.rules.may_accept(actions, &wanted, &recorded, looked.clusters);
+            may_accept.get_or_init(gathered).after(&desired[id], message)
         }
         _ => Vec::new(),
     };

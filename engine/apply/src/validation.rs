@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use stoa_engine::definitions::{Definition, served_version};
 use stoa_engine::encrypted::{SOPS, ciphertexts, is_encrypted};
-use stoa_engine::kinds::is_built_in;
 use stoa_engine::problem::reason;
 use stoa_engine::{FieldPath, ObjectRef, Problem, Resource, ResourceType};
+use stoa_kubernetes_model::definitions::{Definition, served_version};
+use stoa_kubernetes_model::kinds::is_built_in;
 use stoa_runtime::{Level, Validation};
 use stoa_schemas::{Catalogue, Fault, Finding};
 

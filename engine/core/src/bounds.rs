@@ -27,7 +27,7 @@ pub fn check_spec_size(bytes: usize) -> Result<(), SpecTooLarge> {
 }
 
 /// The maximum size of all values of a Secret, in bytes (k8s.io/api/core/v1, `MaxSecretSize`).
-pub(crate) const LARGEST_SECRET: usize = 1 << 20;
+pub const LARGEST_SECRET: usize = 1 << 20;
 
 /// The limit of the expanded references of all resources.
 const OF_SPEC: Size = Size { bytes: LARGEST_SPEC, values: 1_000_000 };

@@ -65,7 +65,7 @@ pub(crate) type Identity = (String, [String; 4]);
 impl Clusters {
     /// No clusters.
     pub const NONE: Self =
-        Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new(), scopes: Scopes::BUILT_IN };
+        Self { names: Vec::new(), servers: Vec::new(), namespaces: Vec::new(), scopes: Scopes::NONE };
 
     /// Clusters by name, each on a server of its own.
     pub fn new(names: Vec<String>) -> Self {

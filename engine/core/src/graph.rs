@@ -13,6 +13,9 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::spec::ResourceId;
 
+/// Ids, and the ids that come before each.
+pub type Before = BTreeMap<ResourceId, BTreeSet<ResourceId>>;
+
 /// Resources and what must come before each.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {

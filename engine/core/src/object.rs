@@ -144,7 +144,7 @@ const METADATA: [&str; 15] = [
 
 /// Whether `key` under the map at `parent` (keys from the root) is set by the server, so that
 /// comparing it says nothing.
-pub(crate) fn is_server_set(parent: &[&str], key: &str) -> bool {
+pub fn is_server_set(parent: &[&str], key: &str) -> bool {
     match parent {
         [] => key == "status",
         ["metadata"] => SERVER_METADATA.contains(&key),
@@ -222,7 +222,7 @@ pub fn is_terminating(live: &Map<String, Value>) -> bool {
 }
 
 /// Since when a live object is being deleted, if it is.
-pub(crate) fn deletion_time(live: &Map<String, Value>) -> Option<&Value> {
+pub fn deletion_time(live: &Map<String, Value>) -> Option<&Value> {
     live.get("metadata")?.get("deletionTimestamp").filter(|time| !time.is_null())
 }
 
@@ -291,7 +291,7 @@ pub fn secret_as_stored(object: &Map<String, Value>) -> Option<Map<String, Value
 }
 
 /// Whether Go's decoder accepts a text as base64: it skips line ends, and ignores the unused bits of the last letter.
-pub(crate) fn is_base64(text: &str) -> bool {
+pub fn is_base64(text: &str) -> bool {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
     let in_one_line: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
     LENIENT.decode(in_one_line).is_ok()

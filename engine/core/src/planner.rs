@@ -4,10 +4,8 @@
 //! after the read of live objects, dry runs of what the sketch would change, and the plan with their results.
 //!
 //! Elsewhere: `pass` decides about all resources, `decision` about one, `drift` about a refresh. `object_names` checks
-//! names, `identities` finds the ids of one object, `order` orders the actions, `released_claims` finds ports and
-//! addresses that have to be free first, `provider` decides by the plan of a provider, and
-//! `data_source` about what is only read. `diff` compares fields, and `cascade_check` rejects deletions that would
-//! delete kept objects.
+//! names, `identities` finds the ids of one object, `order` orders the actions, `provider` decides by the plan of a
+//! provider, and `data_source` about what is only read. `diff` compares fields, and [`KindRules`] has the rules of kinds.
 
 mod data_source;
 mod decision;
@@ -17,17 +15,17 @@ mod object_names;
 mod order;
 mod pass;
 mod provider;
-mod released_claims;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
-use crate::dependencies::{Before, dependencies};
+use crate::dependencies::dependencies;
 use crate::forgotten_clusters::ForgottenClusters;
-use crate::graph::Graph;
+use crate::graph::{Before, Graph};
 use crate::import::IMPORT_ID;
+use crate::kind_rules::{KindRules, NoRules};
 use crate::lookup::Settled;
 use crate::object::uid_of;
 use crate::owner::Owner;
@@ -37,14 +35,13 @@ use crate::problem::{Problem, reason};
 use crate::resolve::{Resolved, refers};
 use crate::schema::Schemas;
 use crate::secret_digest::DigestKeys;
-use crate::spec::{Resource, ResourceId, Spec};
-use crate::stage;
+use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::stage::{self, Stage};
 use crate::state::{State, StateResource};
 pub use data_source::is_read_later;
 pub use drift::is_recorded_elsewhere;
-pub use identities::of_unknown_scope;
 pub use object_names::{disagreement, is_unnamed};
-use order::{group, ordered};
+use order::ordered;
 use pass::{Decided, Pass, decide};
 pub use provider::{Planned, changes, disagreements};
 
@@ -58,7 +55,7 @@ pub struct PlanInput<'a> {
     /// The records of forgotten clusters.
     pub forgotten_clusters: &'a ForgottenClusters,
     /// The live objects of all wanted and recorded resources. A missing entry counts as [`Live::Unverified`]. Contents of
-    /// terminating holders are [marked](crate::terminating::mark_contents).
+    /// terminating holders are [marked](KindRules::mark_contents).
     pub live: &'a BTreeMap<ResourceId, Live>,
     /// The results of dry runs.
     pub previews: &'a BTreeMap<ResourceId, Preview>,
@@ -78,10 +75,12 @@ pub struct PlanInput<'a> {
     pub keys: &'a DigestKeys,
     /// The clusters of the workspace.
     pub clusters: &'a Clusters,
+    /// The rules of kinds.
+    pub rules: &'a dyn KindRules,
 }
 
 impl<'a> PlanInput<'a> {
-    /// Without live objects and clusters: for the Spec and the state alone.
+    /// Without live objects, clusters and rules of kinds: for the Spec and the state alone.
     pub const fn blind(spec: &'a Spec, state: &'a State, owner: &'a Owner, keys: &'a DigestKeys) -> Self {
         static FORGOTTEN: ForgottenClusters = ForgottenClusters::new();
         static LIVE: BTreeMap<ResourceId, Live> = BTreeMap::new();
@@ -103,6 +102,7 @@ impl<'a> PlanInput<'a> {
             spec_digest: "",
             keys,
             clusters: &CLUSTERS,
+            rules: &NoRules,
         }
     }
 }
@@ -165,9 +165,9 @@ pub struct Outline<'a> {
 impl<'a> Outline<'a> {
     /// Checks the Spec and puts it into its order.
     pub fn of(input: &PlanInput<'a>) -> Result<Self, Vec<Problem>> {
-        let written = if input.destroy { Before::new() } else { input.spec.checked()? };
+        let written = if input.destroy { Before::new() } else { input.spec.checked(input.rules)? };
         let wanted: Vec<&Resource> = if input.destroy { Vec::new() } else { input.spec.resources.iter().collect() };
-        let before = dependencies(written, &wanted, input.clusters);
+        let before = dependencies(written, &wanted, input.clusters, input.rules);
         let order = Graph::new(&before).order().unwrap_or_default();
         let object = |resource: &&'a Resource| Some((&resource.id, input.clusters.wanted(resource)?));
         let by_id: HashMap<&str, &Resource> =
@@ -224,9 +224,13 @@ impl<'a> Outline<'a> {
     fn ordered(&self, input: &PlanInput<'_>, decided: Decided<'_>) -> Plan {
         let Decided { actions, moved, superseded, later, .. } = decided;
         let mut actions = ordered(self.before.clone(), actions, &self.recorded, &moved, &superseded, &later);
-        stage::assign(&mut actions, |id| match self.by_id.get(id.0.as_str()) {
-            Some(wanted) => group(wanted.kind, &wanted.attributes),
-            None => self.recorded.get(id).and_then(|record| group(record.kind, &record.attributes)),
+        stage::assign(&mut actions, |planned| {
+            let wanted = self.by_id.get(planned.id.0.as_str()).map(|wanted| (wanted.kind, &wanted.attributes));
+            let recorded = || self.recorded.get(&planned.id).map(|record| (record.kind, &record.attributes));
+            match wanted.or_else(recorded) {
+                Some((ResourceType::Kubernetes, attributes)) => input.rules.stage(planned.action, attributes),
+                Some(_) | None => Stage::of(planned.action),
+            }
         });
         Plan { actions, ..Plan::of(input.spec_digest) }
     }
@@ -242,7 +246,8 @@ pub fn unknown_state(id: &ResourceId) -> Problem {
     Problem::new(reason::UNKNOWN_STATE, message).of(id)
 }
 
-pub(crate) fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
+/// The uid of the live object of a resource.
+pub fn live_uid<'a>(input: &PlanInput<'a>, id: &ResourceId) -> Option<&'a str> {
     match input.live.get(id)? {
         Live::Present(live) => uid_of(live),
         Live::Absent | Live::Unverified(_) => None,
@@ -255,8 +260,3 @@ pub fn with_attributes(resource: &Resource, attributes: Map<String, Value>) -> R
     let (id, depends_on, extensions) = (id.clone(), depends_on.clone(), extensions.clone());
     Resource { id, kind: *kind, attributes, depends_on, extensions }
 }
-
-#[cfg(test)]
-mod scenario_tests;
-#[cfg(test)]
-mod tests;

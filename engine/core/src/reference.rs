@@ -114,7 +114,7 @@ impl ReferenceError {
 }
 
 /// Whether a text may contain a reference; a fast check.
-pub(crate) fn may_refer(text: &str) -> bool {
+pub fn may_refer(text: &str) -> bool {
     // Most texts are shorter than that.
     text.len() > MARK.len() && text.contains(MARK)
 }

@@ -7,6 +7,7 @@
 //! Follows "Merge strategy" of server-side apply in the Kubernetes documentation.
 
 mod built_in;
+mod pods;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::path::{FieldPath, Segment, scalar_text};
 use crate::spec::{Resource, ResourceId, ResourceType};
+pub use pods::pod_spec;
 
 /// The schemas of resources that have one.
 pub type Schemas = BTreeMap<ResourceId, Arc<Schema>>;

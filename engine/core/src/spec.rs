@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::cascade::DELETE_CONTENTS;
 use crate::conflict::FORCE;
 use crate::moved::MOVED_FROM;
 use crate::problem::{Problem, reason};
@@ -78,8 +77,9 @@ pub struct Resource {
     /// All other settings: `GVK`, `kubeConfig`, `provider`, [`mode`](crate::provider::MODE),
     /// [`kusionstack.io/import-id`](crate::import::IMPORT_ID),
     /// [`stoa.dev/take-over-from`](crate::owner::TAKE_OVER_FROM), [`stoa.dev/force-conflicts`](crate::conflict::FORCE),
-    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](crate::cascade::DELETE_CONTENTS),
-    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT), [`stoa.dev/sensitive`](crate::declared::SENSITIVE),
+    /// [`stoa.dev/recreate`](RECREATE), [`stoa.dev/delete-contents`](DELETE_CONTENTS),
+    /// [`stoa.dev/ignore-fields`](crate::ignore::IGNORE_FIELDS), [`stoa.dev/timeout`](crate::timeout::TIMEOUT),
+    /// [`stoa.dev/sensitive`](crate::declared::SENSITIVE),
     /// `healthPolicy` ….
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "null_as_default")]
     pub extensions: Map<String, Value>,
@@ -88,6 +88,11 @@ pub struct Resource {
 /// The extension or annotation of a resource that allows to delete and recreate it for an immutable change: `"true"`. Its
 /// contents are lost then.
 pub const RECREATE: &str = "stoa.dev/recreate";
+
+/// The extension or annotation of a Namespace or CustomResourceDefinition that allows its deletion together with objects of
+/// other owners: `"true"` or `"false"`. Stoa reads it from the record or the live object, since a deleted resource is not in the
+/// Spec any more.
+pub const DELETE_CONTENTS: &str = "stoa.dev/delete-contents";
 
 /// The extension with the source file of a resource.
 pub const FILE: &str = "stoa.dev/file";
@@ -169,7 +174,7 @@ pub(crate) fn setting_field(extensions: &Map<String, Value>, name: &str) -> Stri
 }
 
 /// The value of a name in extensions, or else in the annotations of attributes.
-pub(crate) fn setting<'r>(
+pub fn setting<'r>(
     extensions: &'r Map<String, Value>,
     attributes: &'r Map<String, Value>,
     name: &str,

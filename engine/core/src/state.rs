@@ -20,7 +20,7 @@ use crate::record::CallTarget;
 use crate::resolve::Resolved;
 use crate::secret_digest::{DigestKeys, STATE_KEY, contains_mask};
 use crate::sensitive::Sensitive;
-use crate::spec::{Resource, ResourceId, ResourceType};
+use crate::spec::{DELETE_CONTENTS, Resource, ResourceId, ResourceType};
 
 /// The recorded state of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,6 +188,14 @@ impl StateResource {
         let has_digests = [&self.attributes, &self.live].iter().any(|object| object.values().any(contains_mask));
         let digests_of = Some(self.digest_id()).filter(|of| has_digests && **of != id).cloned();
         Self { id, digests_of, ..self }
+    }
+
+    /// The record of an object that is recreated as `wanted`: the new Spec decides about [`DELETE_CONTENTS`], not the
+    /// old record.
+    pub fn replaced_by(&self, wanted: &Resource) -> Self {
+        let mut record = self.clone();
+        record.extensions.insert(DELETE_CONTENTS.to_owned(), wanted.is_set(DELETE_CONTENTS).into());
+        record
     }
 
     /// The applied resource at its recorded location; sensitive values are digests.

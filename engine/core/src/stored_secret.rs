@@ -109,7 +109,7 @@ pub(crate) fn check(resource: &Resource) -> Vec<Problem> {
 }
 
 /// Whether a text names a value in a secret store.
-pub(crate) fn may_be_stored(text: &str) -> bool {
+pub fn may_be_stored(text: &str) -> bool {
     text.starts_with(SCHEME)
 }
 

@@ -9,7 +9,7 @@ pub fn suggestion<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
 }
 
 /// The Levenshtein distance of two texts, as far as it is small.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().take(b.len() + 3).enumerate() {

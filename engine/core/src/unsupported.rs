@@ -4,7 +4,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::cascade::DELETE_CONTENTS;
 use crate::cluster::{CLUSTER, KUBECONFIG};
 use crate::conflict::FORCE;
 use crate::declared::SENSITIVE;
@@ -15,7 +14,7 @@ use crate::object::ObjectRef;
 use crate::owner::{MARK, TAKE_OVER_FROM};
 use crate::reference::is_misplaced;
 use crate::resolve::{has_text, texts};
-use crate::spec::{FILE, LINE, RECREATE, Resource, Spec};
+use crate::spec::{DELETE_CONTENTS, FILE, LINE, RECREATE, Resource, Spec};
 use crate::suggest::suggestion;
 use crate::timeout::TIMEOUT;
 use crate::warnings::Warnings;

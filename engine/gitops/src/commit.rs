@@ -10,7 +10,8 @@ use std::time::Duration;
 use git2::build::TreeUpdateBuilder;
 use git2::{Commit, FileMode, ObjectType, Oid, Repository, Signature, Tree};
 use stoa_backoff::{Jitter, Policy};
-use stoa_engine::{Cascade, ObjectRef, Owner, ResourceId, StateResource};
+use stoa_engine::{ObjectRef, Owner, ResourceId, StateResource};
+use stoa_kubernetes_model::Cascade;
 use stoa_runtime::{Grant, RuntimeError};
 
 use crate::RunInfo;

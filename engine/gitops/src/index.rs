@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use git2::{ObjectType, Oid, Repository, Tree};
 use serde_json::{Map, Value};
-use stoa_engine::{Cascade, ForeignContents, ObjectRef, Owner, Scopes};
+use stoa_engine::{ObjectRef, Owner};
+use stoa_kubernetes_model::kinds::is_cluster_scoped;
+use stoa_kubernetes_model::{Cascade, ForeignContents};
 use stoa_runtime::RuntimeError;
 use stoa_yaml_edit::documents;
 
@@ -185,8 +187,7 @@ fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result
 }
 
 fn identity(ObjectRef { group, kind, namespace, name, .. }: &ObjectRef) -> [String; 4] {
-    let is_cluster_scoped = Scopes::BUILT_IN.is_cluster_scoped(group, kind);
-    let namespace = if is_cluster_scoped { "" } else { namespace };
+    let namespace = if is_cluster_scoped(group, kind) { "" } else { namespace };
     [group, kind, namespace, name].map(str::to_owned)
 }
 

@@ -28,7 +28,7 @@ mod premise;
 mod proposal;
 mod remote;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,13 +39,15 @@ use stoa_engine::object::named;
 use stoa_engine::owner::take_over_from;
 use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
 use stoa_engine::{
-    Cascade, ForeignContents, Ignored, Live, ObjectRef, Owner, Preview, Resource, ResourceType, StateResource,
+    Clusters, Ignored, KindRules, Live, ObjectRef, Owner, Preview, Resource, ResourceType, StateResource,
 };
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
+use stoa_kubernetes_model::{Cascade, KubernetesRules, no_clusters};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesChecks, KubernetesObject, Lapsed, Level, ReadRequest, Runtime, RuntimeError, Turns, Validation,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant,
+    Health, HealthReport, KubernetesChecks, KubernetesObject, Lapsed, Level, ReadRequest, Runtime, RuntimeError, Turns,
+    Validation,
 };
 
 use crate::branch::Branch;
@@ -494,6 +496,14 @@ impl Runtime for GitOpsRuntime {
 
 #[async_trait]
 impl KubernetesChecks for GitOpsRuntime {
+    fn rules(&self) -> &'static dyn KindRules {
+        &KubernetesRules
+    }
+
+    fn clusters(&self) -> &Clusters {
+        no_clusters()
+    }
+
     fn validates(&self) -> bool {
         false
     }
@@ -509,15 +519,22 @@ impl KubernetesChecks for GitOpsRuntime {
     }
 
     /// By the files of the workspace's folder, without a request to clusters.
-    async fn foreign_contents(&self, _: &StateResource, contents: &Cascade) -> Result<ForeignContents, RuntimeError> {
-        let (run, contents, folder) = (Arc::clone(&self.run), contents.clone(), Arc::clone(&self.folder));
-        self.blocking(move |place| {
+    async fn foreign_contents(
+        &self,
+        holder: &StateResource,
+        live: Option<&Map<String, Value>>,
+        own: &HashSet<&str>,
+    ) -> Result<DeletionVerdict, RuntimeError> {
+        let Some(contents) = Cascade::of(holder, live) else { return Ok(DeletionVerdict::default()) };
+        let (run, folder) = (Arc::clone(&self.run), Arc::clone(&self.folder));
+        let foreign = self.blocking(move |place| {
             place.at_head(|repository, tree| {
                 let index = tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree))?;
                 Ok(index.foreign_contents(&run.owner, &contents))
             })
-        })
-        .await
+        });
+        let (refusal, warnings) = foreign.await?.verdict(holder, own);
+        Ok(DeletionVerdict { refusal, warnings })
     }
 }
 

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use stoa_engine::normalize::remove_server_fields;
 use stoa_engine::{ObjectRef, Owner, Resource, sensitive};
+use stoa_kubernetes_model::default_namespace::lacks_namespace;
+use stoa_kubernetes_model::normalize::remove_server_fields;
 use stoa_runtime::{RuntimeError, SECRET_IN_THE_OPEN};
 use stoa_yaml::{Document, Limits};
 
@@ -46,7 +47,7 @@ const CLUSTER: &str = "_cluster";
 ///
 /// Kinds are letters and digits, and groups contain no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
-    let unnamed = if object.lacks_namespace() { DEFAULT } else { CLUSTER };
+    let unnamed = if lacks_namespace(&object) { DEFAULT } else { CLUSTER };
     let mut path = String::new();
     if !directory.is_empty() {
         path.push_str(directory);

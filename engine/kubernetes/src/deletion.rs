@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::owner::{LeftAlone, MARK};
-use stoa_engine::{Cascade, Sensitive, StateResource};
+use stoa_engine::{Sensitive, StateResource};
+use stoa_kubernetes_model::Cascade;
 use stoa_runtime::{Deleted, DeletionReport, KubernetesObject, RuntimeError};
 
 use crate::KubernetesRuntime;

@@ -8,7 +8,8 @@ use std::pin::pin;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stoa_engine::{Cascade, ForeignContents, ForeignObject, Owner, Sensitive, StateResource};
+use stoa_engine::{Owner, Sensitive, StateResource};
+use stoa_kubernetes_model::{Cascade, ForeignContents, ForeignObject};
 use stoa_runtime::RuntimeError;
 
 use crate::KubernetesRuntime;
@@ -152,9 +153,9 @@ mod tests {
     use kube::Client;
     use kube::client::Body;
     use serde_json::json;
-    use stoa_engine::UnlistedContents;
-    use stoa_engine::cascade::DELETE_CONTENTS;
     use stoa_engine::owner::MARK;
+    use stoa_engine::spec::DELETE_CONTENTS;
+    use stoa_kubernetes_model::UnlistedContents;
     use stoa_runtime::Runtime as _;
 
     use super::*;

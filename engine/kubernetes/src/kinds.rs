@@ -1,11 +1,11 @@
 //! Kinds that a cluster does not serve: whether it will serve them soon, or serves them in another version.
 //!
-//! Elsewhere: `stoa_engine::definitions` has the kinds that a plan creates.
+//! Elsewhere: `stoa_kubernetes_model::definitions` has the kinds that a plan creates.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stoa_engine::definitions::Definition;
+use stoa_kubernetes_model::definitions::Definition;
 use stoa_runtime::RuntimeError;
 use tokio::time::Instant;
 

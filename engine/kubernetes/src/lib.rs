@@ -48,12 +48,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::is_terminating;
-use stoa_engine::{
-    Cascade, Clusters, ForeignContents, Owner, Resource, ResourceId, Schemas, StateResource, UnlistedContents,
-};
+use stoa_engine::{Clusters, KindRules, Owner, Resource, ResourceId, Schemas, StateResource};
+use stoa_kubernetes_model::{Cascade, KubernetesRules, UnlistedContents, scopes};
 use stoa_runtime::{
-    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport,
-    KubernetesChecks, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError, TERMINATING,
+    Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant,
+    Health, HealthReport, KubernetesChecks, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError,
+    TERMINATING,
 };
 
 use crate::cluster::Cluster;
@@ -122,7 +122,8 @@ impl KubernetesRuntime {
 
     fn of(clusters: Vec<Arc<Cluster>>, owner: Owner) -> Self {
         let names = Clusters::at(clusters.iter().map(|it| (it.name.clone(), it.address().to_owned())))
-            .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()));
+            .with_default_namespaces(clusters.iter().map(|it| it.default_namespace().to_owned()))
+            .with_scopes(scopes([]));
         let (applied, finished, namespaces, policies, unlisted) = Default::default();
         Self { clusters, names, owner, applied, finished, namespaces, policies, unlisted }
     }
@@ -285,6 +286,10 @@ impl Runtime for KubernetesRuntime {
 
 #[async_trait]
 impl KubernetesChecks for KubernetesRuntime {
+    fn rules(&self) -> &'static dyn KindRules {
+        &KubernetesRules
+    }
+
     fn clusters(&self) -> &Clusters {
         &self.names
     }
@@ -305,9 +310,13 @@ impl KubernetesChecks for KubernetesRuntime {
     async fn foreign_contents(
         &self,
         holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        foreign_contents::find(self, holder, contents).await
+        live: Option<&Map<String, Value>>,
+        own: &HashSet<&str>,
+    ) -> Result<DeletionVerdict, RuntimeError> {
+        let Some(contents) = Cascade::of(holder, live) else { return Ok(DeletionVerdict::default()) };
+        let foreign = foreign_contents::find(self, holder, &contents).await?;
+        let (refusal, warnings) = foreign.verdict(holder, own);
+        Ok(DeletionVerdict { refusal, warnings })
     }
 
     fn is_deleted_when_finished(&self, desired: &Resource) -> bool {

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use stoa_engine::declared::declared;
 use stoa_engine::object::{self, is_terminating, secret_as_stored, without_aggregated_rules, without_bookkeeping};
 use stoa_engine::owner::take_over_from;
-use stoa_engine::pruned::is_pruned;
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{FieldConflict, Ignored, Owner, Sensitive};
+use stoa_kubernetes_model::pruned::is_pruned;
 use stoa_runtime::{Applied, ApplyRequest, KubernetesObject, Preview, RuntimeError};
 
 use crate::KubernetesRuntime;

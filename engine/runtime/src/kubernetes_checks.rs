@@ -1,15 +1,32 @@
 //! The questions that only the planner of Kubernetes objects asks.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
-use stoa_engine::{Cascade, Clusters, ForeignContents, Resource, ResourceId, Schemas, StateResource};
+use serde_json::{Map, Value};
+use stoa_engine::{Clusters, KindRules, NoRules, Resource, ResourceId, Schemas, StateResource};
 
 use crate::{RuntimeError, Validation};
+
+/// The effect of a deletion on objects of other owners.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeletionVerdict {
+    /// Why the deletion is rejected, if it is.
+    pub refusal: Option<String>,
+    /// The warnings about a deletion that is not rejected.
+    pub warnings: Vec<String>,
+}
 
 /// The questions of the planner about Kubernetes objects. The defaults are the answers of a runtime that has none.
 #[async_trait]
 pub trait KubernetesChecks: Send + Sync {
+    /// The rules of its kinds.
+    fn rules(&self) -> &'static dyn KindRules {
+        &NoRules
+    }
+
     /// The clusters of the workspace. Resources without a cluster name go to the first one. A runtime with a single
-    /// destination has none.
+    /// destination has none, but [scopes](KindRules::scopes) if its kinds have them.
     fn clusters(&self) -> &Clusters {
         static NONE: Clusters = Clusters::NONE;
         &NONE
@@ -53,7 +70,8 @@ pub trait KubernetesChecks: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// The objects of other owners in a recorded namespace, or of a recorded definition. Changes nothing.
+    /// The objects of other owners that the deletion of a recorded namespace or definition would delete too. `live` is the
+    /// object under its name. Objects with the uids in `own` are the deployment's. Changes nothing.
     ///
     /// # Errors
     ///
@@ -62,10 +80,11 @@ pub trait KubernetesChecks: Send + Sync {
     async fn foreign_contents(
         &self,
         holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        let _ = (holder, contents);
-        Ok(ForeignContents::default())
+        live: Option<&Map<String, Value>>,
+        own: &HashSet<&str>,
+    ) -> Result<DeletionVerdict, RuntimeError> {
+        let _ = (holder, live, own);
+        Ok(DeletionVerdict::default())
     }
 
     /// Whether the infrastructure deletes a finished resource, such as a Job with `spec.ttlSecondsAfterFinished`.

@@ -33,7 +33,7 @@ use stoa_engine::{
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
 pub use grant::{Grant, Lapsed};
-pub use kubernetes_checks::{KubernetesChecks, NoKubernetes};
+pub use kubernetes_checks::{DeletionVerdict, KubernetesChecks, NoKubernetes};
 pub use limit::{CallLimits, Caller, Turn, Turns};
 pub use runtime_set::RuntimeSet;
 
@@ -393,7 +393,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`RuntimeError::ForeignContents`], here or by [`finish`](Self::finish), when it would delete objects of other
-    /// deployments, and nothing allows that ([`stoa_engine::Cascade::of`]).
+    /// deployments, and nothing allows that ([`DELETE_CONTENTS`](stoa_engine::spec::DELETE_CONTENTS)).
     async fn delete(&self, prior: &StateResource) -> Result<Deleted, RuntimeError>;
 
     /// Waits until a terminating object is deleted, and at most until the caller drops the future. Another object of
@@ -443,8 +443,7 @@ pub enum RuntimeError {
     /// Another deployment owns the resource: a sentence that names it.
     #[error("{0}")]
     Owned(String),
-    /// The deletion would delete objects of other owners, or unlisted ones: a message with some of them
-    /// ([`stoa_engine::ForeignContents::refusal`]).
+    /// The deletion would delete objects of other owners, or unlisted ones: a message with some of them.
     #[error("{0}")]
     ForeignContents(String),
     /// The object is not as the plan found it: a message with the changes of others. Nothing was done.

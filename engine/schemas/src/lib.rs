@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Map, Value};
+use stoa_engine::FieldPath;
 use stoa_engine::object::split_api_version;
 use stoa_engine::validation::KUBERNETES_VERSIONS;
-use stoa_engine::{FieldPath, kinds};
+use stoa_kubernetes_model::kinds;
 
 pub use document::{Definition, Document};
 

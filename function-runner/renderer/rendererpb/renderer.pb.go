@@ -169,6 +169,7 @@ type Helm struct {
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	ValuesFiles   []string               `protobuf:"bytes,3,rep,name=values_files,json=valuesFiles,proto3" json:"values_files,omitempty"`
 	Parameters    []*Parameter           `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty"`
+	Values        []*Value               `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +232,81 @@ func (x *Helm) GetParameters() []*Parameter {
 	return nil
 }
 
+func (x *Helm) GetValues() []*Value {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+type Value struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Json          string                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`
+	Origin        string                 `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`
+	IsFinal       bool                   `protobuf:"varint,4,opt,name=is_final,json=isFinal,proto3" json:"is_final,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Value) Reset() {
+	*x = Value{}
+	mi := &file_renderer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Value) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Value) ProtoMessage() {}
+
+func (x *Value) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Value.ProtoReflect.Descriptor instead.
+func (*Value) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Value) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Value) GetJson() string {
+	if x != nil {
+		return x.Json
+	}
+	return ""
+}
+
+func (x *Value) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Value) GetIsFinal() bool {
+	if x != nil {
+		return x.IsFinal
+	}
+	return false
+}
+
 type Parameter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -241,7 +317,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_renderer_proto_msgTypes[3]
+	mi := &file_renderer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -253,7 +329,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[3]
+	mi := &file_renderer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -266,7 +342,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{3}
+	return file_renderer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Parameter) GetName() string {
@@ -297,7 +373,7 @@ type RenderResponse struct {
 
 func (x *RenderResponse) Reset() {
 	*x = RenderResponse{}
-	mi := &file_renderer_proto_msgTypes[4]
+	mi := &file_renderer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +385,7 @@ func (x *RenderResponse) String() string {
 func (*RenderResponse) ProtoMessage() {}
 
 func (x *RenderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[4]
+	mi := &file_renderer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +398,7 @@ func (x *RenderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderResponse.ProtoReflect.Descriptor instead.
 func (*RenderResponse) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{4}
+	return file_renderer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RenderResponse) GetDocuments() []*Document {
@@ -378,7 +454,7 @@ type Document struct {
 
 func (x *Document) Reset() {
 	*x = Document{}
-	mi := &file_renderer_proto_msgTypes[5]
+	mi := &file_renderer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +466,7 @@ func (x *Document) String() string {
 func (*Document) ProtoMessage() {}
 
 func (x *Document) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[5]
+	mi := &file_renderer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +479,7 @@ func (x *Document) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Document.ProtoReflect.Descriptor instead.
 func (*Document) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{5}
+	return file_renderer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Document) GetYaml() []byte {
@@ -439,7 +515,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +527,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +540,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{6}
+	return file_renderer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Problem) GetFile() string {
@@ -507,14 +583,20 @@ const file_renderer_proto_rawDesc = "" +
 	"\x04helm\x18\x04 \x01(\v2\x16.stoa.renderer.v1.HelmH\x00R\x04helm\x12\x1b\n" +
 	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytesB\x06\n" +
 	"\x04tool\"\v\n" +
-	"\tKustomize\"\xa7\x01\n" +
+	"\tKustomize\"\xd8\x01\n" +
 	"\x04Helm\x12!\n" +
 	"\frelease_name\x18\x01 \x01(\tR\vreleaseName\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12!\n" +
 	"\fvalues_files\x18\x03 \x03(\tR\vvaluesFiles\x12;\n" +
 	"\n" +
 	"parameters\x18\x04 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\n" +
-	"parameters\"5\n" +
+	"parameters\x12/\n" +
+	"\x06values\x18\x05 \x03(\v2\x17.stoa.renderer.v1.ValueR\x06values\"b\n" +
+	"\x05Value\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04json\x18\x02 \x01(\tR\x04json\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\tR\x06origin\x12\x19\n" +
+	"\bis_final\x18\x04 \x01(\bR\aisFinal\"5\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xe9\x01\n" +
@@ -549,29 +631,31 @@ func file_renderer_proto_rawDescGZIP() []byte {
 	return file_renderer_proto_rawDescData
 }
 
-var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_renderer_proto_goTypes = []any{
 	(*RenderRequest)(nil),  // 0: stoa.renderer.v1.RenderRequest
 	(*Kustomize)(nil),      // 1: stoa.renderer.v1.Kustomize
 	(*Helm)(nil),           // 2: stoa.renderer.v1.Helm
-	(*Parameter)(nil),      // 3: stoa.renderer.v1.Parameter
-	(*RenderResponse)(nil), // 4: stoa.renderer.v1.RenderResponse
-	(*Document)(nil),       // 5: stoa.renderer.v1.Document
-	(*Problem)(nil),        // 6: stoa.renderer.v1.Problem
+	(*Value)(nil),          // 3: stoa.renderer.v1.Value
+	(*Parameter)(nil),      // 4: stoa.renderer.v1.Parameter
+	(*RenderResponse)(nil), // 5: stoa.renderer.v1.RenderResponse
+	(*Document)(nil),       // 6: stoa.renderer.v1.Document
+	(*Problem)(nil),        // 7: stoa.renderer.v1.Problem
 }
 var file_renderer_proto_depIdxs = []int32{
 	1, // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
 	2, // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
-	3, // 2: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
-	5, // 3: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
-	6, // 4: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
-	0, // 5: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
-	4, // 6: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	4, // 2: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
+	3, // 3: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
+	6, // 4: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
+	7, // 5: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
+	0, // 6: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
+	5, // 7: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_renderer_proto_init() }
@@ -589,7 +673,7 @@ func file_renderer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_renderer_proto_rawDesc), len(file_renderer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

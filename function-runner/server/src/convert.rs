@@ -6,11 +6,11 @@ use stoa_apply::Planned;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_engine::import::Selection;
-use stoa_engine::normalize::normalize;
 use stoa_engine::problem::reason;
 use stoa_engine::record::CallTarget;
 use stoa_engine::spec::{FILE, LINE};
 use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, ResourceType, Spec, State, StateResource};
+use stoa_kubernetes_model::normalize::normalize;
 use stoa_proto::{
     FoundResource, Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary,
     Target,

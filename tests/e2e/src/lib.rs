@@ -4,12 +4,13 @@
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
 //! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`Etcd`] is read and written past Stoa, [`fixture`] makes
-//! what stacks are rendered from, [`webhook`] answers admission reviews, [`Door`] is asked in HTTP by hand, [`Child`] is a server that is seen to end, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
+//! what stacks are rendered from, [`webhook`] answers admission reviews, [`Door`] is asked in HTTP by hand, [`Child`] is a server that is seen to end, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`crashes`] ends processes at boundaries, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
 mod caller;
 mod child;
 mod command;
+pub mod crashes;
 mod direct;
 pub mod endpoint;
 mod etcd;

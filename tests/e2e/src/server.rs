@@ -297,6 +297,11 @@ impl Cluster {
         &self.dir
     }
 
+    /// The folder that Terraform's providers may write.
+    pub fn provider_objects(&self) -> PathBuf {
+        self.dir.join("provider-objects")
+    }
+
     /// The folder of the test bed's certificates and keys.
     pub fn pki(&self) -> PathBuf {
         self.dir.join("pki")

@@ -8,14 +8,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
+use stoa_e2e::crashes::{Armed, PATIENCE, crash_in};
 use stoa_e2e::fixture::{ConfigMap, Objects, Organization, config_maps, config_maps_in, spec_of};
 use stoa_e2e::repeat::{Random, repeat, rounds, seed};
-use stoa_e2e::{Cluster, Server, Standalone, eventually, git};
+use stoa_e2e::{Cluster, Server as _, Standalone, git};
 
 #[path = "boundaries/proposals.rs"]
 mod proposals;
@@ -23,81 +22,6 @@ mod proposals;
 mod takeover;
 
 const OBJECTS: usize = 3;
-/// How long a process may take to get to a boundary, and a run to end after the restart.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// What can be made to crash at a boundary.
-trait Armed: Server {
-    /// Starts both processes anew, one of which is to end at a boundary and make this file.
-    fn arm(&mut self, point: &str, file: &Path);
-
-    /// Brings back what has ended.
-    fn recover(&mut self, point: &str);
-}
-
-impl Armed for Standalone {
-    fn arm(&mut self, point: &str, file: &Path) {
-        self.kill();
-        // A run that goes on from before may come to the boundary before the server is ready.
-        let variable = (stoa_failpoint::VARIABLE, &*format!("{point}={}", file.display()));
-        self.restart_unless(&[variable], || file.exists());
-    }
-
-    fn recover(&mut self, point: &str) {
-        // It starts another runner by itself.
-        if stoa_failpoint::SERVER.contains(&point) {
-            self.kill();
-            self.restart();
-        }
-    }
-}
-
-impl Armed for Cluster {
-    fn arm(&mut self, point: &str, file: &Path) {
-        self.kill("stoa");
-        self.kill("runner");
-        self.restart_with(&[(stoa_failpoint::VARIABLE, &format!("{point}={}", file.display()))]);
-    }
-
-    fn recover(&mut self, point: &str) {
-        // Its file is there a moment before it has ended, and what still runs is not started anew.
-        self.kill_if_running(if stoa_failpoint::SERVER.contains(&point) { "stoa" } else { "runner" });
-        self.restart();
-    }
-}
-
-/// Starts a run, has a process crash at a boundary of it, and brings that back; returns the run's name. Until the crash
-/// `meanwhile` is done about the run again and again.
-fn crash_in(
-    server: &mut dyn Armed,
-    organization: &Organization,
-    stack: &str,
-    point: &str,
-    start: &dyn Fn() -> Option<String>,
-    meanwhile: &dyn Fn(&str),
-) -> String {
-    let known = organization.try_runs(stack).unwrap();
-    let begun = || organization.try_runs(stack).map(|runs| runs.into_iter().find(|run| !known.contains(run)));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("reached");
-    server.arm(point, &file);
-    let mut run = start();
-    // The crash may come before the answer; and a server that has just come back may have refused what begins the run.
-    let find = || begun()?.or_else(start);
-    eventually(&format!("{point} is reached by {stack}"), PATIENCE, || {
-        if !file.exists() && run.is_none() {
-            run = find();
-        }
-        if let Some(run) = &run {
-            meanwhile(run);
-        }
-        file.exists().then_some(())
-    });
-    server.recover(point);
-    // A run before it, which is still to be merged, may have come to the boundary first.
-    eventually(&format!("a run of {stack} is begun"), PATIENCE, || run.clone().or_else(find))
-}
-
 /// Rolls a stack out, with a crash at a boundary, and checks what came of it; returns the run's name.
 fn crash_at(server: &mut dyn Armed, organization: &Organization, point: &str) -> String {
     let spec = config_maps(&format!("{}-{point}", organization.name), OBJECTS, "a");

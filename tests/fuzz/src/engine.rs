@@ -8,6 +8,7 @@ use stoa_engine::{
     render::{Colour, render},
     sealed,
 };
+use stoa_kubernetes_model::KubernetesRules;
 
 /// The most bytes that are looked at: the work grows with the product of resources and references.
 const LARGEST: usize = 64 << 10;
@@ -27,13 +28,13 @@ pub(crate) fn specs(data: &[u8]) {
         if at == place.to_json() { Ok(value) } else { Err("it was sealed elsewhere") }
     });
     assert_eq!(opened, Ok(spec.clone()));
-    let valid = spec.validate();
+    let valid = spec.validate(&KubernetesRules);
     for problem in valid.as_ref().err().into_iter().flatten() {
         assert!(!problem.message.is_empty() && !problem.reason.is_empty(), "{problem:?}");
     }
     let state = State::default();
     let (owner, keys) = (Owner::default(), DigestKeys::new(&[7; 32], &[]));
-    match stoa_engine::plan(&PlanInput::blind(&spec, &state, &owner, &keys)) {
+    match stoa_engine::plan(&PlanInput { rules: &KubernetesRules, ..PlanInput::blind(&spec, &state, &owner, &keys) }) {
         Ok(plan) => {
             assert!(valid.is_ok());
             assert_eq!(plan.actions.len(), spec.resources.len());

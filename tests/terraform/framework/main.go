@@ -1,7 +1,8 @@
 // Command terraform-provider-frame is a provider of protocol 6 for tests, with every kind of attribute and block.
 //
 // The attribute fail of its resource makes a call fail: ACTION:FAULT, where ACTION is plan, create, read, update or
-// delete, and FAULT is error, half (an error after the change), panic or hang.
+// delete, and FAULT is error, half (an error after the change), panic or hang. The objects of frame_object are in
+// object.go.
 package main
 
 import (
@@ -65,6 +66,7 @@ func (*frame) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{
 		func() resource.Resource { return &thing{} },
 		func() resource.Resource { return &named{} },
+		func() resource.Resource { return &object{} },
 	}
 }
 

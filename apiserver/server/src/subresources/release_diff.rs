@@ -316,7 +316,7 @@ mod tests {
     #[derive(Debug)]
     struct Stage;
 
-    #[async_trait]
+    #[async_trait::async_trait]
     impl Authorizer for Stage {
         async fn authorize(&self, _: &UserInfo, of: &Attributes) -> Result<Decision, ApiError> {
             let is_asked =

@@ -525,7 +525,7 @@ fn named<'a>(plan: &'a Plan, is_apply: bool, id: &ResourceId) -> Option<&'a Plan
         // What an earlier try made has the new id already.
         Action::Replace => planned.id == *id || planned.recorded_as.as_ref() == Some(id),
         Action::Delete => !is_apply && planned.id == *id,
-        Action::Import | Action::Forget | Action::Unchanged => false,
+        Action::Import | Action::Forget | Action::Read | Action::Unchanged => false,
     })
 }
 

@@ -1,17 +1,18 @@
 //! Tests of planning: reads and dry runs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stoa_apply::{PlanError, Planning};
 use stoa_engine::problem::reason;
-use stoa_engine::{Action, Cascade, Clusters, ForeignContents, Owner, Preview, Resource, StateResource};
+use stoa_engine::{Action, Clusters, KindRules, Owner, Preview, Resource, StateResource};
 use stoa_runtime::SECRET_IN_THE_OPEN;
 use stoa_runtime::fake::{FakeRuntime, Operation};
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant, Health, HealthReport,
+    KubernetesChecks, KubernetesObject, Live, ReadRequest, Runtime, RuntimeError,
 };
 
 use crate::fixtures::{Stack, config_map, id, maps, names, secret, spec};
@@ -230,6 +231,10 @@ impl Runtime for TwoClusters {
 
 #[async_trait]
 impl KubernetesChecks for TwoClusters {
+    fn rules(&self) -> &'static dyn KindRules {
+        self.main.rules()
+    }
+
     fn clusters(&self) -> &Clusters {
         &self.clusters
     }
@@ -242,9 +247,10 @@ impl KubernetesChecks for TwoClusters {
     async fn foreign_contents(
         &self,
         holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
-        self.main.foreign_contents(holder, contents).await
+        live: Option<&Map<String, Value>>,
+        own: &HashSet<&str>,
+    ) -> Result<DeletionVerdict, RuntimeError> {
+        self.main.foreign_contents(holder, live, own).await
     }
 }
 

@@ -42,7 +42,7 @@ fn inside(name: impl std::fmt::Display) -> String {
 /// What is wrong by the Spec alone, which nobody has to look at anything for: of the Spec, and of a plan that was begun.
 fn refused(resources: Vec<Resource>) -> Vec<Problem> {
     let spec = Spec { resources, ..Spec::default() };
-    let found = spec.validate().err().unwrap_or_default();
+    let found = spec.validate(&crate::kind_rules::NoRules).err().unwrap_or_default();
     let (state, owner, keys) = (State::default(), Owner::default(), DigestKeys::new(&[7; 32], &[]));
     let planned = plan(&PlanInput::blind(&spec, &state, &owner, &keys)).err().unwrap_or_default();
     assert_eq!(planned, found);
@@ -134,7 +134,7 @@ fn live_values_are_counted() {
         (deep, "with references replaced, it nests more than 64 levels of maps and lists"),
     ] {
         let spec = Spec { resources: vec![a.clone(), holding("b", x.into())], ..Spec::default() };
-        spec.validate().unwrap();
+        spec.validate(&crate::kind_rules::NoRules).unwrap();
         let record = |name: &str, x: Value| {
             let named = crate::StateResource::named_by(&id(name)).unwrap();
             crate::StateResource { attributes: object(name, x), ..named }

@@ -5,8 +5,8 @@
 //! their fields is listed here.
 
 use super::equality::Kind;
-use crate::kinds::pod_spec;
 use crate::path::{FieldPath, Segment};
+use crate::schema::pod_spec;
 
 /// Quantities by kind. `*` is any key or item, `|` separates alternative keys.
 const QUANTITIES: [(&str, &[&str], &[&str]); 8] = [

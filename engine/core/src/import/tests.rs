@@ -138,7 +138,8 @@ fn import_id_must_name_object() {
     ] {
         let mut wanted = maps(&["a"]);
         wanted[0]["extensions"] = json!({IMPORT_ID: name});
-        let refused = spec(wanted).validate().err().map(|problems| problems[0].field.clone());
+        let refused =
+            spec(wanted).validate(&crate::kind_rules::NoRules).err().map(|problems| problems[0].field.clone());
         assert_eq!(refused.is_none(), is_its, "{name}: {refused:?}");
         let selected = Selected { id: id("a"), infrastructure_id: Some(name.to_owned()) };
         let selection = Selection { resources: vec![selected], ..Selection::default() };
@@ -147,7 +148,7 @@ fn import_id_must_name_object() {
     }
     let mut wanted = maps(&["a"]);
     wanted[0]["extensions"] = json!({IMPORT_ID: 7});
-    assert_eq!(spec(wanted).validate().unwrap_err()[0].message, "must be text");
+    assert_eq!(spec(wanted).validate(&crate::kind_rules::NoRules).unwrap_err()[0].message, "must be text");
 }
 
 #[test]

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use super::decision::moved_from;
 use super::{Outline, PlanInput, live_uid};
 use crate::cluster::{Clusters, Identity, id_in};
-use crate::kinds::is_built_in;
 use crate::object::{ObjectRef, uid_of};
 use crate::plan::{Action, Live, PlannedAction};
 use crate::problem::{Problem, reason};
-use crate::spec::{Resource, ResourceId, ResourceType, Spec};
+use crate::spec::{Resource, ResourceId, ResourceType};
 use crate::state::StateResource;
 use crate::validate::same_object;
 
@@ -57,26 +56,6 @@ pub(super) fn duplicates(input: &PlanInput<'_>, outline: &Outline<'_>) -> Vec<Pr
     }
     problems.extend(of_one_object);
     problems
-}
-
-/// Wanted objects by their server, and by group, kind and name, each with its namespace.
-type Named<'c, 's> = HashMap<(&'c str, [String; 3]), Vec<(String, &'s Resource)>>;
-
-/// Wanted objects of kinds with unknown scope that have the same kind and name in different namespaces. They are one object
-/// if the kind is cluster-scoped.
-pub fn of_unknown_scope<'s>(spec: &'s Spec, clusters: &Clusters) -> Vec<&'s Resource> {
-    let mut found = Named::new();
-    for resource in spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes) {
-        let Some(object) = ObjectRef::of(&resource.attributes) else { continue };
-        if is_built_in(&object.group) || clusters.is_cluster_scoped(&object.group, &object.kind) {
-            continue;
-        }
-        let server = clusters.server(clusters.of_wanted(resource));
-        let ObjectRef { group, kind, name, namespace, .. } = object;
-        found.entry((server, [group, kind, name])).or_default().push((namespace, resource));
-    }
-    let several = found.into_values().filter(|all| all.iter().any(|(namespace, _)| *namespace != all[0].0));
-    several.flatten().map(|(_, resource)| resource).collect()
 }
 
 /// Unwanted objects that are recorded under several ids, each with the id under which it is deleted: the one of the live

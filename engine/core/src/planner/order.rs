@@ -4,13 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::{Map, Value};
-
-use crate::dependencies::{Before, break_cycles};
-use crate::graph::Graph;
-use crate::object::split_api_version;
+use crate::dependencies::break_cycles;
+use crate::graph::{Before, Graph};
 use crate::plan::PlannedAction;
-use crate::spec::{ResourceId, ResourceType};
+use crate::spec::ResourceId;
 use crate::state::StateResource;
 
 /// Orders the actions: kept resources after their dependencies, deletions after their recorded dependents. The first id of
@@ -21,7 +18,7 @@ pub(super) fn ordered(
     recorded: &BTreeMap<&ResourceId, &StateResource>,
     moved: &[(&ResourceId, &ResourceId)],
     superseded: &HashMap<&ResourceId, &ResourceId>,
-    later: &[(&ResourceId, &ResourceId)],
+    later: &[(ResourceId, ResourceId)],
 ) -> Vec<PlannedAction> {
     let mut removable = BTreeSet::new();
     // Unwanted resources have no dependencies of their own.
@@ -39,7 +36,7 @@ pub(super) fn ordered(
         .chain(moved.iter().copied())
         .chain(superseded.iter().map(|(old, last)| (*old, *last)))
         .filter(|&(gone, _)| goes(gone))
-        .chain(later.iter().copied());
+        .chain(later.iter().map(|(id, first)| (id, first)));
     for (id, first) in after {
         if id != first
             && actions.contains_key(first)
@@ -60,10 +57,4 @@ pub(super) fn ordered(
             Some(action)
         })
         .collect()
-}
-
-/// The API group of an object, by its attributes.
-pub(super) fn group(kind: ResourceType, attributes: &Map<String, Value>) -> Option<&str> {
-    let api_version = attributes.get("apiVersion").filter(|_| kind == ResourceType::Kubernetes)?.as_str()?;
-    Some(split_api_version(api_version).0)
 }

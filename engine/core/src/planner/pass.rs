@@ -12,12 +12,11 @@ use serde_json::{Map, Value};
 use super::decision::{Decision, decide_placed, remove};
 use super::identities::{WantedObjects, duplicates, exchanged, renamed, superseded};
 use super::object_names::disagreement;
-use super::released_claims::released_claims;
 use super::{Outline, PlanInput, drift, unknown_state};
 use crate::bounds::Budget;
-use crate::cascade_check;
 use crate::declared::declared;
 use crate::ignore::Ignored;
+use crate::kind_rules::Decisions;
 use crate::lookup::{DryRun, Settled};
 use crate::object::is_terminating;
 use crate::owner::{Ownership, take_over_from};
@@ -48,7 +47,7 @@ pub(super) struct Decided<'s> {
     pub(super) moved: Vec<(&'s ResourceId, &'s ResourceId)>,
     pub(super) superseded: HashMap<&'s ResourceId, &'s ResourceId>,
     /// Ids with another id whose action comes first: it takes over a record, releases a claim, or is an admission dependency.
-    pub(super) later: Vec<(&'s ResourceId, &'s ResourceId)>,
+    pub(super) later: Vec<(ResourceId, ResourceId)>,
 }
 
 /// Decides about every resource of an outline.
@@ -344,20 +343,21 @@ impl<'s> Decider<'s> {
     ) -> Result<Decided<'s>, Vec<Problem>> {
         let (input, outline) = (&self.input, self.outline);
         let Outline { wanted, recorded, before, .. } = outline;
+        let (settled, actions) = (&self.settled, &self.actions);
+        let decisions = Decisions { input, wanted, recorded, before, settled, actions };
         if !input.refresh {
-            let lost = cascade_check::check(input, wanted, &self.settled, &self.actions, (recorded, before));
-            self.problems.extend(lost);
+            self.problems.extend(input.rules.lost(&decisions));
         }
         if !self.problems.is_empty() {
             return Err(self.problems);
         }
-        let unclear = self.kept.unclear(input, outline, &self.actions).into_iter();
+        let unclear = self.kept.unclear(input, outline, actions).into_iter();
         let admitted = input.previews.iter().flat_map(|(id, preview)| match preview {
             Preview::RejectedUntil(_, by) => by.iter().map(|by| (id, by)).collect(),
             _ => Vec::new(),
         });
-        let released = released_claims(input, outline, &self.actions);
-        let later = unclear.chain(released).chain(admitted).collect();
+        let released = input.rules.released(&decisions);
+        let later = unclear.chain(admitted).map(|(id, first)| (id.clone(), first.clone())).chain(released).collect();
         Ok(Decided { actions: self.actions, settled: self.settled, moved, superseded, later })
     }
 }

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{Draft, Filled, ListKey, Merge, Schema};
-use crate::kinds::pod_spec;
 use crate::object::split_api_version;
+use crate::schema::pod_spec;
 
 /// Merge rules of some fields. Their paths are keys with dots: `*` is any key or item, `|` separates alternative keys.
 enum Fields {

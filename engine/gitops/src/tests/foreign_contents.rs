@@ -1,6 +1,8 @@
 //! Tests of deletions with foreign contents.
 
-use stoa_engine::cascade::DELETE_CONTENTS;
+use std::collections::HashSet;
+
+use stoa_engine::spec::DELETE_CONTENTS;
 
 use super::*;
 
@@ -46,8 +48,8 @@ async fn file_with_foreign_contents_is_kept() {
         let held = bring(&repository.run_of(owner("api"), "u-2"), &theirs).await;
         // Neither is what has the same beginning, nor what is elsewhere in the repository.
         repository.foreign_push("dev/other/webshop_x.dev_a.yaml", "kind: Webshop\n");
-        let contents = Cascade::of_object(&holder.attributes).unwrap();
-        let seen = repository.run("u-3").foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
+        let seen =
+            repository.run("u-3").foreign_contents(&prior, None, &HashSet::new()).await.unwrap().refusal.unwrap();
         assert!(seen.contains(told), "{seen}");
 
         let (log, again) = (repository.log(), repository.run("u-3"));

@@ -1,5 +1,10 @@
 //! Tests of deletions in a real cluster.
 
+use std::collections::HashSet;
+
+use stoa_kubernetes_model::UnlistedContents;
+use stoa_runtime::DeletionVerdict;
+
 use super::*;
 
 #[tokio::test]
@@ -317,17 +322,18 @@ async fn unlistable_kinds_prevent_deletion_by_default() {
     let limited = runtime_as(&test, "default").await;
     let namespace = resource(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let prior = recorded(&namespace, test.apply(&namespace, None).await.unwrap().live);
-    let contents = stoa_engine::Cascade::Namespace(name);
-    let refusal = limited.kubernetes().foreign_contents(&prior, &contents).await.unwrap().refusal(&prior).unwrap();
+    let nothing = HashSet::new();
+    let held = limited.kubernetes().foreign_contents(&prior, None, &nothing).await.unwrap();
+    let refusal = held.refusal.unwrap();
     assert!(refusal.contains("cannot list ") && refusal.contains("verbs: [\"list\"]"), "{refusal}");
     assert!(!refusal.contains("configmaps") && !refusal.contains("events"), "{refusal}");
     let error = limited.delete(&prior).await.unwrap_err();
     assert!(matches!(&error, RuntimeError::ForeignContents(message) if *message == refusal), "{error:?}");
-    let ignoring = runtime_as(&test, "default").await.with_unlisted_contents(stoa_engine::UnlistedContents::Ignore);
-    let held = ignoring.kubernetes().foreign_contents(&prior, &contents).await.unwrap();
-    assert!(held.refusal(&prior).is_none() && !held.warnings(&prior.id).is_empty(), "{held:?}");
-    let all = test.runtime.kubernetes().foreign_contents(&prior, &contents).await.unwrap();
-    assert_eq!((all.refusal(&prior), all.warnings(&prior.id)), (None, Vec::new()));
+    let ignoring = runtime_as(&test, "default").await.with_unlisted_contents(UnlistedContents::Ignore);
+    let held = ignoring.kubernetes().foreign_contents(&prior, None, &nothing).await.unwrap();
+    assert!(held.refusal.is_none() && !held.warnings.is_empty(), "{held:?}");
+    let all = test.runtime.kubernetes().foreign_contents(&prior, None, &nothing).await.unwrap();
+    assert_eq!(all, DeletionVerdict::default());
     for prior in [prior].iter().chain(&grants) {
         assert_eq!(test.delete(prior).await.unwrap(), Deleted::Gone);
     }

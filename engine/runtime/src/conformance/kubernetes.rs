@@ -1,9 +1,11 @@
 //! The checks of Kubernetes objects, which have names, owners and contents.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
-use stoa_engine::cascade::DELETE_CONTENTS;
 use stoa_engine::owner::TAKE_OVER_FROM;
-use stoa_engine::{Cascade, Live, Owner, Preview, Resource, StateResource};
+use stoa_engine::spec::DELETE_CONTENTS;
+use stoa_engine::{Live, Owner, Preview, Resource, StateResource};
 
 use super::{Subject, apply, bring, deployment, live, object, recorded, remove, remove_of, whole};
 use crate::{Applied, ApplyRequest, Found, Grant, RuntimeError};
@@ -150,9 +152,8 @@ pub async fn foreign_contents_prevent_namespace_deletion(subject: &dyn Subject) 
     let applied = try_to_apply(subject, deployment("two"), &request).await.expect("it is nobody's");
 
     let refusal = async |owner: Owner| {
-        let held =
-            subject.runtime_of(owner).kubernetes().foreign_contents(&ours, &Cascade::Namespace(name.clone())).await;
-        held.expect("the infrastructure is there").refusal(&ours)
+        let held = subject.runtime_of(owner).kubernetes().foreign_contents(&ours, None, &HashSet::new()).await;
+        held.expect("the infrastructure is there").refusal
     };
     let told = refusal(deployment("one")).await.expect("another deployment has something in it");
     assert!(told.contains("(ConfigMap conformance-held of conformance/two/dev);"), "{told}");

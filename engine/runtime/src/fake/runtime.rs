@@ -1,6 +1,6 @@
 //! Runtimes over a [`FakeCloud`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,14 +10,16 @@ use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::owner::{LeftAlone, take_over_from};
 use stoa_engine::spec::RECREATE;
 use stoa_engine::{
-    Cascade, FieldConflict, ForeignContents, Live, ObjectRef, Owner, Preview, Resource, ResourceId, ResourceType,
+    Clusters, FieldConflict, KindRules, Live, ObjectRef, Owner, Preview, Resource, ResourceId, ResourceType,
     StateResource,
 };
+use stoa_kubernetes_model::{Cascade, ForeignContents, KubernetesRules, no_clusters};
 
 use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
-    Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, Proposal, ProposalState, ReadRequest, Runtime, RuntimeError, TERMINATING, Validation,
+    Applied, ApplyRequest, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant, Health, HealthReport,
+    KubernetesChecks, KubernetesObject, Proposal, ProposalState, ReadRequest, Runtime, RuntimeError, TERMINATING,
+    Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -365,6 +367,14 @@ impl Runtime for FakeRuntime {
 
 #[async_trait]
 impl KubernetesChecks for FakeRuntime {
+    fn rules(&self) -> &'static dyn KindRules {
+        &KubernetesRules
+    }
+
+    fn clusters(&self) -> &Clusters {
+        no_clusters()
+    }
+
     fn validates(&self) -> bool {
         self.deferred.is_none()
     }
@@ -380,10 +390,13 @@ impl KubernetesChecks for FakeRuntime {
     async fn foreign_contents(
         &self,
         holder: &StateResource,
-        contents: &Cascade,
-    ) -> Result<ForeignContents, RuntimeError> {
+        live: Option<&Map<String, Value>>,
+        own: &HashSet<&str>,
+    ) -> Result<DeletionVerdict, RuntimeError> {
+        let Some(contents) = Cascade::of(holder, live) else { return Ok(DeletionVerdict::default()) };
         self.cloud.begin(Operation::ForeignContents, &holder.id)?;
-        Ok(self.foreign_contents_of(contents))
+        let (refusal, warnings) = self.foreign_contents_of(&contents).verdict(holder, own);
+        Ok(DeletionVerdict { refusal, warnings })
     }
 
     fn is_deleted_when_finished(&self, desired: &Resource) -> bool {

@@ -8,11 +8,11 @@ use std::collections::hash_map::Entry;
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    ObjectRef, Resource, ResourceId, ResourceType, Scopes, Spec, Warnings, kinds,
-    normalize::normalize,
+    ObjectRef, Resource, ResourceId, ResourceType, Scopes, Spec, Warnings,
     object::split_api_version,
     spec::{FILE, LINE},
 };
+use stoa_kubernetes_model::{kinds, normalize::normalize, scopes};
 use stoa_proto::Problem;
 use stoa_proto::renderer::Document;
 
@@ -187,7 +187,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// Puts the objects without a namespace into one. A server drops it from objects of a cluster-scoped kind that is not known here.
 fn put_into(namespace: &str, manifests: &mut [Manifest]) {
-    let scopes = Scopes::defined(manifests.iter().map(|manifest| &manifest.object));
+    let scopes = scopes(manifests.iter().map(|manifest| &manifest.object));
     for manifest in manifests.iter_mut().filter(|manifest| manifest.namespace.is_none()) {
         if scopes.is_cluster_scoped(split_api_version(&manifest.api_version).0, &manifest.kind) {
             continue;
@@ -380,7 +380,7 @@ fn text(map: &Map<String, Value>, key: &str) -> Result<String, (&'static str, St
 }
 
 fn report_duplicates(manifests: &[Manifest], problems: &mut Vec<Problem>) {
-    let scopes = Scopes::defined(manifests.iter().map(|manifest| &manifest.object));
+    let scopes = scopes(manifests.iter().map(|manifest| &manifest.object));
     let mut seen: HashMap<Identity, &Manifest> = HashMap::new();
     for manifest in manifests {
         let Some(identity) = manifest.identity(&scopes) else { continue };

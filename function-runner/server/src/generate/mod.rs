@@ -28,6 +28,7 @@ mod warm;
 mod yaml;
 
 use stoa_engine::Spec;
+use stoa_kubernetes_model::KubernetesRules;
 use stoa_proto::Problem;
 use tonic::Code;
 
@@ -126,7 +127,7 @@ const UNAVAILABLE: [(&str, fn(&str) -> bool); 1] = [("Kpt", |name| name == "Kptf
 
 /// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
-    spec.validate()?;
+    spec.validate(&KubernetesRules)?;
     let problems = stoa_runtime_kubernetes::check_health_policies(spec);
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 use serde_json::{Map, Value};
 use stoa_engine::{
     Resource, ResourceType, Spec,
-    normalize::normalize,
     problem::reason,
     spec::{FILE, LINE},
     suggest::suggestion,
 };
+use stoa_kubernetes_model::normalize::normalize;
 use stoa_proto::Problem;
 use stoa_yaml::Document;
 use tonic::Code;

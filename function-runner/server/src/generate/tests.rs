@@ -872,7 +872,7 @@ fn any_file_is_read_or_told_about(bytes: &[u8], generator: &str, name: &str) {
 fn is_spec_or_told(generated: Result<Generated, Failure>) {
     match generated {
         Ok(generated) => {
-            assert!(generated.spec.validate().is_ok());
+            assert!(generated.spec.validate(&KubernetesRules).is_ok());
             let json = serde_json::to_vec(&generated.spec).unwrap();
             assert_eq!(convert::spec(&json).unwrap(), generated.spec);
         }

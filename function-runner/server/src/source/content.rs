@@ -103,12 +103,7 @@ pub(super) fn root(repository: &Repository, of: Oid) -> Result<Tree<'_>, Failure
 }
 
 /// What is at a path of a commit, which is named as `revision` in errors.
-pub(super) fn read(
-    repository: &Repository,
-    commit: Oid,
-    revision: &str,
-    path: &str,
-) -> Result<StackFiles, Failure> {
+pub(super) fn read(repository: &Repository, commit: Oid, revision: &str, path: &str) -> Result<StackFiles, Failure> {
     let path = normalized(path)?;
     let root = root(repository, commit)?;
     let lock = lock::of_tree(repository, &root, &path)?;

@@ -381,7 +381,7 @@ async fn chart_gets_values_of_the_platform() {
         ..scene.request(&commit, "c", "Helm")
     };
     let refused = scene.send(request).await.unwrap_err();
-    let (_, _, message) = told(&refused);
+    let (_, _, message) = refusal(&refused);
     assert!(message.contains("password") && !refused.message().contains("hunter22"), "{message}");
 }
 
@@ -411,7 +411,7 @@ async fn overlay_changes_resources_for_its_workspace() {
     }
     let lost = patch("{x: dev}").replace("name: a", "name: b");
     let refused = scene.generate(&[("s/a.yaml", object), ("s/workspaces/dev/a.yaml", &lost)], "s", "Auto").await;
-    let (file, line, message) = told(&refused.unwrap_err());
+    let (file, line, message) = refusal(&refused.unwrap_err());
     assert_eq!((file.as_str(), line), ("s/workspaces/dev/a.yaml", 1));
     assert!(message.starts_with("fits no resource of the stack: v1 ConfigMap shop b"), "{message}");
 }

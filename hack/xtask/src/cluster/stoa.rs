@@ -13,6 +13,7 @@ use super::control_plane::{etcd_flags, path_flag};
 use super::state::StoaState;
 use super::{Cluster, State, pki};
 use crate::binaries::StoaBinaries;
+use crate::kcl;
 use crate::paths;
 use crate::ports;
 use crate::process::Daemon;
@@ -159,7 +160,7 @@ pub(super) fn start(cluster: &Cluster, state: &State) -> Result<Vec<&'static str
     fs::write(audit_policy(&cluster.dir), AUDIT_POLICY).context("writing the audit policy")?;
     let mut started = Vec::new();
     // The runner first, so that the API server's first call finds it; neither depends on that.
-    let mut processes = vec![(runner(&cluster.dir), runner_command(cluster, stoa), stoa.runner_port)];
+    let mut processes = vec![(runner(&cluster.dir), runner_command(cluster, stoa)?, stoa.runner_port)];
     for (replica, port) in stoa.ports.iter().enumerate() {
         processes.push((apiserver(&cluster.dir, replica)?, apiserver_command(cluster, state, stoa, replica), *port));
     }
@@ -215,7 +216,7 @@ fn apiserver_command(cluster: &Cluster, state: &State, stoa: &StoaState, replica
     command
 }
 
-fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Command {
+fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Result<Command> {
     let pki = cluster.pki();
     let mut command = Command::new(&stoa.runner);
     command.arg(format!("--listen=127.0.0.1:{}", stoa.runner_port));
@@ -229,7 +230,12 @@ fn runner_command(cluster: &Cluster, stoa: &StoaState) -> Command {
     if let Some(renderer) = renderer::built() {
         path_flag(&mut command, "renderer", &renderer);
     }
-    command
+    if let Some(library) = kcl::downloaded() {
+        path_flag(&mut command, "kcl-library", &library);
+    }
+    let objects = paths::make_folder(&cluster.dir.join("provider-objects"))?;
+    path_flag(&mut command, "provider-directories", &objects);
+    Ok(command)
 }
 
 /// Applies `manifests/testbed` with the port and the authority of this test bed.

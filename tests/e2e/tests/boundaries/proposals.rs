@@ -6,13 +6,14 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
+use stoa_e2e::crashes::{PATIENCE, crash_in};
 use stoa_e2e::fixture::{Organization, config_maps, workspace};
 use stoa_e2e::repeat::{Random, repeat, seed};
 use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, git, run, skipped};
 use stoa_failpoint::{OF_GIT, OF_PROPOSALS, RUNNER, SERVER};
 use stoa_test_gitea::{GiteaServer, USER};
 
-use super::{OBJECTS, PATIENCE, crash_in, is_rolled_out};
+use super::{OBJECTS, is_rolled_out};
 
 /// How many servers go through the boundaries at once.
 const SERVERS: usize = 2;

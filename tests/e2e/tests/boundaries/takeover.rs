@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::Value;
+use stoa_e2e::crashes::PATIENCE;
 use stoa_e2e::fixture::{Organization, config_maps};
 use stoa_e2e::repeat::{Random, repeat, seed};
 use stoa_e2e::{Cluster, Server as _, eventually};
 use stoa_failpoint::{SERVER, VARIABLE};
 
-use super::{OBJECTS, PATIENCE, created_in, is_rolled_out};
+use super::{OBJECTS, created_in, is_rolled_out};
 
 const REPLICAS: usize = 3;
 const SERVED: [&str; 5] = ["wait", "--for=condition=Available", "--timeout=90s", "apiservice", "--all"];

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod adoption;
+mod crashes;
 mod data;
 mod failures;
 mod harness;

@@ -379,7 +379,7 @@ impl AdmissionPlugin for Meddler {
     async fn admit(&self, _: &Attributes<'_>, _: Option<&mut Object>, _: &mut Reinvocation) -> Result<(), ApiError> {
         let registry = self.0.lock().take();
         let Some(registry) = registry else { return Ok(()) };
-        let manual = |stack: &mut Stack| stack.spec.trigger = config::Trigger::Manual;
+        let manual = |stack: &mut Stack| stack.spec.trigger = stoa_types::config::Trigger::Manual;
         registry.api::<Stack>().update_with("shop", "web", manual).await.map(drop)
     }
 }

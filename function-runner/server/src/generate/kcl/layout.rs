@@ -3,7 +3,7 @@
 //! Start at [`Layout::read`]. A stack lists its entries in the profile of its `kcl.mod`, in a `kcl.yaml` of older trees, or not at all: then
 //! all sources of its folder are entries. The library itself ignores all of these files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -158,11 +158,13 @@ impl Layout {
 
 /// The options of the files, those of the platform, and the parameters of the stack. The last one of a name counts.
 fn parameters(files: impl Iterator<Item = (String, Value, bool)>, values: &Values) -> Vec<Parameter> {
-    let sorted = |map: &HashMap<String, String>, is_common: bool| {
-        let sorted: BTreeMap<_, _> = map.clone().into_iter().collect();
-        sorted.into_iter().map(move |(name, value)| (name, Value::String(value), is_common))
-    };
-    let all = files.chain(sorted(&values.variables, true)).chain(sorted(&values.parameters, false));
+    let platform = values.platform.iter().map(|value| {
+        let json = serde_json::from_str(&value.json).unwrap_or_else(|_| Value::String(value.json.clone()));
+        (value.name.clone(), json, true)
+    });
+    let parameters: BTreeMap<_, _> = values.parameters.iter().collect();
+    let parameters = parameters.into_iter().map(|(name, value)| (name.clone(), Value::String(value.clone()), false));
+    let all = files.chain(platform).chain(parameters);
     all.map(|(name, value, is_common)| Parameter { name, value, is_common }).collect()
 }
 

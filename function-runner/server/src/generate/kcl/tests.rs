@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -44,7 +43,7 @@ fn values(parameters: &[(&str, &str)]) -> Values {
         project: "shop".to_owned(),
         stack: "prod".to_owned(),
         parameters: parameters.collect(),
-        variables: HashMap::from([("cell".to_owned(), "c1".to_owned())]),
+        platform: vec![stoa_proto::Value { name: "cell".to_owned(), json: "\"c1\"".to_owned(), ..Default::default() }],
         ..Values::default()
     }
 }

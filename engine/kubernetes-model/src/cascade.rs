@@ -9,16 +9,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::object::{ObjectRef, is_auto_created, is_terminating, uid_of};
-use crate::owner::{MARK, Owner, is_marked};
-use crate::spec::{Resource, ResourceId, ResourceType, setting};
-use crate::state::StateResource;
-
-/// The extension or annotation of a Namespace or CustomResourceDefinition that allows its deletion together with objects of
-/// other owners: `"true"` or `"false"`. Stoa reads it from the record or the live object, since a deleted resource is not in the
-/// Spec any more.
-pub const DELETE_CONTENTS: &str = "stoa.dev/delete-contents";
+use stoa_engine::object::{ObjectRef, is_auto_created, is_terminating, uid_of};
+use stoa_engine::owner::{MARK, Owner, is_marked};
+use stoa_engine::spec::{DELETE_CONTENTS, ResourceId, ResourceType, setting};
+use stoa_engine::state::StateResource;
 
 /// How many objects or kinds a message names.
 const NAMED: usize = 3;
@@ -83,13 +77,6 @@ impl Cascade {
             .and_then(Self::of_object)
             .or_else(|| Self::of_object(&record.attributes))
             .or_else(|| live.and_then(Self::of_object))
-    }
-
-    /// The record of an object that is recreated as `wanted`: the new Spec decides about [`DELETE_CONTENTS`], not the old record.
-    pub fn replaced(record: &StateResource, wanted: &Resource) -> StateResource {
-        let mut record = record.clone();
-        record.extensions.insert(DELETE_CONTENTS.to_owned(), wanted.is_set(DELETE_CONTENTS).into());
-        record
     }
 
     /// Whether the cascade includes an object.
@@ -167,7 +154,7 @@ impl ForeignContents {
     }
 
     /// Removes objects with recorded uids: the owner annotation is missing on them, but they are the deployment's own.
-    pub fn exclude(&mut self, recorded: &HashSet<&str>) {
+    fn exclude(&mut self, recorded: &HashSet<&str>) {
         self.unmarked.retain(|(_, uid)| !recorded.contains(uid.as_str()));
     }
 
@@ -185,6 +172,13 @@ impl ForeignContents {
     #[must_use]
     pub fn with_unlisted(self, policy: UnlistedContents) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The [refusal](Self::refusal) and the [warnings](Self::warnings), where objects with the uids in `own` are the
+    /// deployment's own.
+    pub fn verdict(mut self, holder: &StateResource, own: &HashSet<&str>) -> (Option<String>, Vec<String>) {
+        self.exclude(own);
+        (self.refusal(holder), self.warnings(&holder.id))
     }
 
     /// Why the deletion of `holder` is rejected, with the first few objects and kinds; `None` when it is allowed.

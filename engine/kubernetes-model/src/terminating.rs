@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use stoa_engine::object::{deletion_time, is_terminating};
+use stoa_engine::plan::Live;
+use stoa_engine::spec::ResourceId;
 
 use crate::cascade::Cascade;
-use crate::object::{deletion_time, is_terminating};
-use crate::plan::Live;
-use crate::spec::ResourceId;
 
 /// Copies the `deletionTimestamp` of Namespaces and CustomResourceDefinitions to the live objects that are deleted with them.
 /// `server_of` returns the server of an id, by the first of its names.
-pub fn mark_contents<'a>(live: &mut BTreeMap<ResourceId, Live>, server_of: impl Fn(&ResourceId) -> &'a str) {
+pub(crate) fn mark_contents<'a>(live: &mut BTreeMap<ResourceId, Live>, server_of: &dyn Fn(&ResourceId) -> &'a str) {
     for (id, time) in terminating(live, server_of) {
         if let Some(Live::Present(object)) = live.get_mut(&id)
             && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
@@ -28,7 +28,7 @@ pub fn mark_contents<'a>(live: &mut BTreeMap<ResourceId, Live>, server_of: impl 
 /// The ids of objects that are deleted with another one, and its `deletionTimestamp`.
 fn terminating<'a>(
     live: &BTreeMap<ResourceId, Live>,
-    server_of: impl Fn(&ResourceId) -> &'a str,
+    server_of: &dyn Fn(&ResourceId) -> &'a str,
 ) -> Vec<(ResourceId, Value)> {
     let there = || live.iter().filter_map(|(id, live)| Some((id, object(live)?)));
     let holder = |(id, object): (&ResourceId, &Map<String, Value>)| {
@@ -69,7 +69,7 @@ mod tests {
         live.insert("absent".into(), Live::Absent);
         live.insert("away".into(), Live::Unverified("it is away".to_owned()));
         let server_of = |id: &ResourceId| objects.iter().find(|(of, ..)| id.0 == *of).map_or("main", |(_, at, _)| *at);
-        mark_contents(&mut live, server_of);
+        mark_contents(&mut live, &server_of);
         let is_there = |live: &Live| object(live).is_some_and(is_terminating);
         live.iter().filter(|(_, live)| is_there(live)).map(|(id, _)| id.0.clone()).collect()
     }

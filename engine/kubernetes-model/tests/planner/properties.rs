@@ -69,10 +69,10 @@ proptest! {
         let plan = scenario.plan(&spec);
         scenario.carry_out(&spec, &plan);
         let plan = scenario.plan(&spec_of(&second));
-        let read: Plan = serde_json::from_slice(&crate::digest::canonical_json(&plan)).unwrap();
+        let read: Plan = serde_json::from_slice(&stoa_engine::digest::canonical_json(&plan)).unwrap();
         prop_assert_eq!(read.digest(), plan.digest());
         prop_assert_eq!(read, plan);
-        let read: State = serde_json::from_slice(&crate::digest::canonical_json(&scenario.state)).unwrap();
+        let read: State = serde_json::from_slice(&stoa_engine::digest::canonical_json(&scenario.state)).unwrap();
         prop_assert_eq!(read, scenario.state);
     }
 }

@@ -1,24 +1,39 @@
-//! Tests of rendered plans.
+//! Tests of plans with the rules of Kubernetes.
 //!
-//! Elsewhere: `cascade` is about cascading deletes, `control_plane` about objects that controllers write or delete,
-//! `order` about order, `references` about references, `sensitive` about masked values, and `properties` about all
-//! plans.
+//! Elsewhere: `actions` is about actions and their order, `cascade` about cascading deletes, `control_plane` about
+//! objects that controllers write or delete, `order` about order, `references` about references, `sensitive` about
+//! masked values, and `properties` about all plans.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
+use std::collections::{BTreeMap, HashMap};
 
 use insta::assert_snapshot;
-use serde_json::json;
+use serde_json::{Map, Value, json};
+use stoa_engine::conflict::{FieldConflict, are_planned};
+use stoa_engine::planner::{Draft, Outline, draft, plan};
+use stoa_engine::problem::reason;
+use stoa_engine::render::{Colour, render};
+use stoa_engine::sensitive::{MASK, UNKNOWN};
+use stoa_engine::{
+    Action, Clusters, DigestKeys, KindRules, Live, Owner, Plan, PlanInput, PlannedAction, Preview, Problem, Resource,
+    ResourceId, Schemas, Spec, State, StateResource,
+};
+use stoa_kubernetes_model::{KubernetesRules, no_clusters, scopes};
 
-use super::*;
-use crate::conflict::{FieldConflict, are_planned};
-use crate::plan::Action;
-use crate::render::{Colour, render};
-use crate::sensitive::{MASK, UNKNOWN};
-
+mod actions;
 mod cascade;
 mod control_plane;
 mod order;
 mod properties;
 mod references;
 mod sensitive;
+
+/// The input of a plan without live objects, with the rules of Kubernetes.
+fn blind<'a>(spec: &'a Spec, state: &'a State, owner: &'a Owner, keys: &'a DigestKeys) -> PlanInput<'a> {
+    let blind = PlanInput::blind(spec, state, owner, keys);
+    PlanInput { rules: &KubernetesRules, clusters: no_clusters(), ..blind }
+}
 
 struct Scenario {
     state: State,
@@ -95,7 +110,7 @@ impl Scenario {
             live,
             previews: &self.previews,
             schemas: &self.schemas,
-            ..PlanInput::blind(spec, &self.state, &self.owner, &self.keys)
+            ..blind(spec, &self.state, &self.owner, &self.keys)
         }
     }
 
@@ -104,7 +119,7 @@ impl Scenario {
         for id in spec.resources.iter().map(|it| &it.id).chain(self.state.resources.iter().map(|it| &it.id)) {
             live.entry(id.clone()).or_insert(Live::Absent);
         }
-        crate::terminating::mark_contents(&mut live, |_| "");
+        KubernetesRules.mark_contents(&mut live, &|_| "");
         live
     }
 

@@ -9,20 +9,20 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
+use stoa_engine::cluster::Clusters;
+use stoa_engine::object::ObjectRef;
+use stoa_engine::plan::{Action, PlannedAction};
+use stoa_engine::schema::pod_spec;
+use stoa_engine::spec::{Resource, ResourceId};
+use stoa_engine::state::StateResource;
 
 use crate::claims::{self, Claim};
-use crate::cluster::Clusters;
-use crate::kinds::pod_spec;
-use crate::object::ObjectRef;
-use crate::plan::{Action, PlannedAction};
 use crate::prerequisites;
-use crate::spec::{Resource, ResourceId};
-use crate::stage::ADMISSION;
-use crate::state::StateResource;
+use crate::stages::ADMISSION;
 
 /// The changes of a plan, by where their objects are.
 #[derive(Clone, Debug, Default)]
-pub struct AdmissionDependencies {
+pub(crate) struct AdmissionDependencies {
     changes: HashMap<ObjectScope, Vec<Change>>,
     /// The changes that give up a claim on a server.
     freeing: HashMap<(String, Claim), Vec<ResourceId>>,
@@ -78,7 +78,7 @@ impl Counted {
 
 impl AdmissionDependencies {
     /// Gathers the changes that `actions` make to Kubernetes objects.
-    pub fn of<'a>(
+    pub(crate) fn of<'a>(
         actions: impl IntoIterator<Item = &'a PlannedAction>,
         wanted: impl Fn(&ResourceId) -> Option<&'a Resource>,
         recorded: impl Fn(&ResourceId) -> Option<&'a StateResource>,
@@ -134,7 +134,7 @@ impl AdmissionDependencies {
     }
 
     /// The resources whose planned changes may make a rejected resource acceptable, by the server's message.
-    pub fn by(&self, rejected: &Resource, message: &str, clusters: &Clusters) -> Vec<ResourceId> {
+    pub(crate) fn by(&self, rejected: &Resource, message: &str, clusters: &Clusters) -> Vec<ResourceId> {
         let Some(object) = clusters.wanted_object(rejected) else { return Vec::new() };
         let server = clusters.server(clusters.of_wanted(rejected));
         let subject = Subject { object: &object, attributes: &rejected.attributes, message };
@@ -228,10 +228,10 @@ impl Subject<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_engine::plan::FieldChange;
+    use stoa_engine::spec::ResourceType;
 
     use super::*;
-    use crate::plan::FieldChange;
-    use crate::spec::ResourceType;
 
     fn resource(id: &str, object: &Value) -> Resource {
         Resource {

@@ -8,18 +8,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
+use stoa_engine::import::IMPORT_ID;
+use stoa_engine::kind_rules::Decisions;
+use stoa_engine::lookup::Settled;
+use stoa_engine::object::{ObjectRef, is_terminating, uid_of};
+use stoa_engine::owner::MARK;
+use stoa_engine::plan::{Action, Live, PlannedAction};
+use stoa_engine::planner::{PlanInput, live_uid};
+use stoa_engine::problem::{Problem, reason};
+use stoa_engine::spec::{Resource, ResourceId, ResourceType};
+use stoa_engine::state::StateResource;
 
 use crate::definitions::{Definition, Definitions};
-use crate::dependencies::Before;
-use crate::import::IMPORT_ID;
-use crate::lookup::Settled;
-use crate::object::{ObjectRef, is_terminating, uid_of};
-use crate::owner::MARK;
-use crate::plan::{Action, Live, PlannedAction};
-use crate::planner::{PlanInput, live_uid};
-use crate::problem::{Problem, reason};
-use crate::spec::{Resource, ResourceId, ResourceType};
-use crate::state::StateResource;
 
 /// An object whose deletion deletes other objects.
 enum Holder<'a> {
@@ -120,14 +120,9 @@ struct Wanted<'a> {
 }
 
 /// One problem for each Namespace, CustomResourceDefinition or APIService that is deleted although a resource of the Spec needs
-/// it. `before` has the ids that precede each resource.
-pub(crate) fn check(
-    input: &PlanInput<'_>,
-    wanted: &[&Resource],
-    settled: &HashMap<&ResourceId, Settled<'_>>,
-    actions: &BTreeMap<ResourceId, PlannedAction>,
-    (recorded, before): (&BTreeMap<&ResourceId, &StateResource>, &Before),
-) -> Vec<Problem> {
+/// it.
+pub(crate) fn check(decisions: &Decisions<'_, '_>) -> Vec<Problem> {
+    let Decisions { input, wanted, recorded, before, settled, actions } = *decisions;
     let both = |action| [deleted(input, wanted, action, recorded), terminating(input, wanted, action, recorded)];
     let mut deleted = actions.values().flat_map(both).flatten().peekable();
     if deleted.peek().is_none() {

@@ -1,18 +1,17 @@
 //! Definitions of kinds: a CustomResourceDefinition defines one kind, an APIService all kinds of a group and version.
 //!
-//! Start at [`undefined`], which finds the resources whose kinds neither the cluster nor the plan has. [`Definitions`]
+//! Start at `undefined`, which finds the resources whose kinds neither the cluster nor the plan has. [`Definitions`]
 //! finds the definition of an object.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value};
+use stoa_engine::cluster::Clusters;
+use stoa_engine::object::ObjectRef;
+use stoa_engine::plan::Plan;
+use stoa_engine::spec::{Resource, ResourceId, ResourceType};
 
-use crate::cluster::Clusters;
 use crate::kinds::{is_built_in, runs_programs};
-use crate::object::ObjectRef;
-use crate::plan::Plan;
-use crate::spec::{Resource, ResourceId, ResourceType};
 
 /// The kinds that an object defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,16 +128,16 @@ pub fn served_version<'a>(definition: &'a Map<String, Value>, version: &str) -> 
 /// The resources of `lacking`, whose kinds do not exist in their cluster, that the plan does not provide either.
 ///
 /// A kind is provided by a definition in `desired`, or by a changed dependency that may install kinds, such as an operator.
-pub fn undefined<'p>(
-    plan: &'p Plan,
-    desired: &BTreeMap<ResourceId, impl Borrow<Resource>>,
+pub(crate) fn undefined(
+    plan: &Plan,
+    desired: &BTreeMap<&ResourceId, &Resource>,
     clusters: &Clusters,
     lacking: &BTreeSet<&ResourceId>,
-) -> Vec<&'p ResourceId> {
+) -> Vec<ResourceId> {
     if lacking.is_empty() {
         return Vec::new();
     }
-    let definitions = Definitions::of(desired.values().map(Borrow::borrow), clusters);
+    let definitions = Definitions::of(desired.values().copied(), clusters);
     let may_have = |resource: &Resource, is_brought: bool| match ObjectRef::of(&resource.attributes) {
         Some(object) if definitions.has(clusters.of_wanted(resource), &object) => true,
         // Only Kubernetes itself brings its own.
@@ -149,10 +148,10 @@ pub fn undefined<'p>(
     // Changed resources that may install kinds, and their dependents.
     let mut bringing: HashSet<&ResourceId> = HashSet::new();
     for action in &plan.actions {
-        let Some(resource) = desired.get(&action.id).map(Borrow::borrow) else { continue };
+        let Some(resource) = desired.get(&action.id).copied() else { continue };
         let is_after = action.depends_on.iter().any(|id| bringing.contains(id));
         if lacking.contains(&action.id) && !may_have(resource, is_after) {
-            undefined.push(&action.id);
+            undefined.push(action.id.clone());
         } else if is_after || (action.action.is_call() && may_bring_kinds(resource)) {
             bringing.insert(&action.id);
         }
@@ -168,9 +167,9 @@ fn may_bring_kinds(resource: &Resource) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use stoa_engine::plan::{Action, PlannedAction};
 
     use super::*;
-    use crate::plan::{Action, PlannedAction};
 
     fn resource(api_version: &str, kind: &str, name: &str, spec: Value) -> Resource {
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
@@ -201,8 +200,9 @@ mod tests {
             desired.insert(resource.id.clone(), resource);
         }
         let w = ResourceId::from("w");
+        let desired = desired.iter().collect();
         let undefined = undefined(&plan, &desired, &Clusters::default(), &BTreeSet::from([&w]));
-        assert!(undefined.is_empty() || undefined == [&w]);
+        assert!(undefined.is_empty() || undefined == [w.clone()]);
         !undefined.is_empty()
     }
 
@@ -286,8 +286,8 @@ mod tests {
             ],
             ..Plan::of("")
         };
-        let desired: BTreeMap<_, _> = all.into_iter().map(|resource| (resource.id.clone(), resource)).collect();
-        let lacking: BTreeSet<&ResourceId> = desired.keys().collect();
+        let desired: BTreeMap<_, _> = all.iter().map(|resource| (&resource.id, resource)).collect();
+        let lacking: BTreeSet<&ResourceId> = desired.keys().copied().collect();
         let undefined = undefined(&plan, &desired, &Clusters::default(), &lacking);
         assert_eq!(undefined.iter().map(|id| id.0.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     }

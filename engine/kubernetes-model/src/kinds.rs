@@ -4,8 +4,9 @@
 //!
 //! Source: the API reference of Kubernetes 1.36.
 
-use crate::object::split_api_version;
-use crate::suggest::distance;
+use stoa_engine::object::split_api_version;
+use stoa_engine::schema::pod_spec;
+use stoa_engine::suggest::distance;
 
 /// The stable kinds of one group.
 #[derive(Debug)]
@@ -128,21 +129,6 @@ pub fn is_built_in(group: &str) -> bool {
     !group.contains('.') || GROUPS.iter().any(|it| it.name == group) || WITHOUT_OBJECTS.contains(&group)
 }
 
-/// The path of the Pod's `spec` in kinds that create Pods.
-const PODS: [(&str, &[&str], &str); 6] = [
-    ("", &["Pod"], "spec"),
-    ("", &["PodTemplate"], "template.spec"),
-    ("", &["ReplicationController"], "spec.template.spec"),
-    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"], "spec.template.spec"),
-    ("batch", &["Job"], "spec.template.spec"),
-    ("batch", &["CronJob"], "spec.jobTemplate.spec.template.spec"),
-];
-
-/// The path of the Pod's `spec` in a kind: keys with dots in between.
-pub(crate) fn pod_spec(group: &str, kind: &str) -> Option<&'static str> {
-    PODS.iter().find(|(of, kinds, _)| *of == group && kinds.contains(&kind)).map(|(_, _, spec)| *spec)
-}
-
 fn group(name: &str) -> Option<&'static Group> {
     GROUPS.iter().find(|group| group.name == name)
 }
@@ -179,8 +165,13 @@ pub(crate) fn is_namespaced(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.namespaced.contains(&kind))
 }
 
+/// The kinds that are known to be cluster-scoped, as groups and kinds.
+pub(crate) fn cluster_scoped() -> impl Iterator<Item = (&'static str, &'static str)> {
+    GROUPS.iter().flat_map(|group| group.cluster.iter().map(|kind| (group.name, *kind)))
+}
+
 /// Whether the kind is known to be cluster-scoped.
-pub(crate) fn is_cluster_scoped(group_name: &str, kind: &str) -> bool {
+pub fn is_cluster_scoped(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.cluster.contains(&kind))
 }
 

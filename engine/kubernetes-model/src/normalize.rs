@@ -4,10 +4,10 @@
 //! apply` leaves has the values of a Secret in plain text. A foreign uid or resourceVersion would make each apply fail.
 
 use serde_json::{Map, Value};
+use stoa_engine::object::{is_server_set, split_api_version};
+use stoa_engine::spec::{ResourceType, Spec};
 
 use crate::kinds::is_built_in;
-use crate::object::{is_server_set, split_api_version};
-use crate::spec::{ResourceType, Spec};
 
 /// Removes from every Kubernetes object the fields that only a server writes, and nulls where null means "not set".
 pub fn normalize(spec: &mut Spec) {

@@ -1,7 +1,8 @@
 //! Tests of order: admission prerequisites, released claims, and admission dependencies.
 
+use stoa_engine::stage::Stage;
+
 use super::*;
-use crate::stage::Stage;
 
 /// An object in the namespace `shop`.
 fn object(api_version: &str, kind: &str, name: &str, content: Value) -> Value {

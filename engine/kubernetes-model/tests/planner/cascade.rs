@@ -1,8 +1,9 @@
 //! Tests of cascading deletes.
 
+use stoa_engine::import::IMPORT_ID;
+use stoa_engine::owner::MARK;
+
 use super::*;
-use crate::import::IMPORT_ID;
-use crate::owner::MARK;
 
 /// The action on each resource, by id.
 fn actions(plan: &Plan) -> Vec<(&str, Action)> {
@@ -67,7 +68,7 @@ fn only_api_service_of_kind_is_not_deleted() {
 }
 
 #[test]
-fn recreated_holder_must_not_delete_kept_objects() {
+fn recreated_holder_must_not_delete_protected_objects() {
     for holder in [namespace(), definition()] {
         let mut scenario = Scenario::applied(json!([holder, instance("a")]));
         scenario.previews.insert(id_of(&holder), Preview::Replaced(None));
@@ -135,8 +136,8 @@ fn undeleted_holder_deletes_nothing() {
 }
 
 #[test]
-fn moved_holder_must_not_delete_kept_objects() {
-    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
+fn moved_holder_must_not_delete_protected_objects() {
+    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]).with_scopes(scopes([]));
     let in_east = |mut resource: Value| {
         resource["extensions"] = json!({"cluster": "east"});
         resource
@@ -164,7 +165,7 @@ fn moved_holder_must_not_delete_kept_objects() {
 
 #[test]
 fn cluster_alias_keeps_holder() {
-    let clusters = Clusters::new(vec!["main".to_owned(), "also".to_owned()]);
+    let clusters = Clusters::new(vec!["main".to_owned(), "also".to_owned()]).with_scopes(scopes([]));
     let also = |mut resource: Value| {
         resource["extensions"] = json!({"cluster": "also"});
         resource
@@ -223,7 +224,7 @@ fn contents_of_terminating_holder_are_recreated() {
 }
 
 #[test]
-fn terminating_holder_rejects_kept_contents() {
+fn terminating_holder_rejects_protected_contents() {
     let told = "StillNeeded v1:Namespace:shop: it is being deleted; deleting it deletes all objects in it, but the Spec \
                 keeps v1:ConfigMap:shop:a; plan again after it is deleted\n";
     let a = config_map("a", &[], json!({}));

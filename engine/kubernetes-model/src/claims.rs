@@ -6,11 +6,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-
-use crate::object::ObjectRef;
-use crate::plan::Action;
-use crate::spec::Resource;
-use crate::state::StateResource;
+use stoa_engine::object::ObjectRef;
+use stoa_engine::plan::Action;
+use stoa_engine::spec::Resource;
+use stoa_engine::state::StateResource;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Claim {

@@ -1,24 +1,23 @@
 //! Objects without a namespace although their kind is namespaced: a warning for deployments without a cluster, such as to Git.
 
+use stoa_engine::object::ObjectRef;
+use stoa_engine::spec::{ResourceType, Spec};
+
 use crate::kinds;
-use crate::object::ObjectRef;
-use crate::spec::{ResourceType, Spec};
 
 /// How many ids a warning names.
 const NAMED: usize = 5;
 
-impl ObjectRef {
-    /// Whether the object has no namespace although its kind is a built-in, namespaced one.
-    pub fn lacks_namespace(&self) -> bool {
-        self.namespace.is_empty() && kinds::is_namespaced(&self.group, &self.kind)
-    }
+/// Whether an object has no namespace although its kind is a built-in, namespaced one.
+pub fn lacks_namespace(object: &ObjectRef) -> bool {
+    object.namespace.is_empty() && kinds::is_namespaced(&object.group, &object.kind)
 }
 
 /// The warning about all objects of a Spec without a namespace.
 pub fn warning(spec: &Spec) -> Option<String> {
     let objects = spec.resources.iter().filter(|resource| resource.kind == ResourceType::Kubernetes);
     let lacking: Vec<&str> = objects
-        .filter(|resource| ObjectRef::of(&resource.attributes).is_some_and(|object| object.lacks_namespace()))
+        .filter(|resource| ObjectRef::of(&resource.attributes).is_some_and(|object| lacks_namespace(&object)))
         .map(|resource| resource.id.0.as_str())
         .collect();
     let (first, rest) = (lacking.iter().take(NAMED).copied().collect::<Vec<_>>(), lacking.len().saturating_sub(NAMED));

@@ -1,10 +1,11 @@
 //! Tests of sensitive values in plans.
 
+use stoa_engine::conflict::masked;
+use stoa_engine::path::FieldPath;
+use stoa_engine::plan::FieldChange;
+use stoa_engine::sensitive::Sensitive;
+
 use super::*;
-use crate::conflict::masked;
-use crate::path::FieldPath;
-use crate::plan::FieldChange;
-use crate::sensitive::Sensitive;
 
 #[test]
 fn secrets_never_show() {
@@ -148,7 +149,7 @@ fn items_with_sensitive_keys_are_not_named() {
     "#);
     let taken = &plan.actions.iter().find(|it| it.action == Action::Update).unwrap().taken;
     assert!(!serde_json::to_string(&plan).unwrap().contains("hunter2"), "{plan:?}");
-    let sensitive = Sensitive::at([FieldPath::of_keys(["a"])].into(), json!({"a": "hunter2"}).as_object().unwrap());
+    let sensitive = Sensitive::of(json!({"a": "hunter2"}).as_object().unwrap(), &[FieldPath::of_keys(["a"])].into());
     assert!(are_planned(taken, &masked(&[conflict], &sensitive)));
 }
 

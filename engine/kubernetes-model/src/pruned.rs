@@ -8,7 +8,7 @@ const OF_ALL: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 /// Whether the server dropped a `wanted` field from the object that it `made`.
 ///
 /// Values may differ, since admission may change them, and lists may have items of others. A field that admission removed
-/// cannot be told apart. A null may be absent.
+/// cannot be distinguished. A null may be absent.
 pub fn is_pruned(wanted: &Map<String, Value>, made: &Map<String, Value>) -> bool {
     let is_of_kind = |key: &str| !OF_ALL.contains(&key);
     !wanted.iter().filter(|(key, _)| is_of_kind(key)).all(|(key, value)| has_field(made, key, value, Values::Any))

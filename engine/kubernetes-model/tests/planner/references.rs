@@ -1,7 +1,8 @@
 //! Tests of references: resolved, unknown and dangling ones.
 
+use stoa_engine::path::FieldPath;
+
 use super::*;
-use crate::path::FieldPath;
 
 #[test]
 fn dangling_references_are_reported() {
@@ -43,7 +44,7 @@ fn deleted_field_cannot_be_referenced() {
         let mut scenario = Scenario::applied(json!([before, copy_of(field)]));
         // A server keeps no strings.
         if let Some(Live::Present(live)) = scenario.live.get_mut(target)
-            && let Some(stored) = crate::object::secret_as_stored(live)
+            && let Some(stored) = stoa_engine::object::secret_as_stored(live)
         {
             *live = stored;
         }
@@ -104,7 +105,7 @@ fn field_of_other_writer_can_be_referenced() {
     assert!(!is_refused(&made, &wanted));
 
     let mut left = a(json!({"y": "2"}));
-    left["extensions"] = json!({crate::ignore::IGNORE_FIELDS: ["data.x"]});
+    left["extensions"] = json!({stoa_engine::ignore::IGNORE_FIELDS: ["data.x"]});
     assert!(!is_refused(&changing(), &spec(json!([left, copy]))));
 
     let token = json!({"id": "v1:Secret:shop:token", "type": "Kubernetes", "attributes": {"apiVersion": "v1",

@@ -7,9 +7,8 @@
 //! Source: k8s.io/kubernetes/plugin/pkg/admission, pkg/registry/rbac.
 
 use serde_json::{Map, Value};
-
-use crate::kinds::pod_spec;
-use crate::object::ObjectRef;
+use stoa_engine::object::ObjectRef;
+use stoa_engine::schema::pod_spec;
 
 /// An object that another names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,13 +1,8 @@
 //! Tests of actions and their order, with ConfigMaps.
 
-use serde_json::json;
+use stoa_engine::{FieldChange, OpenCall, ResourceType};
 
 use super::*;
-use crate::dependencies::written;
-use crate::plan::{Action, FieldChange};
-use crate::scope::Scopes;
-use crate::spec::ResourceType;
-use crate::state::OpenCall;
 
 fn object(name: &str, value: &str) -> Map<String, Value> {
     let object = json!({
@@ -17,6 +12,19 @@ fn object(name: &str, value: &str) -> Map<String, Value> {
         "data": { "value": value },
     });
     serde_json::from_value(object).unwrap()
+}
+
+/// Clusters with the scopes of built-in kinds.
+fn clusters(names: Vec<String>) -> Clusters {
+    Clusters::new(names).with_scopes(scopes([]))
+}
+
+/// The ids that precede a resource.
+fn before(resources: &[Resource], clusters: &Clusters, id: &str) -> Vec<String> {
+    let (spec, state) = (Spec { resources: resources.to_vec(), ..Spec::default() }, State::default());
+    let (owner, keys) = (Owner::default(), keys());
+    let outline = Outline::of(&PlanInput { clusters, ..blind(&spec, &state, &owner, &keys) }).unwrap();
+    outline.before(&id.into()).map(|id| id.0.clone()).collect()
 }
 
 fn keys() -> DigestKeys {
@@ -56,7 +64,7 @@ fn drafted(wanted: Vec<Resource>, recorded: Vec<StateResource>, live: &[(&str, &
     let (spec, state) =
         (Spec { resources: wanted, ..Spec::default() }, State { resources: recorded, ..State::default() });
     let (owner, keys) = (Owner::default(), keys());
-    let input = PlanInput { live: &found, destroy, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+    let input = PlanInput { live: &found, destroy, ..blind(&spec, &state, &owner, &keys) };
     draft(&input).unwrap()
 }
 
@@ -73,13 +81,13 @@ fn planned_of_another(from: Option<&str>, is_wanted: bool, is_recorded: bool) ->
         stack_uid: format!("uid-of-{stack}"),
     };
     let mut wanted = wanted("x", "a", &[]);
-    wanted.extensions.extend(from.map(|from| (crate::owner::TAKE_OVER_FROM.to_owned(), from.into())));
+    wanted.extensions.extend(from.map(|from| (stoa_engine::owner::TAKE_OVER_FROM.to_owned(), from.into())));
     let spec = Spec { resources: vec![wanted], ..Spec::default() };
     let resources = if is_recorded { vec![recorded("x", "a", &[])] } else { Vec::new() };
     let state = State { resources, ..State::default() };
     let live = BTreeMap::from([(id("x"), Live::Present(owner("api").marked(&object("x", "a"))))]);
     let (owner, keys) = (owner("web"), keys());
-    let input = PlanInput { live: &live, destroy: !is_wanted, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+    let input = PlanInput { live: &live, destroy: !is_wanted, ..blind(&spec, &state, &owner, &keys) };
     plan(&input).map(|plan| plan.actions[0].clone())
 }
 
@@ -101,10 +109,8 @@ fn object_follows_namespace_of_its_cluster() {
         // It goes to the first cluster, as what names that does.
         Resource { extensions: Map::new(), ..of("v1:Namespace:n", namespace(), "") },
     ];
-    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
-    let wanted: Vec<&Resource> = resources.iter().collect();
-    let before = dependencies(written(&wanted).unwrap(), &wanted, &clusters);
-    let needs = |id: &str| before[id].iter().map(|id| id.0.as_str()).collect::<Vec<_>>();
+    let clusters = clusters(vec!["main".to_owned(), "east".to_owned()]);
+    let needs = |id: &str| before(&resources, &clusters, id);
     assert_eq!(needs("v1:ConfigMap:n:a/east"), ["v1:Namespace:n/east"]);
     assert_eq!(needs("v1:ConfigMap:n:a"), ["v1:Namespace:n"]);
     assert_eq!(needs("v1:ConfigMap:n:b"), ["v1:Namespace:n"]);
@@ -132,19 +138,15 @@ fn object_follows_dependency_under_server_alias() {
         widget("a", "also"),
         widget("b", "east"),
     ];
-    let wanted: Vec<&Resource> = resources.iter().collect();
     let places = [("main", "1"), ("east", "2"), ("also", "1")].map(|(name, place)| (name.to_owned(), place.to_owned()));
-    let needs = |clusters: &Clusters, id: &str| {
-        let before = dependencies(written(&wanted).unwrap(), &wanted, clusters);
-        before[id].iter().map(|id| id.0.clone()).collect::<Vec<_>>()
-    };
-    let known = Clusters::at(places.clone());
+    let needs = |clusters: &Clusters, id: &str| before(&resources, clusters, id);
+    let known = Clusters::at(places.clone()).with_scopes(scopes([]));
     assert_eq!(
         (needs(&known, "a"), needs(&known, "b")),
         (vec!["definition".to_owned(), "namespace".to_owned()], Vec::new())
     );
     // Where nothing tells that two names are one server, they are two.
-    let apart = Clusters::new(places.map(|(name, _)| name).to_vec());
+    let apart = clusters(places.map(|(name, _)| name).to_vec());
     assert_eq!((needs(&apart, "a"), needs(&apart, "b")), (vec!["definition".to_owned()], Vec::new()));
 }
 
@@ -154,13 +156,13 @@ fn existing_object_at_new_location_is_taken_over() {
     moved.extensions.insert("cluster".to_owned(), "east".into());
     let spec = Spec { resources: vec![moved], ..Spec::default() };
     let state = State { resources: vec![recorded("a", "x", &[]).in_cluster("main".to_owned())], ..State::default() };
-    let (owner, keys, clusters) = (Owner::default(), keys(), Clusters::new(vec!["main".to_owned(), "east".to_owned()]));
+    let (owner, keys, clusters) = (Owner::default(), keys(), clusters(vec!["main".to_owned(), "east".to_owned()]));
     for (there, takes_over) in [(Live::Present(object("a", "theirs")), true), (Live::Absent, false)] {
         let live = BTreeMap::from([(id("a"), there)]);
-        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let blind = blind(&spec, &state, &owner, &keys);
         let plan = plan(&PlanInput { live: &live, clusters: &clusters, ..blind }).unwrap();
         assert_eq!((plan.actions[0].action, plan.actions[0].takes_over), (Action::Replace, takes_over));
-        let table = crate::render::render(&plan, crate::render::Colour::Never);
+        let table = stoa_engine::render::render(&plan, stoa_engine::render::Colour::Never);
         assert_eq!(table.contains("(an object already exists there and is taken over)"), takes_over, "{table}");
     }
 }
@@ -173,7 +175,7 @@ fn with_uid(mut object: Map<String, Value>, uid: &str) -> Map<String, Value> {
 #[test]
 fn moving_id_does_not_leave_object_to_other_id() {
     let (goes, stays) = (id("a"), ResourceId(format!("{}/main", id("a"))));
-    let (owner, keys, clusters) = (Owner::default(), keys(), Clusters::new(vec!["main".to_owned(), "east".to_owned()]));
+    let (owner, keys, clusters) = (Owner::default(), keys(), clusters(vec!["main".to_owned(), "east".to_owned()]));
     let record = StateResource {
         live: with_uid(object("a", "x"), "u-1"),
         ..recorded("a", "x", &[]).in_cluster("main".to_owned())
@@ -187,7 +189,7 @@ fn moving_id_does_not_leave_object_to_other_id() {
     let spec = Spec { resources: vec![of(&goes, "east"), of(&stays, "main")], ..Spec::default() };
     let found = Live::Present(with_uid(object("a", "x"), "u-1"));
     let live = BTreeMap::from([(goes.clone(), Live::Absent), (stays.clone(), found)]);
-    let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+    let blind = blind(&spec, &state, &owner, &keys);
     let problems = plan(&PlanInput { live: &live, clusters: &clusters, ..blind }).unwrap_err();
     let why = format!(
         "{goes}: it moves, but the Spec has its present object as {stays}; leave this id where it is, and give the new \
@@ -208,9 +210,9 @@ fn default_namespace_makes_ids_duplicates() {
     let (state, owner, keys) = (State::default(), Owner::default(), keys());
     let with_default = |namespace: &str, resources: Vec<Resource>| {
         let names = vec!["main".to_owned()];
-        let clusters = Clusters::new(names).with_default_namespaces([namespace.to_owned()]);
+        let clusters = clusters(names).with_default_namespaces([namespace.to_owned()]);
         let spec = Spec { resources, ..Spec::default() };
-        let input = PlanInput { clusters: &clusters, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+        let input = PlanInput { clusters: &clusters, ..blind(&spec, &state, &owner, &keys) };
         plan(&input).map(drop).map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let same = |id: &str, first: &str| {
@@ -253,14 +255,14 @@ fn cluster_scope_makes_custom_objects_duplicates() {
         ..Spec::default()
     };
     let (state, owner, keys) = (State::default(), Owner::default(), keys());
-    let clusters = Clusters::new(vec!["main".to_owned()]);
-    let asked: Vec<&str> = of_unknown_scope(&spec, &clusters).into_iter().map(|it| it.id.0.as_str()).collect();
+    let clusters = clusters(vec!["main".to_owned()]);
+    let asked: Vec<&str> =
+        KubernetesRules.of_unknown_scope(&spec, &clusters).into_iter().map(|it| it.id.0.as_str()).collect();
     assert_eq!(asked, ["example.com/v1:Cell:a", "example.com/v1:Cell:n:a"]);
-    let mut scopes = Scopes::default();
-    scopes.extend([("example.com".to_owned(), "Cell".to_owned())]);
-    let (namespaced, scoped) = (clusters.clone(), clusters.with_scopes(scopes));
-    assert!(of_unknown_scope(&spec, &scoped).is_empty());
-    let input = PlanInput::blind(&spec, &state, &owner, &keys);
+    let reported = scopes([]).with([("example.com", "Cell")]);
+    let (namespaced, scoped) = (clusters.clone(), clusters.with_scopes(reported));
+    assert!(KubernetesRules.of_unknown_scope(&spec, &scoped).is_empty());
+    let input = blind(&spec, &state, &owner, &keys);
     assert!(plan(&PlanInput { clusters: &namespaced, ..input }).is_ok());
     let problems = plan(&PlanInput { clusters: &scoped, ..input }).unwrap_err();
     let told: Vec<String> = problems.iter().map(|problem| format!("{} {problem}", problem.reason)).collect();
@@ -289,7 +291,7 @@ fn second_record_of_cluster_scoped_object_merges() {
     let (owner, keys) = (Owner::default(), keys());
     for (kept, removed) in [(&first, &second), (&second, &first)] {
         let spec = Spec { resources: vec![kept.clone()], ..Spec::default() };
-        let plan = plan(&PlanInput { live: &found, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+        let plan = plan(&PlanInput { live: &found, ..blind(&spec, &state, &owner, &keys) }).unwrap();
         let action = plan.actions.iter().find(|action| action.id == removed.id).unwrap();
         assert_eq!((action.action, action.kept_as.as_ref()), (Action::Forget, Some(&kept.id)));
     }
@@ -300,7 +302,7 @@ fn changed_default_namespace_recreates_object() {
     let (owner, keys) = (Owner::default(), keys());
     let planned = |default: &str, is_wanted: bool, import_id: Option<&str>| {
         let mut desired = unplaced("a");
-        desired.extensions.extend(import_id.map(|id| (crate::import::IMPORT_ID.to_owned(), id.into())));
+        desired.extensions.extend(import_id.map(|id| (stoa_engine::import::IMPORT_ID.to_owned(), id.into())));
         let record = StateResource {
             id: desired.id.clone(),
             attributes: desired.attributes.clone(),
@@ -315,8 +317,8 @@ fn changed_default_namespace_recreates_object() {
             Spec { resources: vec![desired], ..Spec::default() },
             State { resources: vec![record], ..State::default() },
         );
-        let clusters = Clusters::new(vec!["main".to_owned()]).with_default_namespaces([default.to_owned()]);
-        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let clusters = clusters(vec!["main".to_owned()]).with_default_namespaces([default.to_owned()]);
+        let blind = blind(&spec, &state, &owner, &keys);
         plan(&PlanInput { live: &live, clusters: &clusters, destroy: !is_wanted, ..blind }).unwrap().actions.remove(0)
     };
     // It was live in n.
@@ -376,7 +378,7 @@ fn recreated_object_is_adopted_or_left() {
         let resources = vec![StateResource { live: with_uid("u-1"), ..recorded("x", "a", &[]) }];
         let state = State { resources, ..State::default() };
         let (live, keys) = (BTreeMap::from([(id("x"), Live::Present(live))]), keys());
-        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let blind = blind(&spec, &state, &owner, &keys);
         plan(&PlanInput { live: &live, destroy: !is_wanted, ..blind }).unwrap()
     };
     let decided = |live: Map<String, Value>, is_wanted: bool| {
@@ -396,7 +398,8 @@ fn recreated_object_is_adopted_or_left() {
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(decided(going, true), (Action::Create, false, true));
 
-    let table = |is_wanted| crate::render::render(&of(with_uid("u-2"), is_wanted), crate::render::Colour::Never);
+    let table =
+        |is_wanted| stoa_engine::render::render(&of(with_uid("u-2"), is_wanted), stoa_engine::render::Colour::Never);
     assert_eq!(
         table(true),
         "> adopt    v1:ConfigMap:n:x  (the applied object no longer exists; another object has its name and is taken \
@@ -426,7 +429,7 @@ fn object_recorded_under_another_id_is_not_recreated() {
             .map(|version| (ResourceId(format!("{version}:ConfigMap:n:x")), Live::Present(with_uid("u-2")))),
     );
     let (owner, keys) = (Owner::default(), keys());
-    let plan = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+    let plan = plan(&PlanInput { live: &live, ..blind(&spec, &state, &owner, &keys) }).unwrap();
     assert!(plan.actions.iter().all(|action| !action.recreated), "{plan:?}");
 }
 
@@ -468,7 +471,7 @@ fn refreshed(
     let (live, owner, keys) =
         (BTreeMap::from([(id("x"), live)]), Owner { stack: "web".to_owned(), ..Owner::default() }, keys());
     let previews = preview.map(|preview| (id("x"), preview)).into_iter().collect();
-    let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+    let blind = blind(&spec, &state, &owner, &keys);
     let looked = PlanInput { live: &live, refresh: true, ..blind };
     let outline = Outline::of(&looked).unwrap();
     let sketch = outline.sketch(&looked).unwrap();
@@ -539,7 +542,7 @@ fn refresh_reports_owner_and_rejection() {
     assert_eq!((gone.action, gone.drift, gone.refused.as_deref()), (Action::Create, true, Some("flux has it")));
     let plan = Plan { actions: vec![gone], ..Plan::of("") };
     assert_eq!(
-        crate::render::render(&plan, crate::render::Colour::Never),
+        stoa_engine::render::render(&plan, stoa_engine::render::Colour::Never),
         "+ create   v1:ConfigMap:n:x  (it was recorded, but no longer exists)  (an apply would be refused: flux has \
          it)\n\nPlan: 1 to create.\n"
     );
@@ -549,7 +552,7 @@ fn refresh_reports_owner_and_rejection() {
 fn refresh_reports_previous_owner() {
     let found = |from: &Owner, is_wanted: bool| {
         let mut desired = wanted("x", "a", &[]);
-        desired.extensions.insert(crate::owner::TAKE_OVER_FROM.to_owned(), "/api/".into());
+        desired.extensions.insert(stoa_engine::owner::TAKE_OVER_FROM.to_owned(), "/api/".into());
         let live = Live::Present(from.marked(&object("x", "c")));
         let found = refreshed(is_wanted.then_some(desired), Some(recorded("x", "a", &[])), live, None);
         assert!(found.drift && found.refused.is_none(), "{found:?}");
@@ -565,7 +568,7 @@ fn refresh_reports_previous_owner() {
 
 #[test]
 fn refresh_reads_recorded_location() {
-    let clusters = Clusters::new(vec!["main".to_owned(), "east".to_owned()]);
+    let clusters = clusters(vec!["main".to_owned(), "east".to_owned()]);
     let spec = Spec { resources: vec![wanted("x", "a", &[])], ..Spec::default() };
     let record = recorded("x", "b", &[]).in_cluster("east".to_owned());
     let state = State { resources: vec![record], ..State::default() };
@@ -578,7 +581,7 @@ fn refresh_reads_recorded_location() {
     ] {
         let is_seen = !matches!(live, Live::Unverified(_));
         let live = BTreeMap::from([(id("x"), live)]);
-        let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+        let blind = blind(&spec, &state, &owner, &keys);
         let input = PlanInput { live: &live, refresh: true, clusters: &clusters, ..blind };
         let found = plan(&input).unwrap().actions[0].clone();
         assert_eq!((found.action, found.drift, found.unverified.is_none()), (action, drift, is_seen), "{found:?}");
@@ -592,16 +595,16 @@ fn untracked_values_are_masked() {
     let before = |record: StateResource, open: Vec<OpenCall>, live: Map<String, Value>| {
         let state = State { resources: vec![record], open };
         let live = BTreeMap::from([(id("x"), Live::Present(live))]);
-        let found = plan(&PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) }).unwrap();
+        let found = plan(&PlanInput { live: &live, ..blind(&spec, &state, &owner, &keys) }).unwrap();
         found.actions[0].changes[0].before.clone().unwrap()
     };
-    let place = crate::record::CallTarget::default();
+    let place = stoa_engine::record::CallTarget::default();
     let call = OpenCall { id: id("x"), action: Action::Update, run: "run".to_owned(), place, retry: false };
     let (record, marked) = (recorded("x", "a", &[]), |value: &str| owner.marked(&object("x", value)));
     assert_eq!(before(record.clone(), Vec::new(), marked("hunter2")), "hunter2");
-    assert_eq!(before(record.clone(), vec![call.clone()], marked("hunter2")), crate::sensitive::MASK);
+    assert_eq!(before(record.clone(), vec![call.clone()], marked("hunter2")), stoa_engine::sensitive::MASK);
     assert_eq!(before(record.clone(), vec![call], marked("a")), "a", "it is as it was recorded");
-    assert_eq!(before(record.clone().as_found(), Vec::new(), marked("hunter2")), crate::sensitive::MASK);
+    assert_eq!(before(record.clone().as_found(), Vec::new(), marked("hunter2")), stoa_engine::sensitive::MASK);
     // As after an import: nobody of ours was there.
     assert_eq!(before(record.as_found(), Vec::new(), object("x", "theirs")), "theirs");
 }
@@ -657,7 +660,7 @@ fn unknown_state_stops_plan() {
         State { resources: vec![StateResource { unknown: true, ..recorded("x", "a", &[]) }], ..State::default() };
     let (spec, live) = (Spec::default(), BTreeMap::from([(id("x"), Live::Absent)]));
     let (owner, keys) = (Owner::default(), keys());
-    let input = PlanInput { live: &live, ..PlanInput::blind(&spec, &state, &owner, &keys) };
+    let input = PlanInput { live: &live, ..blind(&spec, &state, &owner, &keys) };
     let problems = plan(&input).unwrap_err();
     assert_eq!(problems[0].reason, reason::UNKNOWN_STATE);
     assert_eq!(problems[0].resource_id, Some(id("x")));
@@ -678,7 +681,7 @@ fn unpreviewed_action_stays_as_sketched() {
         live["metadata"]["resourceVersion"] = json!("7");
     }
     let (owner, keys) = (Owner::default(), keys());
-    let blind = PlanInput::blind(&spec, &state, &owner, &keys);
+    let blind = blind(&spec, &state, &owner, &keys);
     let outline = Outline::of(&blind).unwrap();
     let looked = PlanInput { live: &live, ..blind };
     let sketch = outline.sketch(&looked).unwrap();
