@@ -92,7 +92,7 @@ func init() {
 		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+
 		"(ObjectToTyped in k8s.io/apimachinery/pkg/util/managedfields/internal/typeconverter.go)")
-	allow(`kinds of Stoa: (organizations|notificationsinks), selected by fields \(direct\)`, "custom resources have words of their own for a field that is not known; of a typed kind that names no fields "+
+	allow(`kinds of Stoa: (organizations|notificationsinks|variablesets), selected by fields \(direct\)`, "custom resources have words of their own for a field that is not known; of a typed kind that names no fields "+
 		"of its own it is refused as here (DefaultMetaV1FieldSelectorConversion in k8s.io/apimachinery/pkg/runtime/conversion.go)")
 	allow(`kinds of Stoa: organizations, refused \(direct\)`, "an Organization is called as its namespace is, which may be named in fewer ways than custom resources (ValidateNamespaceName in K/pkg/apis/core/validation/validation.go)")
 	allowWire()

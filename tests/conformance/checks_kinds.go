@@ -39,7 +39,7 @@ func init() {
 			continue
 		}
 		askWrites(k, ask)
-		if !k.unchanging {
+		if !k.unchanging && !k.statusless {
 			askStatus(ask)
 		}
 		if k.strategic != nil {

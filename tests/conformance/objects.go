@@ -32,6 +32,8 @@ type kind struct {
 	written bool
 	// dry says that objects are only made in dry runs, as they would have something done.
 	dry bool
+	// statusless says that objects have no status.
+	statusless bool
 	// unchanging says that nothing but the one field of a spec changes.
 	unchanging bool
 	// untold are fields that none of them has, with what is in them: another stands for them, what they name would have to be there, or
@@ -133,6 +135,7 @@ var kinds = []kind{
 			"provider": "Helm", "remote": "https://127.0.0.1:9/charts", "chart": "web", "ref": "1.2.3", "secretRef": beside, "pollInterval": "24h",
 		})},
 		untold: []string{"secretRef.namespace", "webhook.secretRef.namespace", "pullRequests.secretRef.namespace"},
+		ruled:  []string{"chart", "provider"},
 		columns: []column{
 			{"Provider", "string", ".spec.provider", 0}, {"Remote", "string", ".spec.remote", 0}, {"Ref", "string", ".spec.ref", 0}, {"Age", "date", ".metadata.creationTimestamp", 0},
 		},
@@ -270,8 +273,9 @@ var kinds = []kind{
 			"finalValues": []any{"region"}, "organizations": []any{"a", "b"}, "organizationSelector": selector, "projects": []any{"p"}, "projectSelector": selector,
 			"stacks": []any{"s"}, "stackSelector": selector, "workspaces": []any{"w"}, "workspaceSelector": selector,
 		})},
+		statusless: true,
 		ruled: slices.Concat(
-			ofSelector("organizationSelector"), ofSelector("projectSelector"), ofSelector("stackSelector"), ofSelector("workspaceSelector"),
+			[]string{"values"}, ofSelector("organizationSelector"), ofSelector("projectSelector"), ofSelector("stackSelector"), ofSelector("workspaceSelector"),
 		),
 		columns: []column{{"Age", "date", ".metadata.creationTimestamp", 0}, {"Description", "string", ".spec.description", 1}},
 	},
@@ -302,6 +306,10 @@ var kinds = []kind{
 					}},
 				},
 			}),
+			always(fields{
+				"backend":   fields{"name": "none"},
+				"terraform": fields{"mirror": fields{"repositoryTemplate": "registry.example.com/providers/${namespace}/${type}", "secretRef": secret}, "lock": "# none"},
+			}),
 		},
 		strategic: []strategicPatch{
 			{`{"spec":{"kubernetes":{"clusters":[{"name":"own","context":"x"}]}}}`, `[{"op":"add","path":"/spec/kubernetes/clusters/1/context","value":"x"}]`},
@@ -314,7 +322,7 @@ var kinds = []kind{
 			"kubernetes.clusters[].kubeconfigSecretRef", "kubernetes.clusters[].inCluster", "gitops.secretRef.namespace", "gitops.pullRequest", "gitops.pullRequest.secretRef.namespace",
 			"gitops.compliance.reconcilers[].kubeconfigSecretRef", "gitops.compliance.reconcilers[].inCluster", "gitops.compliance.reconcilers[].kustomization",
 			"gitops.compliance.reconcilers[].application", "terraform.providers", "terraform.mirror.secretRef.namespace", "terraform.mirror.directory", "terraform.mirror.url", "terraform.mirror.repositoryTemplate",
-			"terraform.providers[].environmentSecretRef.namespace", "terraform.providers[].configurationSecretRef.namespace",
+			"terraform.providers[].environmentSecretRef.namespace", "terraform.providers[].configurationSecretRef.namespace", "values",
 		},
 		columns:    []column{{"Backend", "string", ".spec.backend.name", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},
 		selectable: []string{"spec.backend.name"},

@@ -1,6 +1,6 @@
 //! VariableSet: values of the platform, and the stacks that receive them.
 //!
-//! Start at [`values`], which finds the values for the generator of a stack. Elsewhere: [`crate::values`] decides between
+//! Start at [`values()`], which finds the values for the generator of a stack. Elsewhere: [`crate::values`] decides between
 //! several origins of one value.
 
 use std::collections::{BTreeMap, BTreeSet};

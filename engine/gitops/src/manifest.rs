@@ -47,7 +47,7 @@ const CLUSTER: &str = "_cluster";
 ///
 /// Kinds are letters and digits, and groups contain no underscore, so that no two objects share a file.
 pub(crate) fn path(directory: &str, object: &ObjectRef) -> String {
-    let unnamed = if lacks_namespace(&object) { DEFAULT } else { CLUSTER };
+    let unnamed = if lacks_namespace(object) { DEFAULT } else { CLUSTER };
     let mut path = String::new();
     if !directory.is_empty() {
         path.push_str(directory);
