@@ -19,7 +19,7 @@ async fn wrong_settings_name_the_field() {
     };
     assert_eq!(
         problem(&|spec| spec["mirror"] = serde_json::json!({})),
-        "spec.terraform.mirror: is missing; set directory or url"
+        "spec.terraform.mirror: is missing; set directory, url or repositoryTemplate"
     );
     assert_eq!(
         problem(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),

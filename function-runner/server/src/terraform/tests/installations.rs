@@ -225,7 +225,7 @@ async fn registry_has_providers_in_the_layout_of_opentofu() {
     scene("3.6.1+build", &hash, &keys).get("random").await.unwrap();
     let other = format!("zh:{}", "0".repeat(64));
     for (version, hash, expected) in [
-        ("3.6.0", &other, "compare the mirror with spec.terraform.lock"),
+        ("3.6.0", &other, "compare the mirror with the lock file"),
         ("3.6.2", &hash, "its artifactType is not application/vnd.opentofu.provider"),
         ("3.7.0", &hash, "push the package to the registry"),
     ] {
