@@ -1,0 +1,1 @@
+//! Packages of kpt: trees of files in, trees of files out.
