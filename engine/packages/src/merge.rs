@@ -183,7 +183,8 @@ fn all<'v, T>(
 ) -> Option<Sides<Option<&'v T>>> {
     let typed = sides.map(|value| value.map(&as_type));
     let is_of_type = |value: Option<Option<&'v T>>| !matches!(value, Some(None));
-    (is_of_type(typed.origin) && is_of_type(typed.upstream) && is_of_type(typed.local)).then(|| typed.map(Option::flatten))
+    (is_of_type(typed.origin) && is_of_type(typed.upstream) && is_of_type(typed.local))
+        .then(|| typed.map(Option::flatten))
 }
 
 fn has_nothing(value: &Value) -> bool {

@@ -26,11 +26,21 @@ const POD: (&str, &str) = ("v1", "Pod");
 
 #[test]
 fn field_of_one_side_changes() {
-    expect(CUSTOM, [json!({"a": 1, "b": 1}), json!({"a": 2, "b": 1}), json!({"a": 1, "b": 3})], json!({"a": 2, "b": 3}), &[]);
+    expect(
+        CUSTOM,
+        [json!({"a": 1, "b": 1}), json!({"a": 2, "b": 1}), json!({"a": 1, "b": 3})],
+        json!({"a": 2, "b": 3}),
+        &[],
+    );
     expect(CUSTOM, [json!({}), json!({"a": 1}), json!({"b": 1})], json!({"a": 1, "b": 1}), &[]);
     expect(CUSTOM, [json!({"a": 1, "b": 1}), json!({"b": 1}), json!({"a": 1, "b": 2})], json!({"b": 2}), &[]);
     // kpt: a field that is null on one side is removed.
-    expect(CUSTOM, [json!({"a": null, "b": 1}), json!({"a": null, "b": 2}), json!({"a": null, "b": 1})], json!({"a": null, "b": 2}), &[]);
+    expect(
+        CUSTOM,
+        [json!({"a": null, "b": 1}), json!({"a": null, "b": 2}), json!({"a": null, "b": 1})],
+        json!({"a": null, "b": 2}),
+        &[],
+    );
 }
 
 #[test]
@@ -85,7 +95,11 @@ fn containers_merge_by_name() {
     // kpt: the same, without the conflict.
     expect(
         POD,
-        [origin.clone(), containers(&[("web", "2"), ("log", "1"), ("new", "1")]), containers(&[("mine", "1"), ("web", "3"), ("log", "1")])],
+        [
+            origin.clone(),
+            containers(&[("web", "2"), ("log", "1"), ("new", "1")]),
+            containers(&[("mine", "1"), ("web", "3"), ("log", "1")]),
+        ],
         containers(&[("mine", "1"), ("web", "2"), ("log", "1"), ("new", "1")]),
         &[("spec.containers[name=web].image", Cause::ChangedOnBothSides)],
     );
@@ -101,25 +115,30 @@ fn containers_merge_by_name() {
         POD,
         [origin, containers(&[("web", "2")]), containers(&[("log", "2")])],
         containers(&[("web", "2")]),
-        &[
-            ("spec.containers[name=log]", Cause::DeletedUpstream),
-            ("spec.containers[name=web]", Cause::DeletedHere),
-        ],
+        &[("spec.containers[name=log]", Cause::DeletedUpstream), ("spec.containers[name=web]", Cause::DeletedHere)],
     );
 }
 
 #[test]
 fn first_init_container_stays_first() {
     // kpt: comes last.
-    let containers = |names: &[&str]| json!({"initContainers": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
-    expect(POD, [containers(&["a", "b"]), containers(&["first", "a", "b"]), containers(&["a", "mine", "b"])], containers(&["first", "a", "mine", "b"]), &[]);
+    let containers =
+        |names: &[&str]| json!({"initContainers": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
+    expect(
+        POD,
+        [containers(&["a", "b"]), containers(&["first", "a", "b"]), containers(&["a", "mine", "b"])],
+        containers(&["first", "a", "mine", "b"]),
+        &[],
+    );
 }
 
 #[test]
 fn ports_merge_by_port_and_protocol() {
     let ports = |ports: &[(u32, &str, &str)]| {
-        let items: Vec<Value> =
-            ports.iter().map(|(port, protocol, name)| json!({"port": port, "protocol": protocol, "name": name})).collect();
+        let items: Vec<Value> = ports
+            .iter()
+            .map(|(port, protocol, name)| json!({"port": port, "protocol": protocol, "name": name}))
+            .collect();
         json!({"ports": items})
     };
     // kpt: the same.
@@ -136,7 +155,11 @@ fn ports_merge_by_port_and_protocol() {
     // kpt: has the port twice, once without a protocol.
     expect(
         ("v1", "Service"),
-        [json!({"ports": [{"port": 80}]}), json!({"ports": [{"port": 80, "name": "http"}]}), ports(&[(80, "TCP", "web")])],
+        [
+            json!({"ports": [{"port": 80}]}),
+            json!({"ports": [{"port": 80, "name": "http"}]}),
+            ports(&[(80, "TCP", "web")]),
+        ],
         ports(&[(80, "TCP", "http")]),
         &[("spec.ports[port,protocol=80,TCP].name", Cause::ChangedOnBothSides)],
     );
@@ -154,12 +177,27 @@ fn finalizers_merge_as_a_set() {
 fn custom_list_merges_by_name() {
     // kpt: upstream's list, without the local item.
     let rules = |names: &[(&str, u32)]| json!({"rules": names.iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>()});
-    expect(CUSTOM, [rules(&[("a", 1)]), rules(&[("a", 2)]), rules(&[("a", 1), ("b", 1)])], rules(&[("a", 2), ("b", 1)]), &[]);
+    expect(
+        CUSTOM,
+        [rules(&[("a", 1)]), rules(&[("a", 2)]), rules(&[("a", 1), ("b", 1)])],
+        rules(&[("a", 2), ("b", 1)]),
+        &[],
+    );
     // Two items of one name.
     let conflict = [("spec.rules", Cause::ChangedOnBothSides)];
-    expect(CUSTOM, [rules(&[("a", 1)]), rules(&[("a", 2)]), rules(&[("a", 1), ("a", 3)])], rules(&[("a", 2)]), &conflict);
+    expect(
+        CUSTOM,
+        [rules(&[("a", 1)]), rules(&[("a", 2)]), rules(&[("a", 1), ("a", 3)])],
+        rules(&[("a", 2)]),
+        &conflict,
+    );
     // An item without a name.
-    expect(CUSTOM, [rules(&[("a", 1)]), rules(&[("a", 2)]), json!({"rules": [{"x": 1}]})], rules(&[("a", 2)]), &conflict);
+    expect(
+        CUSTOM,
+        [rules(&[("a", 1)]), rules(&[("a", 2)]), json!({"rules": [{"x": 1}]})],
+        rules(&[("a", 2)]),
+        &conflict,
+    );
 }
 
 #[test]
