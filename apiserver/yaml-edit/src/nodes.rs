@@ -35,7 +35,7 @@ pub struct SourceNode {
     pub path: Vec<Step>,
     /// The kind of the value.
     pub form: Form,
-    /// The bytes of the value, with its quotes.
+    /// The bytes of the value, with its quotes. A list without brackets begins behind its first dash.
     pub range: Range<usize>,
     /// The bytes of the comment on its line, with `#`: behind a scalar or a list in brackets, and behind the key of another.
     pub comment: Option<Range<usize>>,
@@ -155,7 +155,7 @@ i:
         let nodes = nodes(FILE).unwrap();
         for (steps, source, comment) in [
             ("a", "1.10", Some("# one")),
-            ("b", "- x # three\n- 'y'", Some("# two")),
+            ("b", "x # three\n- 'y'", Some("# two")),
             ("b.0", "x", Some("# three")),
             ("b.1", "'y'", None),
             ("c.d", "[1, 2]", Some("# four")),
