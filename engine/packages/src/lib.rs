@@ -1,6 +1,7 @@
 //! Packages of kpt: trees of files in, trees of files out.
 
 mod files;
+mod identity;
 mod ignore;
 pub mod kptfile;
 pub mod merge;
@@ -11,4 +12,5 @@ pub use files::{
     File, IGNORE_FILE, KPTFILE, Limits, Mode, ResourceFile, Tree, TreeError, has_objects, package_of, packages,
     resource_files,
 };
+pub use identity::ObjectId;
 pub use text::TextError;

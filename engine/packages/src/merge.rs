@@ -13,11 +13,13 @@
 //!
 //! Maps are merged by field, and lists as `lists` says. An item of a list is deleted or returns as a whole.
 //!
-//! Elsewhere: `lists` merges lists, `order` has the order of their items, and `kinds` has the lists of kinds.
+//! Elsewhere: `lists` merges lists, `order` has the order of their items, `kinds` has the lists of kinds, and `revise` writes
+//! results into texts.
 
 mod kinds;
 mod lists;
 mod order;
+mod revise;
 
 use std::collections::BTreeSet;
 
@@ -26,6 +28,7 @@ use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
 
 pub use kinds::{Definitions, ListTypes};
+pub(crate) use revise::revise;
 
 /// One value in the three objects; `None` where it is absent.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -35,6 +35,8 @@ pub struct Resource {
     /// The text that `value` is written into.
     base: Arc<Base>,
     origin: Option<Origin>,
+    /// Whether the text was set.
+    is_rewritten: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -123,6 +125,7 @@ pub fn read_file(tree: &Tree, package: &str, path: &str) -> Result<Vec<Resource>
             value: value.clone(),
             base: Arc::new(Base { text: text.to_owned(), value }),
             origin: Some(Origin { file: path.to_owned(), document }),
+            is_rewritten: false,
         });
     }
     Ok(found)
@@ -147,7 +150,7 @@ impl Resource {
     pub fn new(package: &str, path: &str, value: Value, text: Option<String>) -> Self {
         let text = text.filter(|text| text::read(text).as_ref() == Ok(&value)).unwrap_or_else(|| text::written(&value));
         let base = Arc::new(Base { text, value: value.clone() });
-        Self { package: package.to_owned(), path: path.to_owned(), index: None, value, base, origin: None }
+        Self { package: package.to_owned(), path: path.to_owned(), index: None, value, base, origin: None, is_rewritten: false }
     }
 
     /// The path of its file in the tree.
@@ -170,13 +173,14 @@ impl Resource {
     /// [`TextError`] when the text is no document.
     pub fn set_text(&mut self, text: String) -> Result<(), TextError> {
         self.value = text::read(&text)?;
+        self.is_rewritten |= text != self.base.text;
         self.base = Arc::new(Base { text, value: self.value.clone() });
         Ok(())
     }
 
     /// Whether it is as it was read, in the same file.
     fn is_untouched(&self) -> bool {
-        self.value == self.base.value && self.origin.is_some()
+        self.value == self.base.value && self.origin.is_some() && !self.is_rewritten
     }
 
     /// The group and version.

@@ -2,12 +2,13 @@
 //!
 //! Built-in kinds have the rules of `stoa-engine`, and custom kinds those of their definition in the package.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use stoa_engine::FieldPath;
 use stoa_engine::object::split_api_version;
+use stoa_engine::path::Segment;
 use stoa_engine::schema::{ListKey, Merge, Schema};
 
 use super::Sides;
@@ -21,18 +22,20 @@ const NAMES: &[&str] = &["name"];
 pub struct ListTypes {
     schema: Arc<Schema>,
     names: &'static [&'static str],
+    /// Whether `pipeline` has lists of functions.
+    has_functions: bool,
 }
 
 impl Default for ListTypes {
     fn default() -> Self {
-        Self { schema: Arc::default(), names: NAMES }
+        Self { schema: Arc::default(), names: NAMES, has_functions: false }
     }
 }
 
 impl ListTypes {
     /// The lists of a Kptfile.
     pub(crate) fn of_kptfile() -> Self {
-        Self { names: &["name", "type", "conditionType"], ..Self::default() }
+        Self { names: &["name", "type", "conditionType"], has_functions: true, ..Self::default() }
     }
 
     /// The identity of the items of these lists; `None` if the list is one value.
@@ -40,12 +43,33 @@ impl ListTypes {
         let candidates = match self.schema.list(at) {
             Some(Merge::ByKeys(keys)) => vec![Identity::Fields(keys.clone())],
             Some(Merge::Set) => vec![Identity::Value],
-            Some(Merge::AtomicMap) | None => self.names.iter().map(|name| by_name(name)).collect(),
+            Some(Merge::AtomicMap) | None => {
+                let is_pipeline = self.has_functions && at.first_key() == Some("pipeline") && at.0.len() == 2;
+                let function = is_pipeline.then_some(Identity::Function);
+                self.names.iter().map(|name| by_name(name)).chain(function).collect()
+            }
         };
         let fits = |identity: &Identity| {
             [lists.origin, lists.upstream, lists.local].into_iter().all(|list| identity.of_all(list).is_some())
         };
         candidates.into_iter().find(fits)
+    }
+
+    /// Which item of an old list each item of a new one was: that of the same identity, or else an equal one. The path has the
+    /// keys to the list, and `*` for an item.
+    pub fn pairs(&self, path: &[String], old: &[Value], new: &[Value]) -> Vec<Option<usize>> {
+        let segment = |key: &String| if key == "*" { Segment::Index(0) } else { Segment::Key(key.clone()) };
+        let at = FieldPath(path.iter().map(segment).collect());
+        let identity = self.identity(&at, Sides { origin: old, upstream: new, local: &[] });
+        let keys = |items: &[Value]| match &identity {
+            Some(identity) => identity.of_all(items).unwrap_or_default(),
+            None => items.iter().map(|item| vec![item.to_string()]).collect(),
+        };
+        let mut positions: HashMap<Vec<String>, VecDeque<usize>> = HashMap::new();
+        for (position, key) in keys(old).into_iter().enumerate() {
+            positions.entry(key).or_default().push_back(position);
+        }
+        keys(new).iter().map(|key| positions.get_mut(key)?.pop_front()).collect()
     }
 }
 
@@ -83,7 +107,7 @@ impl Definitions {
         }
         let built_in = object.as_object().and_then(Schema::built_in).cloned();
         let schema = built_in.or_else(|| self.custom_schema(&key.0, &key.1));
-        let lists = ListTypes { schema: Arc::new(schema.unwrap_or_default()), names: NAMES };
+        let lists = ListTypes { schema: Arc::new(schema.unwrap_or_default()), ..ListTypes::default() };
         self.read.insert(key, lists.clone());
         lists
     }

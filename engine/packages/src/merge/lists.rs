@@ -19,6 +19,8 @@ pub(super) enum Identity {
     Fields(Vec<ListKey>),
     /// The whole value, which is a scalar.
     Value,
+    /// The image without its tag, or else the command: a function of a pipeline.
+    Function,
 }
 
 impl Identity {
@@ -28,6 +30,10 @@ impl Identity {
             Self::Fields(keys) if item.is_object() => keys.iter().map(|key| key.of(item)).collect(),
             Self::Fields(_) => None,
             Self::Value => Some(vec![scalar_text(item)?]),
+            Self::Function => {
+                let text = |key: &str| item.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+                Some(vec![text("exec").or_else(|| text("image").map(without_tag))?.to_owned()])
+            }
         }
     }
 
@@ -43,6 +49,7 @@ impl Identity {
         let key = match self {
             Self::Fields(keys) => keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(","),
             Self::Value => String::new(),
+            Self::Function => "image".to_owned(),
         };
         Segment::Item { key, value: values.join(",") }
     }
@@ -84,6 +91,13 @@ impl Merger<'_> {
         self.conflicts.push(Conflict::new(at, sides));
         sides.upstream.cloned()
     }
+}
+
+/// An image without its tag and digest.
+fn without_tag(image: &str) -> &str {
+    let image = image.split('@').next().unwrap_or(image);
+    let name = image.rfind('/').map_or(0, |slash| slash + 1);
+    image[name..].find(':').map_or(image, |colon| &image[..name + colon])
 }
 
 fn index<'v>(keys: &[Vec<String>], items: &'v [Value]) -> HashMap<Vec<String>, &'v Value> {
