@@ -10,9 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/kptdev/kpt/pkg/lib/update"
 	"github.com/kptdev/kpt/pkg/lib/update/updatetypes"
+	"sigs.k8s.io/kustomize/kyaml/openapi"
 )
 
 // files are a package: its texts by their paths.
@@ -66,6 +68,10 @@ func merge(asked question) (files, error) {
 			return nil, err
 		}
 	}
+	if asked.hasDefinitions() {
+		// kpt adds them to the schemas of its process.
+		defer openapi.ResetOpenAPI()
+	}
 	updater := update.GetUpdater(asked.Strategy)
 	if updater == nil {
 		return nil, fmt.Errorf("unknown strategy %q", asked.Strategy)
@@ -81,6 +87,17 @@ func merge(asked question) (files, error) {
 		return nil, err
 	}
 	return read(folder("local"))
+}
+
+func (asked question) hasDefinitions() bool {
+	for _, tree := range []files{asked.Upstream, asked.Local} {
+		for _, text := range tree {
+			if strings.Contains(text, "CustomResourceDefinition") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func write(root string, tree files) error {

@@ -8,8 +8,9 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::files::{KPTFILE, Tree, file_name, resource_files};
 use crate::merge::{ListTypes, revise};
-use crate::resources::Resource;
+use crate::resources::{Resource, read_file, write};
 
 /// The beginning of the comment behind `metadata:`.
 const COMMENT: &str = "kpt-merge:";
@@ -143,6 +144,34 @@ fn annotate(object: &mut Value, identifier: String) {
     if let Some(annotations) = at.as_object_mut() {
         annotations.insert(ANNOTATION.to_owned(), Value::String(identifier));
     }
+}
+
+/// The tree with all of its objects marked. A file that cannot be read stays as it is, as in kpt.
+pub(crate) fn marked_tree(tree: &Tree) -> Tree {
+    let mut marked_tree = tree.clone();
+    for file in resource_files(tree).into_iter().filter(|file| file_name(file.path) != KPTFILE) {
+        let Ok(resources) = read_file(tree, file.package, file.path) else { continue };
+        let text = changed_file(tree, file.path, &resources.iter().collect::<Vec<_>>(), marked);
+        if marked_tree.write(file.path, text).is_err() {
+            return tree.clone();
+        }
+    }
+    marked_tree
+}
+
+/// The text of a file after a change of its objects.
+pub(crate) fn changed_file(
+    tree: &Tree,
+    path: &str,
+    resources: &[&Resource],
+    change: fn(&Resource) -> Resource,
+) -> String {
+    let text = tree.text(path).unwrap_or_default();
+    let before: Vec<Resource> = resources.iter().copied().cloned().collect();
+    let after: Vec<Resource> = before.iter().map(change).collect();
+    let mut single = Tree::default();
+    let written = single.write(path, text.to_owned()).ok().and_then(|()| write(&single, &before, &after).ok());
+    written.and_then(|tree| tree.text(path).map(str::to_owned)).unwrap_or_else(|| text.to_owned())
 }
 
 /// The value without its mark, for comparisons.
