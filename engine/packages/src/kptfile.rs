@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stoa_yaml_edit::{Form, Step};
 
-use crate::text::{self, TextError};
+use crate::{
+    resources::Resource,
+    text::{self, TextError},
+};
 
 pub use check::{CheckError, full_image};
 pub(crate) use check::config_file;
@@ -215,6 +218,17 @@ impl Function {
     /// The image, or else the command.
     pub fn command(&self) -> &str {
         if self.image.is_empty() { &self.exec } else { &self.image }
+    }
+
+    /// The configuration as an object; `None` without one in the Kptfile.
+    pub(crate) fn config(&self) -> Option<Resource> {
+        let value = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "function-input"},
+            "data": self.config_map,
+        });
+        (!self.config_map.is_empty()).then(|| Resource::new("", "", value, None))
     }
 }
 

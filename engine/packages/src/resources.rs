@@ -15,6 +15,7 @@ use crate::{
 };
 
 pub use write::{WriteError, write};
+pub(crate) use write::{check_paths, clean_path, default_path};
 
 /// The names of files of kustomize, whose objects may lack a name.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -37,7 +38,13 @@ pub struct Resource {
     origin: Option<Origin>,
     /// Whether the text was set.
     is_rewritten: bool,
+    /// The same for an object before and after a function.
+    token: Arc<Token>,
 }
+
+/// Stands for an object whatever its value is, by its address.
+#[derive(Debug, PartialEq)]
+struct Token(u8);
 
 #[derive(Debug, PartialEq)]
 struct Base {
@@ -126,6 +133,7 @@ pub fn read_file(tree: &Tree, package: &str, path: &str) -> Result<Vec<Resource>
             base: Arc::new(Base { text: text.to_owned(), value }),
             origin: Some(Origin { file: path.to_owned(), document }),
             is_rewritten: false,
+            token: Arc::new(Token(0)),
         });
     }
     Ok(found)
@@ -150,7 +158,16 @@ impl Resource {
     pub fn new(package: &str, path: &str, value: Value, text: Option<String>) -> Self {
         let text = text.filter(|text| text::read(text).as_ref() == Ok(&value)).unwrap_or_else(|| text::written(&value));
         let base = Arc::new(Base { text, value: value.clone() });
-        Self { package: package.to_owned(), path: path.to_owned(), index: None, value, base, origin: None, is_rewritten: false }
+        Self {
+            package: package.to_owned(),
+            path: path.to_owned(),
+            index: None,
+            value,
+            base,
+            origin: None,
+            is_rewritten: false,
+            token: Arc::new(Token(0)),
+        }
     }
 
     /// The path of its file in the tree.
@@ -176,6 +193,11 @@ impl Resource {
         self.is_rewritten |= text != self.base.text;
         self.base = Arc::new(Base { text, value: self.value.clone() });
         Ok(())
+    }
+
+    /// A number that the clones of an object share, and no other object of the same time.
+    pub(crate) fn token(&self) -> usize {
+        Arc::as_ptr(&self.token).addr()
     }
 
     /// Whether it is as it was read, in the same file.

@@ -1,10 +1,13 @@
 //! The text of one YAML document and the value that it has.
 
 use serde_json::Value;
-use stoa_yaml::{Cause, Limits};
+use stoa_yaml::{Cause, Document, Limits, Outline};
 
 /// The limits of one document.
 const LIMITS: Limits = Limits { depth: 100, values: 2_000_000, documents: 1, copied: 16 << 20 };
+
+/// The limits of a list of objects.
+const LIST_LIMITS: Limits = Limits { depth: 102, values: 20_000_000, documents: 1, copied: 64 << 20 };
 
 /// Why a text is no document of a package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,11 +38,23 @@ impl TextError {
 
 /// The value of a text with one document; null for an empty one.
 pub(crate) fn read(text: &str) -> Result<Value, TextError> {
-    let documents = stoa_yaml::documents(text, &LIMITS, false)?;
-    let Some(document) = documents.into_iter().next() else { return Ok(Value::Null) };
-    match document.duplicates.into_iter().find(|duplicate| duplicate.cause != Cause::Merged) {
-        Some(duplicate) => Err(TextError::DuplicateKey { line: duplicate.line, key: duplicate.key }),
-        None => Ok(document.value),
+    document(text, &LIMITS, false).map(|document| document.value)
+}
+
+/// The document of a text with a list of objects, with its lines.
+pub(crate) fn read_list(text: &str) -> Result<Document, TextError> {
+    document(text, &LIST_LIMITS, true)
+}
+
+fn document(text: &str, limits: &Limits, outlined: bool) -> Result<Document, TextError> {
+    let documents = stoa_yaml::documents(text, limits, outlined)?;
+    let Some(document) = documents.into_iter().next() else {
+        let (value, outline, duplicates) = (Value::Null, Outline::default(), Vec::new());
+        return Ok(Document { value, line: 0, outline, duplicates, is_inexact: false });
+    };
+    match document.duplicates.iter().find(|duplicate| duplicate.cause != Cause::Merged) {
+        Some(duplicate) => Err(TextError::DuplicateKey { line: duplicate.line, key: duplicate.key.clone() }),
+        None => Ok(document),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Resource, object_name};
 use crate::{
-    files::{KPTFILE, Tree, TreeError, file_name, has_objects, ignore_rules, path_problem},
+    files::{KPTFILE, Tree, TreeError, file_name, has_objects, ignore_rules, join, path_problem},
     text,
 };
 
@@ -85,6 +85,44 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
         }
     }
     Ok(written)
+}
+
+/// Checks the paths and indexes of objects before they are written.
+///
+/// # Errors
+///
+/// [`WriteError`] for the first object whose path is rejected, or whose path and index another one has.
+pub(crate) fn check_paths(tree: &Tree, resources: &[Resource]) -> Result<(), WriteError> {
+    let mut seen = BTreeSet::new();
+    for resource in resources {
+        check(tree, resource)?;
+        if let Some(index) = resource.index
+            && !seen.insert((resource.file(), index))
+        {
+            return Err(WriteError::SameIndex { object: object_name(resource), path: resource.file(), index });
+        }
+    }
+    Ok(())
+}
+
+/// A path without empty segments and `.`, and with `..` resolved where it stays inside.
+pub(crate) fn clean_path(path: &str) -> String {
+    let mut clean: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if clean.last().is_some_and(|last| *last != "..") => drop(clean.pop()),
+            segment => clean.push(segment),
+        }
+    }
+    let root = if path.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", clean.join("/"))
+}
+
+/// The path of a new object: `<namespace>/<kind>_<name>.yaml`, with the kind in lower case.
+pub(crate) fn default_path(resource: &Resource) -> String {
+    let file = format!("{}_{}.yaml", resource.kind().to_lowercase(), resource.name());
+    join(resource.namespace(), &file)
 }
 
 /// Whether a file has exactly the documents that were read, unchanged.
