@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    files::{KPTFILE, Limits, Tree, TreeError, join, packages},
+    files::{KPTFILE, Limits, Tree, TreeError, folders, join, packages},
     kptfile::{CheckError, Function, Kptfile, KptfileError, config_file},
     resources::{self, Double, ReadError, Resource, WriteError, clean_path, doubles},
     results::FunctionResultList,
@@ -119,7 +119,8 @@ fn rendered(
     let before = resources::read(tree)?;
     let doubles = doubles(&before);
     let is_parents_first = kptfiles.get("").is_some_and(Kptfile::renders_parents_first);
-    let mut render = Render { tree, functions, kptfiles, results, objects: BTreeMap::new() };
+    let children = children(&kptfiles);
+    let mut render = Render { tree, functions, kptfiles, children, results, objects: BTreeMap::new() };
     for resource in before.iter().cloned() {
         render.objects.entry(resource.package.clone()).or_default().push(resource);
     }
@@ -150,10 +151,22 @@ fn read_kptfiles(tree: &Tree) -> Result<BTreeMap<&str, Kptfile>, RenderError> {
     Ok(kptfiles)
 }
 
+/// The packages directly in each package, by path.
+fn children<'t>(kptfiles: &BTreeMap<&'t str, Kptfile>) -> BTreeMap<&'t str, Vec<&'t str>> {
+    let mut children: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in kptfiles.keys().filter(|package| !package.is_empty()) {
+        let around = folders(package).filter(|folder| kptfiles.contains_key(folder)).last().unwrap_or("");
+        children.entry(around).or_default().push(package);
+    }
+    children
+}
+
 struct Render<'r> {
     tree: &'r Tree,
     functions: &'r Functions<'r>,
     kptfiles: BTreeMap<&'r str, Kptfile>,
+    /// The packages directly in each package, by path.
+    children: BTreeMap<&'r str, Vec<&'r str>>,
     results: &'r mut FunctionResultList,
     /// The objects of each package, as they are now.
     objects: BTreeMap<String, Vec<Resource>>,
@@ -161,24 +174,19 @@ struct Render<'r> {
 
 impl<'r> Render<'r> {
     /// The packages directly in a package, by path.
-    fn children(&self, package: &str) -> Vec<&'r str> {
-        let is_inside = |inner: &str, outer: &str| {
-            inner != outer && (outer.is_empty() || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/')))
-        };
-        let inside: Vec<&'r str> = self.kptfiles.keys().copied().filter(|other| is_inside(other, package)).collect();
-        let is_direct = |child: &&str| !inside.iter().any(|between| is_inside(child, between));
-        inside.iter().copied().filter(is_direct).collect()
+    fn children(&self, package: &str) -> &[&'r str] {
+        self.children.get(package).map_or(&[], Vec::as_slice)
     }
 
     /// A package and all in it, the inner ones first.
     fn children_first(&self, package: &'r str) -> Vec<&'r str> {
-        let inner = self.children(package).into_iter().flat_map(|child| self.children_first(child));
+        let inner = self.children(package).iter().flat_map(|child| self.children_first(child));
         inner.chain(std::iter::once(package)).collect()
     }
 
     /// A package and all in it, the outer ones first.
     fn below(&self, package: &'r str) -> Vec<&'r str> {
-        let inner = self.children(package).into_iter().flat_map(|child| self.below(child));
+        let inner = self.children(package).iter().flat_map(|child| self.below(child));
         std::iter::once(package).chain(inner).collect()
     }
 
@@ -187,7 +195,7 @@ impl<'r> Render<'r> {
         let (mut order, mut level) = (Vec::new(), vec![""]);
         while !level.is_empty() {
             order.extend(level.iter().copied());
-            level = level.into_iter().flat_map(|package| self.children(package)).collect();
+            level = level.into_iter().flat_map(|package| self.children(package)).copied().collect();
         }
         order
     }

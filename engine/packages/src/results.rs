@@ -130,6 +130,18 @@ pub(crate) fn parse(results: &Value) -> Result<Vec<Finding>, String> {
     items.iter().map(|item| parse_item(item.clone())).collect()
 }
 
+/// The fields of a finding that are text.
+const TEXTS: [&str; 8] = [
+    "/message",
+    "/severity",
+    "/resourceRef/apiVersion",
+    "/resourceRef/kind",
+    "/resourceRef/name",
+    "/resourceRef/namespace",
+    "/field/path",
+    "/file/path",
+];
+
 fn parse_item(mut item: Value) -> Result<Finding, String> {
     if let Some(metadata) = item.pointer("/resourceRef/metadata").cloned() {
         for key in ["name", "namespace"] {
@@ -144,6 +156,12 @@ fn parse_item(mut item: Value) -> Result<Finding, String> {
     // kyaml writes an index as text in some versions.
     if let Some(index) = item.pointer("/file/index").and_then(Value::as_str).and_then(|text| text.parse::<usize>().ok()) {
         item["file"]["index"] = index.into();
+    }
+    // YAML has words that are no text, such as `no`.
+    for pointer in TEXTS {
+        if let Some(field @ (Value::Bool(_) | Value::Number(_))) = item.pointer_mut(pointer) {
+            *field = scalar_text(field).into();
+        }
     }
     remove_nulls(&mut item);
     serde_json::from_value(item).map_err(|error| error.to_string())
