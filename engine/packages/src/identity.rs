@@ -3,6 +3,7 @@
 //! A cloned object has a comment `kpt-merge: <namespace>/<name>` behind `metadata:`, and an annotation. [`Identity`] reads
 //! them and [`marked`] sets them, as kpt does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -184,4 +185,45 @@ pub(crate) fn unmarked(resource: &Resource) -> Value {
         metadata.remove("annotations");
     }
     value
+}
+
+/// An object and its position among those of its side.
+pub(crate) type Found<'r> = Option<(usize, &'r Resource)>;
+
+/// The objects of several sides that are the same object, by identity.
+///
+/// Where a side has several of one identity, as with patches or environments, they are found by identity and file, as in kpt.
+pub(crate) fn matched<'r, const N: usize>(sides: [&[&'r Resource]; N]) -> Vec<[Found<'r>; N]> {
+    let mut groups: BTreeMap<Identity, [Vec<(usize, &'r Resource)>; N]> = BTreeMap::new();
+    for (side, resources) in sides.into_iter().enumerate() {
+        for (position, resource) in resources.iter().enumerate() {
+            let group = groups.entry(Identity::of(resource)).or_insert_with(|| [const { Vec::new() }; N]);
+            group[side].push((position, *resource));
+        }
+    }
+    let mut matched = Vec::new();
+    for group in groups.into_values() {
+        if group.iter().all(|found| found.len() <= 1) {
+            matched.push(group.map(|found| found.first().copied()));
+            continue;
+        }
+        // The number counts objects of one identity and file.
+        let mut by_file: BTreeMap<(&str, usize), [Found<'r>; N]> = BTreeMap::new();
+        for (side, found) in group.iter().enumerate() {
+            let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+            for object in found {
+                let number = numbers.entry(&object.1.path).or_default();
+                by_file.entry((&object.1.path, *number)).or_insert([None; N])[side] = Some(*object);
+                *number += 1;
+            }
+        }
+        matched.extend(by_file.into_values());
+    }
+    matched
+}
+
+/// The second of two objects of one identity and file.
+pub(crate) fn duplicate<'r>(resources: &[&'r Resource]) -> Option<&'r Resource> {
+    let mut seen = BTreeSet::new();
+    resources.iter().find(|resource| !seen.insert((Identity::of(resource), &resource.path))).copied()
 }

@@ -164,7 +164,9 @@ pub enum UpdateError {
         source: KptfileError,
     },
     /// The strategy fast-forward finds local changes.
-    #[error("local package files have been modified: {files:?}. use a different update strategy, such as resource-merge")]
+    #[error(
+        "local package files have been modified: {files:?}. use a different update strategy, such as resource-merge"
+    )]
     LocalChanges {
         /// The files, by path.
         files: Vec<String>,
@@ -199,15 +201,24 @@ pub enum UpdateError {
 ///
 /// [`UpdateError`] when one of the trees cannot be read, or the strategy does not permit the update.
 pub fn update(update: &Update<'_>) -> Result<Updated, UpdateError> {
+    let strategy = match update.strategy {
+        Some(strategy) => strategy,
+        None => {
+            let own = kptfile(Side::Local, update.local, "")?.unwrap_or_default();
+            let named = own.upstream.map(|upstream| upstream.update_strategy).unwrap_or_default();
+            UpdateStrategy::parse(&named).map_err(|source| kptfile_error(Side::Local, "", source))?
+        }
+    };
+    apply(update, strategy)
+}
+
+/// Updates a package by this strategy, which the Kptfile has afterwards only if the update names it.
+pub(crate) fn apply(update: &Update<'_>, used: UpdateStrategy) -> Result<Updated, UpdateError> {
     let Update { origin, upstream, local, strategy, revision } = *update;
     let sides = Sides { origin, upstream, local };
-    let own = kptfile(Side::Local, local, "")?
-        .ok_or_else(|| kptfile_error(Side::Local, "", KptfileError::Missing))?;
-    let named = own.upstream.as_ref().map(|upstream| upstream.update_strategy.as_str()).unwrap_or_default();
-    let used = match strategy {
-        Some(strategy) => strategy,
-        None => UpdateStrategy::parse(named).map_err(|source| kptfile_error(Side::Local, "", source))?,
-    };
+    if local.get(KPTFILE).is_none() {
+        return Err(kptfile_error(Side::Local, "", KptfileError::Missing));
+    }
     let (mut tree, mut conflicts) = match used {
         UpdateStrategy::ResourceMerge => packages::merge(sides)?,
         UpdateStrategy::FastForward => {

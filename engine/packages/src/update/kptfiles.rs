@@ -25,7 +25,10 @@ pub(super) fn merged(
 ) -> Result<(String, Vec<Conflict>), UpdateError> {
     let lists = ListTypes::of_kptfile();
     let parts = sides.map(|side| side.map(|side| mergeable(side.kptfile)).unwrap_or_else(|| Value::Object(Map::new())));
-    let merged = merge(&lists, Sides { origin: Some(&parts.origin), upstream: Some(&parts.upstream), local: Some(&parts.local) });
+    let merged = merge(
+        &lists,
+        Sides { origin: Some(&parts.origin), upstream: Some(&parts.upstream), local: Some(&parts.local) },
+    );
     let mut value = merged.value.unwrap_or_default();
     put_back(&mut value, &local.kptfile.to_value());
     let mut kptfile: Kptfile = serde_json::from_value(value)
@@ -63,7 +66,8 @@ fn mergeable(kptfile: &Kptfile) -> Value {
     let mut value = kptfile.to_value();
     for path in LOCAL {
         if let Some((last, parent)) = path.split_last()
-            && let Some(map) = parent.iter().try_fold(&mut value, |value, key| value.get_mut(key)).and_then(Value::as_object_mut)
+            && let Some(map) =
+                parent.iter().try_fold(&mut value, |value, key| value.get_mut(key)).and_then(Value::as_object_mut)
         {
             map.remove(*last);
         }
@@ -72,14 +76,8 @@ fn mergeable(kptfile: &Kptfile) -> Value {
 }
 
 /// The fields of the local Kptfile that stay.
-const LOCAL: &[&[&str]] = &[
-    &["apiVersion"],
-    &["kind"],
-    &["metadata", "name"],
-    &["metadata", "namespace"],
-    &["upstream"],
-    &["upstreamLock"],
-];
+const LOCAL: &[&[&str]] =
+    &[&["apiVersion"], &["kind"], &["metadata", "name"], &["metadata", "namespace"], &["upstream"], &["upstreamLock"]];
 
 fn put_back(merged: &mut Value, local: &Value) {
     for path in LOCAL {

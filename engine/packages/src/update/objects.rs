@@ -1,15 +1,13 @@
 //! Merges the objects of one package.
 //!
-//! An object is found again by its [identity](Identity), whatever its file. Where a tree has several of one identity, as with
-//! patches or environments, they are found by identity and file, as in kpt.
+//! An object is found again by its [identity](matched), whatever its file.
 
-use std::collections::BTreeMap;
+use stoa_engine::FieldPath;
 
 use super::{Side, UpdateConflict, UpdateError};
-use crate::identity::{Identity, ObjectId, is_marked, marked, unmarked};
+use crate::identity::{ObjectId, duplicate, is_marked, marked, matched, unmarked};
 use crate::merge::{Cause, Conflict, Definitions, Merged, Sides, merge as merge_values, revise};
 use crate::resources::Resource;
-use stoa_engine::FieldPath;
 
 /// The merged objects and the conflicts.
 #[derive(Debug, Default)]
@@ -19,18 +17,22 @@ pub(super) struct Objects {
 }
 
 /// Merges the objects of a package, its Kptfile apart.
-pub(super) fn merge(
-    sides: Sides<&[&Resource]>,
-    definitions: &mut Definitions,
-) -> Result<Objects, UpdateError> {
+pub(super) fn merge(sides: Sides<&[&Resource]>, definitions: &mut Definitions) -> Result<Objects, UpdateError> {
+    for (side, resources) in
+        [(Side::Origin, sides.origin), (Side::Upstream, sides.upstream), (Side::Local, sides.local)]
+    {
+        if let Some(doubled) = duplicate(resources) {
+            return Err(UpdateError::Duplicate { side, object: ObjectId::of(doubled), file: doubled.file() });
+        }
+    }
     let mut merged = Objects::default();
     // Local objects stay in their order, and new ones of upstream follow in theirs.
     let (mut local, mut added) = (Vec::new(), Vec::new());
-    for matched in matched(sides)? {
-        let position = matched.local.map(|(position, _)| position);
-        let resources = matched.map(|found| found.map(|(_, resource)| resource));
+    for [origin, upstream, here] in matched([sides.origin, sides.upstream, sides.local]) {
+        let position = here.map(|(position, _)| position);
+        let resources = Sides { origin, upstream, local: here }.map(|found| found.map(|(_, resource)| resource));
         let Some(resource) = object(resources, definitions, &mut merged.conflicts) else { continue };
-        match (position, matched.upstream) {
+        match (position, upstream) {
             (Some(position), _) => local.push((position, resource)),
             (None, Some((position, _))) => added.push((position, resource)),
             (None, None) => {}
@@ -124,48 +126,4 @@ fn with_text(resource: Resource, text: String) -> Resource {
         Ok(()) => changed,
         Err(_) => resource,
     }
-}
-
-/// An object and its position among those of its side.
-type Found<'r> = Option<(usize, &'r Resource)>;
-
-/// The objects of the three sides that are the same object.
-fn matched<'r>(sides: Sides<&[&'r Resource]>) -> Result<Vec<Sides<Found<'r>>>, UpdateError> {
-    let mut groups: BTreeMap<Identity, Sides<Vec<(usize, &'r Resource)>>> = BTreeMap::new();
-    let empty = || Sides { origin: Vec::new(), upstream: Vec::new(), local: Vec::new() };
-    for (side, resources) in [(Side::Origin, sides.origin), (Side::Upstream, sides.upstream), (Side::Local, sides.local)] {
-        for (position, resource) in resources.iter().enumerate() {
-            let group = groups.entry(Identity::of(resource)).or_insert_with(empty);
-            let found = match side {
-                Side::Origin => &mut group.origin,
-                Side::Upstream => &mut group.upstream,
-                Side::Local => &mut group.local,
-            };
-            if found.iter().any(|(_, other)| other.path == resource.path) {
-                return Err(UpdateError::Duplicate { side, object: ObjectId::of(resource), file: resource.file() });
-            }
-            found.push((position, resource));
-        }
-    }
-    let mut matched = Vec::new();
-    for group in groups.into_values() {
-        let Sides { origin, upstream, local } = &group;
-        if [origin, upstream, local].into_iter().all(|found| found.len() <= 1) {
-            matched.push(group.map(|found| found.first().copied()));
-            continue;
-        }
-        let mut by_path: BTreeMap<&str, Sides<Found<'r>>> = BTreeMap::new();
-        let none = || Sides { origin: None, upstream: None, local: None };
-        for found in origin {
-            by_path.entry(&found.1.path).or_insert_with(none).origin = Some(*found);
-        }
-        for found in upstream {
-            by_path.entry(&found.1.path).or_insert_with(none).upstream = Some(*found);
-        }
-        for found in local {
-            by_path.entry(&found.1.path).or_insert_with(none).local = Some(*found);
-        }
-        matched.extend(by_path.into_values());
-    }
-    Ok(matched)
 }

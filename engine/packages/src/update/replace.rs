@@ -1,6 +1,6 @@
 //! The strategies that take upstream's files: fast-forward, force-delete-replace and copy-merge.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -14,6 +14,13 @@ use crate::resources::read_file;
 /// Checks that the local files are those that were fetched, apart from marks, the name and the upstream.
 pub(super) fn check_unchanged(trees: Sides<&Tree>) -> Result<(), UpdateError> {
     let (local, origin) = (trees.local, trees.origin);
+    let packages_of = |tree| resource_files(tree).into_iter().map(|file| (file.path, file.package)).collect();
+    let in_packages: [BTreeMap<&str, &str>; 2] = [local, origin].map(packages_of);
+    let same_objects = |path| {
+        let [one, other] = [(local, &in_packages[0]), (origin, &in_packages[1])]
+            .map(|(tree, files)| objects(tree, files.get(path)?, path));
+        one.is_some() && one == other
+    };
     let mut changed = Vec::new();
     let paths: BTreeSet<&str> = local.paths().chain(origin.paths()).collect();
     for path in paths {
@@ -22,7 +29,7 @@ pub(super) fn check_unchanged(trees: Sides<&Tree>) -> Result<(), UpdateError> {
                 same_kptfiles(local, origin, folder.trim_end_matches('/'))?
             }
             _ => match (local.get(path), origin.get(path)) {
-                (Some(one), Some(other)) => one == other || same_objects(local, origin, path),
+                (Some(one), Some(other)) => one == other || same_objects(path),
                 _ => false,
             },
         };
@@ -43,16 +50,11 @@ fn same_kptfiles(local: &Tree, origin: &Tree, package: &str) -> Result<bool, Upd
     })
 }
 
-/// Whether two files have the same objects and comments on lines of their own.
-fn same_objects(local: &Tree, origin: &Tree, path: &str) -> bool {
-    let read = |tree: &Tree| -> Option<(Vec<Value>, Vec<String>)> {
-        let file = resource_files(tree).into_iter().find(|file| file.path == path)?;
-        let objects = read_file(tree, file.package, path).ok()?;
-        let lines = tree.text(path)?.lines().map(str::trim).filter(|line| line.starts_with('#'));
-        Some((objects.iter().map(unmarked).collect(), lines.map(str::to_owned).collect()))
-    };
-    let (local, origin) = (read(local), read(origin));
-    local.is_some() && local == origin
+/// The objects of a file without their marks, and its comments on lines of their own.
+fn objects(tree: &Tree, package: &str, path: &str) -> Option<(Vec<Value>, Vec<String>)> {
+    let objects = read_file(tree, package, path).ok()?;
+    let comments = tree.text(path)?.lines().map(str::trim).filter(|line| line.starts_with('#'));
+    Some((objects.iter().map(unmarked).collect(), comments.map(str::to_owned).collect()))
 }
 
 /// Upstream's tree with the merged Kptfile. Local packages with an upstream of their own stay.

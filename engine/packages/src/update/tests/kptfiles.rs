@@ -81,7 +81,8 @@ fn doubled_functions_are_one_value() {
 #[test]
 fn name_and_upstream_are_local() {
     // kpt: the same.
-    let upstream = |repo: &str| format!("upstream:\n  type: git\n  git:\n    repo: {repo}\n    directory: /\n    ref: main\n");
+    let upstream =
+        |repo: &str| format!("upstream:\n  type: git\n  git:\n    repo: {repo}\n    directory: /\n    ref: main\n");
     let renamed = KPTFILE.replace("pkg", "mine");
     check(
         KPTFILE,

@@ -16,7 +16,11 @@ fn package_of_both_sides_merges() {
         origin: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG), ("sub/README.md", "1")],
         upstream: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &changed("two")), ("sub/README.md", "2")],
         local: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &format!("{CONFIG}  b: mine\n")), ("sub/README.md", "1")],
-        expected: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &format!("{}  b: mine\n", changed("two"))), ("sub/README.md", "2")],
+        expected: &[
+            ("sub/Kptfile", KPTFILE),
+            ("sub/a.yaml", &format!("{}  b: mine\n", changed("two"))),
+            ("sub/README.md", "2"),
+        ],
         ..Case::default()
     }
     .check();
@@ -95,7 +99,9 @@ fn deleted_package_stays_deleted() {
 fn package_with_another_upstream_stays() {
     // kpt: the same.
     let kptfile = |reference: &str| {
-        format!("{KPTFILE}upstream:\n  type: git\n  git:\n    repo: https://example.com/sub\n    directory: /\n    ref: {reference}\n")
+        format!(
+            "{KPTFILE}upstream:\n  type: git\n  git:\n    repo: https://example.com/sub\n    directory: /\n    ref: {reference}\n"
+        )
     };
     let local = [("sub/Kptfile", kptfile("v9")), ("sub/a.yaml", CONFIG.to_owned())];
     let local = local.each_ref().map(|(path, text)| (*path, text.as_str()));
@@ -139,7 +145,8 @@ fn duplicate_objects_are_an_error() {
     let doubled = format!("{CONFIG}---\n{CONFIG}");
     let trees = [tree(&[]), tree(&[]), tree(&[("a.yaml", &doubled)])];
     let error = run(UpdateStrategy::ResourceMerge, &trees[0], &trees[1], &trees[2]).unwrap_err();
-    let expected = "the local package has duplicate objects ConfigMap a in a.yaml; rename one, or move it to another file";
+    let expected =
+        "the local package has duplicate objects ConfigMap a in a.yaml; rename one, or move it to another file";
     assert_eq!(error.to_string(), expected);
     Case { kpt: Kpt::Error("found duplicate"), ..Case::default() }.check_kpt([&trees[0], &trees[1], &trees[2]]);
 }

@@ -81,8 +81,11 @@ fn scalar_list_is_one_value() {
 #[test]
 fn known_lists_merge_by_key() {
     // kpt: the same.
-    let pod = |containers: &str| format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n{containers}");
-    let service = |ports: &str| format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: s\nspec:\n  ports:\n{ports}");
+    let pod = |containers: &str| {
+        format!("apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  containers:\n{containers}")
+    };
+    let service =
+        |ports: &str| format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: s\nspec:\n  ports:\n{ports}");
     Case {
         origin: &[
             ("p.yaml", &pod("  - name: web\n    image: web:1\n")),
@@ -126,8 +129,14 @@ fn custom_list_merges_by_its_definition() {
     Case {
         origin: &[("crd.yaml", definition), ("w.yaml", &widget("  rules:\n  - host: one\n    to: a\n"))],
         upstream: &[("crd.yaml", definition), ("w.yaml", &widget("  rules:\n  - host: one\n    to: b\n"))],
-        local: &[("crd.yaml", definition), ("w.yaml", &widget("  rules:\n  - host: mine\n    to: c\n  - host: one\n    to: a\n"))],
-        expected: &[("crd.yaml", definition), ("w.yaml", &widget("  rules:\n  - host: mine\n    to: c\n  - host: one\n    to: b\n"))],
+        local: &[
+            ("crd.yaml", definition),
+            ("w.yaml", &widget("  rules:\n  - host: mine\n    to: c\n  - host: one\n    to: a\n")),
+        ],
+        expected: &[
+            ("crd.yaml", definition),
+            ("w.yaml", &widget("  rules:\n  - host: mine\n    to: c\n  - host: one\n    to: b\n")),
+        ],
         kpt: Kpt::Files(&[("crd.yaml", definition), ("w.yaml", &widget("  rules:\n  - host: one\n    to: b\n"))]),
         ..Case::default()
     }
@@ -250,9 +259,7 @@ fn environments_are_found_by_file() {
 #[test]
 fn renamed_object_gets_upstreams_changes() {
     // kpt: the same.
-    let text = |name: &str, data: &str| {
-        named(name, data).replacen("metadata:\n", "metadata: # kpt-merge: /a\n", 1)
-    };
+    let text = |name: &str, data: &str| named(name, data).replacen("metadata:\n", "metadata: # kpt-merge: /a\n", 1);
     Case {
         origin: &[("a.yaml", &config("a:one"))],
         upstream: &[("a.yaml", &config("a:two"))],

@@ -48,8 +48,12 @@ fn fast_forward_refuses_local_changes() {
     let expected = "local package files have been modified: [\"b\", \"c.yaml\", \"d\"]. \
                     use a different update strategy, such as resource-merge";
     assert_eq!(error.to_string(), expected);
-    Case { strategy: UpdateStrategy::FastForward, kpt: Kpt::Error("local package files have been modified: ["), ..Case::default() }
-        .check_kpt([&trees[0], &trees[1], &trees[2]]);
+    Case {
+        strategy: UpdateStrategy::FastForward,
+        kpt: Kpt::Error("local package files have been modified: ["),
+        ..Case::default()
+    }
+    .check_kpt([&trees[0], &trees[1], &trees[2]]);
 }
 
 #[test]
@@ -76,7 +80,9 @@ fn replacement_keeps_the_kptfiles_info() {
         tree(&[("Kptfile", &format!("{renamed}info:\n  description: ours\n"))]),
     ];
     let updated = run(UpdateStrategy::ForceDeleteReplace, &trees[0], &trees[1], &trees[2]).unwrap();
-    let expected = format!("{renamed}info:\n  description: ours\n  site: theirs\nupstream:\n  updateStrategy: force-delete-replace\n");
+    let expected = format!(
+        "{renamed}info:\n  description: ours\n  site: theirs\nupstream:\n  updateStrategy: force-delete-replace\n"
+    );
     assert_eq!(updated.tree.text("Kptfile").unwrap(), expected);
 }
 
@@ -99,16 +105,22 @@ fn copy_lays_upstreams_files_over() {
 fn kptfiles_strategy_is_used() {
     // kpt: resource-merge, unless the command names another.
     let trees = [tree(&[]), tree(&[]), with_strategy(&tree(&[("a", "1")]), UpdateStrategy::FastForward)];
-    let update = |strategy| update(&Update { origin: &trees[0], upstream: &trees[1], local: &trees[2], strategy, revision: None });
+    let update = |strategy| {
+        update(&Update { origin: &trees[0], upstream: &trees[1], local: &trees[2], strategy, revision: None })
+    };
     assert!(update(None).is_err());
     let updated = update(Some(UpdateStrategy::ResourceMerge)).unwrap();
-    assert_eq!(updated.tree.text("Kptfile").unwrap(), format!("{KPTFILE}upstream:\n  updateStrategy: resource-merge\n"));
+    assert_eq!(
+        updated.tree.text("Kptfile").unwrap(),
+        format!("{KPTFILE}upstream:\n  updateStrategy: resource-merge\n")
+    );
 }
 
 #[test]
 fn unknown_strategy_changes_nothing() {
     let local = tree(&[("Kptfile", &format!("{KPTFILE}upstream:\n  updateStrategy: magic\n"))]);
-    let error = update(&Update { origin: &local, upstream: &local, local: &local, strategy: None, revision: None }).unwrap_err();
+    let error = update(&Update { origin: &local, upstream: &local, local: &local, strategy: None, revision: None })
+        .unwrap_err();
     assert_eq!(error.to_string(), "Kptfile of the local package cannot be read");
 }
 
@@ -123,7 +135,9 @@ fn revision_is_recorded() {
     let revision = UpstreamLock { kind: "git".to_owned(), git: Some(git("v2")) };
     let local = tree(&[("Kptfile", &format!("{KPTFILE}# ours\ninfo:\n  site: s # here\n"))]);
     let empty = tree(&[]);
-    let updated = update(&Update { origin: &empty, upstream: &empty, local: &local, strategy: None, revision: Some(&revision) }).unwrap();
+    let updated =
+        update(&Update { origin: &empty, upstream: &empty, local: &local, strategy: None, revision: Some(&revision) })
+            .unwrap();
     let text = &texts(&updated.tree)["Kptfile"];
     assert!(text.starts_with(&format!("{KPTFILE}# ours\ninfo:\n  site: s # here\n")), "{text}");
     let kptfile = Kptfile::parse(text).unwrap();
