@@ -13,9 +13,10 @@
 //!
 //! Maps are merged by field, and lists as `lists` says. An item of a list is deleted or returns as a whole.
 //!
-//! Elsewhere: `lists` merges lists, `order` has the order of their items, `kinds` has the lists of kinds, and `revise` writes
-//! results into texts.
+//! Elsewhere: `lists` merges lists, `order` has the order of their items, `kinds` has the lists of kinds, `differences` compares
+//! two versions, and `revise` writes results into texts.
 
+mod differences;
 mod kinds;
 mod lists;
 mod order;
@@ -27,6 +28,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use stoa_engine::FieldPath;
 
+pub use differences::FieldDifference;
+pub(crate) use differences::differences;
 pub use kinds::{Definitions, ListTypes};
 pub(crate) use revise::revise;
 

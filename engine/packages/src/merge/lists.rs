@@ -45,7 +45,7 @@ impl Identity {
     }
 
     /// The step to an item of this identity.
-    fn step(&self, values: &[String]) -> Segment {
+    pub(super) fn step(&self, values: &[String]) -> Segment {
         let key = match self {
             Self::Fields(keys) => keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(","),
             Self::Value => String::new(),
