@@ -1,10 +1,17 @@
 //! The functions of kpt's catalog that run in this process, written from its documents.
 //!
-//! Start at [`find`]. Each function has a file of its own. `config` and `fields` have what several functions share.
+//! Start at [`find`]. Each function has a file of its own. `config`, `fields` and `scalars` have what
+//! several functions share.
 
+mod apply_replacements;
+mod apply_setters;
 mod config;
+mod ensure_name_substring;
 mod fields;
+mod scalars;
+mod search_replace;
 mod set_annotations;
+mod set_image;
 mod set_labels;
 mod set_namespace;
 
@@ -40,7 +47,12 @@ struct Entry {
 }
 
 const ENTRIES: &[Entry] = &[
+    Entry { name: "apply-replacements", run: apply_replacements::run, old: None },
+    Entry { name: "apply-setters", run: apply_setters::run, old: None },
+    Entry { name: "ensure-name-substring", run: ensure_name_substring::run, old: None },
+    Entry { name: "search-replace", run: search_replace::run, old: None },
     Entry { name: "set-annotations", run: set_annotations::run, old: None },
+    Entry { name: "set-image", run: set_image::run, old: None },
     Entry { name: "set-labels", run: set_labels::run, old: Some((&["v0.0", "v0.1"], set_labels::run_all)) },
     Entry {
         name: "set-namespace",

@@ -1,5 +1,8 @@
 //! The rules of a `.krmignore`, which are those of a `.gitignore`.
 
+/// The number of braces in a pattern that are alternatives.
+const MAX_BRACES: usize = 4;
+
 /// The patterns of one file, in its order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
@@ -63,6 +66,24 @@ impl Rule {
         }
         path.last().is_some_and(|name| match_segments(&self.segments, std::slice::from_ref(name)))
     }
+}
+
+/// Whether a path matches a pattern with `*`, `?`, classes, `**` for folders, and alternatives in braces.
+pub(crate) fn glob(pattern: &str, path: &str) -> bool {
+    let characters = |text: &str| text.split('/').map(|segment| segment.chars().collect()).collect::<Vec<Vec<char>>>();
+    alternatives(pattern).iter().any(|pattern| match_segments(&characters(pattern), &characters(path)))
+}
+
+/// The patterns that a pattern with `{a,b}` stands for; itself if they are too many.
+fn alternatives(pattern: &str) -> Vec<String> {
+    if pattern.matches('{').count() > MAX_BRACES {
+        return vec![pattern.to_owned()];
+    }
+    let braces = pattern.find('{').and_then(|start| Some((start, start + pattern[start..].find('}')?)));
+    let Some((start, end)) = braces else { return vec![pattern.to_owned()] };
+    let behind = alternatives(&pattern[end + 1..]);
+    let inside = pattern[start + 1..end].split(',');
+    inside.flat_map(|inside| behind.iter().map(move |behind| format!("{}{inside}{behind}", &pattern[..start]))).collect()
 }
 
 /// Spaces at the end count only behind a backslash.
@@ -187,6 +208,22 @@ mod tests {
             ("[a", "[a", false),
         ] {
             assert_eq!(Rules::parse(rules).ignores(path), expected, "{rules:?} {path}");
+        }
+    }
+
+    #[test]
+    fn globs_match_whole_paths() {
+        for (pattern, path, expected) in [
+            ("**/baz.yaml", "foo/bar/baz.yaml", true),
+            ("**/baz.yaml", "baz.yaml", true),
+            ("foo/**/baz.yaml", "foo/bar/bor/baz.yaml", true),
+            ("foo/**/baz.yaml", "bar/baz.yaml", false),
+            ("foo/*/baz.yaml", "foo/bar/bor/bat.yaml", false),
+            ("foo/{bar,bor}/*.{yaml,yml}", "foo/bor/a.yml", true),
+            ("foo/{bar,bor}/*.yaml", "foo/ba/a.yaml", false),
+            ("baz.yaml", "a/baz.yaml", false),
+        ] {
+            assert_eq!(glob(pattern, path), expected, "{pattern} {path}");
         }
     }
 
