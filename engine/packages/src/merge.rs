@@ -171,7 +171,7 @@ impl Merger<'_> {
 }
 
 /// The value when at most one side changed it.
-fn unmerged<'v>(sides: Sides<Option<&'v Value>>) -> Option<Option<&'v Value>> {
+fn unmerged(sides: Sides<Option<&Value>>) -> Option<Option<&Value>> {
     let Sides { origin, upstream, local } = sides;
     if upstream == local || origin == upstream {
         Some(local)

@@ -6,7 +6,7 @@
 //! Elsewhere: `packages` decides what becomes of packages in folders, `objects` merges objects, `files` the other files,
 //! `kptfiles` Kptfiles, and `replace` has the strategies that take upstream's files.
 //!
-//! Follows `internal/util/update` of kpt 1.0.0-beta.61, with the differences in `docs`.
+//! Follows `internal/util/update` of kpt 1.0.0-beta.61, with the differences that the tests name.
 
 mod files;
 mod kptfiles;

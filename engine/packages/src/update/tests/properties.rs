@@ -111,7 +111,7 @@ impl Package {
         let mut files = BTreeMap::new();
         if let Some(data) = &self.config {
             let data: String = data.iter().fold(String::new(), |mut text, (key, value)| {
-                let _ = write!(text, "  k{key}: v{value} # about k{key}\n");
+                let _ = writeln!(text, "  k{key}: v{value} # about k{key}");
                 text
             });
             files.insert("config.yaml", format!("{}data:\n{data}", head("v1", "ConfigMap")));
