@@ -82,7 +82,7 @@ pub fn clone_package(request: &CloneRequest<'_>) -> Result<Tree, CloneError> {
     Ok(tree)
 }
 
-/// Writes the ConfigMap with the name of the package, in the place of one that is there.
+/// Writes the ConfigMap with the name of the package. It replaces one that is there.
 fn write_context(tree: &mut Tree, name: &str, context: &[(&str, &str)]) -> Result<(), TreeError> {
     let mut data = json!({ "name": name });
     for (key, value) in context {

@@ -63,7 +63,7 @@ pub enum Cause {
     DeletedUpstream,
 }
 
-/// A value of which the two sides disagree.
+/// A value on which the two sides disagree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conflict {
     /// The field, such as `spec.containers[name=web].image`; empty for the whole.

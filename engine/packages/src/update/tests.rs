@@ -3,6 +3,7 @@
 //! `STOA_TEST_PACKAGES_ORACLE` names a program with kpt's library, made of the folder `oracle`. Without it, the comparisons
 //! with kpt are skipped.
 
+mod inputs;
 mod kptfiles;
 mod oracle;
 mod packages;

@@ -232,12 +232,12 @@ fn object_moves_with_upstream() {
 fn other_file_on_both_sides_stays() {
     // kpt: the same, silently. A file that was deleted here returns.
     Case {
-        origin: &[("changed", "1"), ("here", "1"), ("there", "1"), ("removed", "1"), ("gone.md", "1")],
-        upstream: &[("changed", "2"), ("here", "1"), ("there", "2"), ("gone.md", "1"), ("new/x", "1")],
+        origin: &[("changed", "1"), ("here", "1"), ("there", "1"), ("removed", "1"), ("absent.md", "1")],
+        upstream: &[("changed", "2"), ("here", "1"), ("there", "2"), ("absent.md", "1"), ("new/x", "1")],
         local: &[("changed", "3"), ("here", "2"), ("there", "1"), ("removed", "1")],
         expected: &[("changed", "3"), ("here", "2"), ("there", "2"), ("new/x", "1")],
         conflicts: &["changed changed upstream and here; it stays as it is here"],
-        kpt: Kpt::Files(&[("changed", "3"), ("here", "2"), ("there", "2"), ("gone.md", "1"), ("new/x", "1")]),
+        kpt: Kpt::Files(&[("changed", "3"), ("here", "2"), ("there", "2"), ("absent.md", "1"), ("new/x", "1")]),
         ..Case::default()
     }
     .check();
