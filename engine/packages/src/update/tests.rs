@@ -44,7 +44,8 @@ fn values(texts: &BTreeMap<String, String>) -> BTreeMap<String, Vec<Value>> {
     let limits = stoa_yaml::Limits { depth: 100, values: 100_000, documents: 100, copied: 1 << 20 };
     let read = |path: &str, text: &str| match crate::has_objects(path) {
         true => {
-            stoa_yaml::documents(text, &limits, false).unwrap().into_iter().map(|it| without_marks(it.value)).collect()
+            let documents = stoa_yaml::documents(text, &limits, false).unwrap();
+            documents.into_iter().map(|it| without_marks(it.value)).filter(|value| !value.is_null()).collect()
         }
         false => vec![Value::from(text)],
     };
