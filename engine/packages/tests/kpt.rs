@@ -2,6 +2,8 @@
 //!
 //! The tests need `kpt` and `git`, and are skipped without them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
