@@ -89,20 +89,29 @@ impl Editor<'_> {
         }
     }
 
-    /// Edits a value in brackets or braces. A collection that gets or loses a key or an item is written anew, without its
-    /// comments.
+    /// Edits a value in brackets or braces. A map that loses a key, and a list that gets or loses an item, is written anew,
+    /// without its comments.
     fn flow(&mut self, style: Style, node: &Node, old: &Value, new: &Value) -> Option<()> {
         match (&node.kind, old, new) {
             _ if old == new => {}
             (Kind::Mapping(entries), Value::Object(old), Value::Object(new))
-                if entries.len() == old.len()
-                    && old.len() == new.len()
+                if !entries.is_empty()
+                    && entries.len() == old.len()
+                    && (old.len() == new.len() || self.text.get(node.start..node.end)?.starts_with('{'))
                     && entries
                         .iter()
                         .all(|it| old.contains_key(&it.key) && new.contains_key(&it.key) && !it.value.is_absent()) =>
             {
                 for entry in entries {
                     self.flow(style, &entry.value, old.get(&entry.key)?, new.get(&entry.key)?)?;
+                }
+                let mut added = String::new();
+                for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+                    added.push_str(&format!(", {}", style.field(key, Ordered::new(value))?));
+                }
+                let end = entries.last()?.value.end;
+                if !added.is_empty() {
+                    self.edits.push((end..end, added));
                 }
             }
             (Kind::Sequence(items), Value::Array(old), Value::Array(new))

@@ -66,11 +66,11 @@ fn a_list_is_replaced_as_a_whole() {
 fn braces_stay_braces() {
     check(
         |value| value["metadata"]["labels"]["zone"] = json!("a, b"),
-        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: front, team: web, zone: \"a, b\"}"],
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, zone: \"a, b\"}"],
     );
     check(
         |value| value["metadata"]["labels"]["area"] = json!("x"),
-        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: front, team: web, area: x}"],
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, area: x}"],
     );
 }
 

@@ -118,7 +118,7 @@ impl Style {
     }
 
     /// A key and its value on one line.
-    fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
+    pub(super) fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
         Some(format!("{}: {}", self.text(key)?, self.item(value)?))
     }
 
