@@ -18,7 +18,7 @@ mod set_namespace;
 use crate::{resources::Resource, results::Finding};
 
 /// Changes the objects by a configuration, and reports findings.
-pub type Builtin = fn(&mut Vec<Resource>, Option<&Resource>) -> Result<Vec<Finding>, Failure>;
+pub type Builtin = fn(&mut [Resource], Option<&Resource>) -> Result<Vec<Finding>, Failure>;
 
 /// A function that failed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +53,7 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "search-replace", run: search_replace::run, old: None },
     Entry { name: "set-annotations", run: set_annotations::run, old: None },
     Entry { name: "set-image", run: set_image::run, old: None },
-    Entry { name: "set-labels", run: set_labels::run, old: Some((&["v0.0", "v0.1"], set_labels::run_all)) },
+    Entry { name: "set-labels", run: set_labels::run, old: Some((&["v0.0", "v0.1"], set_labels::run_old)) },
     Entry {
         name: "set-namespace",
         run: set_namespace::run,
@@ -72,9 +72,12 @@ pub fn find(image: &str) -> Option<Builtin> {
     }
     let (name, tag) = name.split_once(':').unwrap_or((name, ""));
     let entry = ENTRIES.iter().find(|entry| entry.name == name)?;
-    let is_of = |version: &&str| tag.strip_prefix(*version).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let is_of = |version: &str| tag.strip_prefix(version).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     Some(match entry.old {
-        Some((versions, run)) if versions.iter().any(|version| is_of(&version)) => run,
+        Some((versions, run)) if versions.iter().any(|version| is_of(version)) => run,
         _ => entry.run,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,11 +199,7 @@ impl Tree {
         for (path, file) in self.iter() {
             let size = file.content.len();
             if size > limits.file_bytes {
-                return Err(TreeError::FileTooLarge {
-                    path: path.to_owned(),
-                    bytes: size,
-                    limit: limits.file_bytes,
-                });
+                return Err(TreeError::FileTooLarge { path: path.to_owned(), bytes: size, limit: limits.file_bytes });
             }
             bytes = bytes.saturating_add(size);
         }
@@ -349,9 +345,20 @@ mod tests {
 
     #[test]
     fn paths_outside_of_the_tree_are_rejected() {
-        for path in
-            ["", "/a", "../a", "a/../b", "./a", "a//b", "a/", "a\\b", "a\nb", ".git/config", "x/.GIT/y", &"a".repeat(5000)]
-        {
+        for path in [
+            "",
+            "/a",
+            "../a",
+            "a/../b",
+            "./a",
+            "a//b",
+            "a/",
+            "a\\b",
+            "a\nb",
+            ".git/config",
+            "x/.GIT/y",
+            &"a".repeat(5000),
+        ] {
             let error = Tree::default().add(path, Mode::Regular, "").unwrap_err();
             assert!(matches!(error, TreeError::Path { .. }), "{path:?}: {error}");
         }

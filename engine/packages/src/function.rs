@@ -28,7 +28,7 @@ pub struct Call<'c> {
     pub input: &'c [u8],
 }
 
-/// The outcome of a call that took place, whether the function succeeded or failed.
+/// The outcome of a function that ran to its end, whether it succeeded or failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Its standard output: a `ResourceList` as YAML or JSON.

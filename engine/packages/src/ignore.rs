@@ -83,7 +83,9 @@ fn alternatives(pattern: &str) -> Vec<String> {
     let Some((start, end)) = braces else { return vec![pattern.to_owned()] };
     let behind = alternatives(&pattern[end + 1..]);
     let inside = pattern[start + 1..end].split(',');
-    inside.flat_map(|inside| behind.iter().map(move |behind| format!("{}{inside}{behind}", &pattern[..start]))).collect()
+    inside
+        .flat_map(|inside| behind.iter().map(move |behind| format!("{}{inside}{behind}", &pattern[..start])))
+        .collect()
 }
 
 /// Spaces at the end count only behind a backslash.
@@ -93,7 +95,7 @@ fn without_trailing_spaces(line: &str) -> &str {
     if backslashes % 2 == 1 && trimmed.len() < line.len() { &line[..=trimmed.len()] } else { trimmed }
 }
 
-/// Whether the segments of a path match those of a pattern, of which `**` stands for any number.
+/// Whether the segments of a path match those of a pattern. `**` stands for any number of them.
 fn match_segments(pattern: &[Vec<char>], path: &[Vec<char>]) -> bool {
     // For each length of the path's beginning: whether the pattern so far matches it.
     let mut reached = vec![false; path.len() + 1];

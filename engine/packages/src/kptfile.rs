@@ -18,8 +18,8 @@ use crate::{
     text::{self, TextError},
 };
 
-pub use check::{CheckError, full_image};
 pub(crate) use check::config_file;
+pub use check::{CheckError, full_image};
 
 /// The apiVersion of a Kptfile.
 pub const API_VERSION: &str = "kpt.dev/v1";
@@ -375,9 +375,7 @@ pub enum KptfileError {
         problem: String,
     },
     /// The update strategy is unknown.
-    #[error(
-        "unknown update strategy {0:?}; use resource-merge, fast-forward, force-delete-replace or copy-merge"
-    )]
+    #[error("unknown update strategy {0:?}; use resource-merge, fast-forward, force-delete-replace or copy-merge")]
     UnknownStrategy(String),
 }
 

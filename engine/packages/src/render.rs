@@ -1,6 +1,6 @@
 //! Renders a package: runs the functions of its pipeline, and of the packages in its folders.
 //!
-//! Start at [`render()`]. A single function runs in `run`.
+//! Start at [`render()`], or at [`eval`] for one function on all objects. A single function runs in `run`.
 //!
 //! Follows `internal/util/render/executor.go` of kpt 1.0.0-beta.61.
 
@@ -81,7 +81,7 @@ pub enum RenderError {
         /// The field in the pipeline, such as `mutators[0]`.
         field: String,
         /// The reason.
-        source: FunctionError,
+        source: Box<FunctionError>,
     },
     /// The objects cannot be written.
     #[error("the result cannot be written")]
@@ -130,6 +130,66 @@ fn rendered(
     }
     let after: Vec<Resource> = render.objects.into_values().flatten().collect();
     Ok((resources::write(tree, &before, &after)?, doubles, render.kptfiles.len()))
+}
+
+/// Runs one function on all objects of a tree, as `kpt fn eval` does. Paths of objects and of the configuration are those in
+/// the tree, so there need not be a Kptfile.
+///
+/// # Errors
+///
+/// [`RenderFailure`]; nothing has changed then.
+pub fn eval(
+    tree: &Tree,
+    function: &Function,
+    functions: &Functions<'_>,
+    limits: &Limits,
+) -> Result<Rendered, Box<RenderFailure>> {
+    let mut results = FunctionResultList::default();
+    match evaluated(tree, function, functions, limits, &mut results) {
+        Ok((tree, doubles)) => Ok(Rendered { tree, results, doubles, packages: 1 }),
+        Err(error) => {
+            results.exit_code = 1;
+            Err(Box::new(RenderFailure { error, results }))
+        }
+    }
+}
+
+fn evaluated(
+    tree: &Tree,
+    function: &Function,
+    functions: &Functions<'_>,
+    limits: &Limits,
+    results: &mut FunctionResultList,
+) -> Result<(Tree, Vec<Double>), RenderError> {
+    tree.check(limits)?;
+    let mut before = resources::read(tree)?;
+    let doubles = doubles(&before);
+    for resource in &mut before {
+        resource.path = resource.file();
+        resource.package = String::new();
+    }
+    let rejected = |problem| {
+        let source = CheckError { field: "configPath".to_owned(), problem };
+        RenderError::Pipeline { package: String::new(), source }
+    };
+    let config = match function.config_path.as_str() {
+        "" => function.config(),
+        path => {
+            let path = clean_path(path);
+            let current = before.iter().find(|resource| resource.path == path).cloned();
+            Some(current.ok_or_else(|| rejected(format!("functionConfig {path:?} must exist in the package")))?)
+        }
+    };
+    let job = Job { tree, package: "", function, config, is_validator: false };
+    let (result, outcome) = job.run(functions, before.clone());
+    results.items.push(result);
+    let after = outcome.map_err(|source| RenderError::Function {
+        package: String::new(),
+        function: function.command().to_owned(),
+        field: "eval".to_owned(),
+        source: Box::new(source),
+    })?;
+    Ok((resources::write(tree, &before, &after)?, doubles))
 }
 
 /// The Kptfiles of all packages, by folder.
@@ -235,7 +295,7 @@ impl<'r> Render<'r> {
             package: package.to_owned(),
             function: function.command().to_owned(),
             field: format!("{list}[{position}]"),
-            source,
+            source: Box::new(source),
         })
     }
 

@@ -263,17 +263,15 @@ pub struct Double {
 
 /// The objects that an earlier one of the same package equals by group, kind, namespace and name.
 pub fn doubles(resources: &[Resource]) -> Vec<Double> {
-    let mut seen: BTreeMap<[&str; 5], String> = BTreeMap::new();
+    let mut files: BTreeMap<[&str; 5], String> = BTreeMap::new();
     let mut found = Vec::new();
     for resource in resources {
         let key = [&resource.package, resource.group(), resource.kind(), resource.namespace(), resource.name()];
-        match seen.get(&key) {
-            Some(first) => found.push(Double {
-                object: object_name(resource),
-                first: first.clone(),
-                second: resource.file(),
-            }),
-            None => drop(seen.insert(key, resource.file())),
+        match files.get(&key) {
+            Some(first) => {
+                found.push(Double { object: object_name(resource), first: first.clone(), second: resource.file() })
+            }
+            None => drop(files.insert(key, resource.file())),
         }
     }
     found

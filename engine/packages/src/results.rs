@@ -154,7 +154,8 @@ fn parse_item(mut item: Value) -> Result<Finding, String> {
         item["field"]["proposedValue"] = value;
     }
     // kyaml writes an index as text in some versions.
-    if let Some(index) = item.pointer("/file/index").and_then(Value::as_str).and_then(|text| text.parse::<usize>().ok()) {
+    if let Some(index) = item.pointer("/file/index").and_then(Value::as_str).and_then(|text| text.parse::<usize>().ok())
+    {
         item["file"]["index"] = index.into();
     }
     // YAML has words that are no text, such as `no`.

@@ -71,26 +71,33 @@ impl Job<'_> {
     ) -> (FunctionResult, Result<Vec<Resource>, FunctionError>) {
         let image = if self.function.image.is_empty() { String::new() } else { full_image(&self.function.image) };
         let mut result = FunctionResult { image, exec: self.function.exec.clone(), ..FunctionResult::default() };
-        let is_selective = is_selective(self.function);
-        let (selected, others): (Vec<_>, Vec<_>) =
-            items.iter().cloned().enumerate().partition(|(_, item)| selects(self.function, item));
-        let (positions, input): (Vec<usize>, Vec<Resource>) = selected.into_iter().unzip();
-        let outcome = self.outcome(functions, &mut result, input);
+        let outcome = match (self.is_validator, is_selective(self.function)) {
+            (false, false) => self.outcome(functions, &mut result, items),
+            (true, _) => {
+                let input = items.iter().filter(|item| selects(self.function, item)).cloned().collect();
+                self.outcome(functions, &mut result, input).map(|_| items)
+            }
+            (false, true) => self.run_selected(functions, &mut result, items),
+        };
         if outcome.is_err() && result.exit_code == 0 {
             result.exit_code = 1;
         }
-        let output = match outcome {
-            Err(error) => return (result, Err(error)),
-            Ok(_) if self.is_validator => return (result, Ok(items)),
-            Ok(output) if !is_selective => return (result, Ok(output)),
-            Ok(output) => output,
-        };
-        let merged = merge(&items, &positions, others, output);
-        let checked = check_paths(self.tree, &merged).map(|()| merged).map_err(FunctionError::from);
-        if checked.is_err() {
-            result.exit_code = 1;
-        }
-        (result, checked)
+        (result, outcome)
+    }
+
+    fn run_selected(
+        &self,
+        functions: &Functions<'_>,
+        result: &mut FunctionResult,
+        items: Vec<Resource>,
+    ) -> Result<Vec<Resource>, FunctionError> {
+        let (selected, others): (Vec<_>, Vec<_>) =
+            items.into_iter().enumerate().partition(|(_, item)| selects(self.function, item));
+        let positions: HashMap<usize, usize> = selected.iter().map(|(at, item)| (item.token(), *at)).collect();
+        let output = self.outcome(functions, result, selected.into_iter().map(|(_, item)| item).collect())?;
+        let merged = merge(positions, others, output);
+        check_paths(self.tree, &merged)?;
+        Ok(merged)
     }
 
     fn outcome(
@@ -132,8 +139,7 @@ impl Job<'_> {
         result: &mut FunctionResult,
         items: &[Resource],
     ) -> Result<Vec<Resource>, FunctionError> {
-        let program =
-            if result.image.is_empty() { Program::Exec(&result.exec) } else { Program::Image(&result.image) };
+        let program = if result.image.is_empty() { Program::Exec(&result.exec) } else { Program::Image(&result.image) };
         let input = encode(items, self.config.as_ref());
         let Output { stdout, stderr, exit_code } = executor.execute(&Call { program, input: input.as_bytes() })?;
         result.stderr = stderr;
@@ -185,22 +191,15 @@ fn tail(text: &str) -> &str {
     &text[start..]
 }
 
-/// The objects with those of an answer at the positions that were selected.
-fn merge(
-    items: &[Resource],
-    positions: &[usize],
-    others: Vec<(usize, Resource)>,
-    output: Vec<Resource>,
-) -> Vec<Resource> {
-    let mut selected: HashMap<usize, usize> = positions.iter().map(|at| (items[*at].token(), *at)).collect();
-    let (mut changed, mut new) = (Vec::new(), Vec::new());
+/// All objects in their order after those at some positions, by token, became the objects of an answer.
+fn merge(mut positions: HashMap<usize, usize>, others: Vec<(usize, Resource)>, output: Vec<Resource>) -> Vec<Resource> {
+    let (mut merged, mut new) = (others, Vec::new());
     for resource in output {
-        match selected.remove(&resource.token()) {
-            Some(at) => changed.push((at, resource)),
+        match positions.remove(&resource.token()) {
+            Some(at) => merged.push((at, resource)),
             None => new.push(resource),
         }
     }
-    changed.extend(others);
-    changed.sort_by_key(|(at, _)| *at);
-    changed.into_iter().map(|(_, resource)| resource).chain(new).collect()
+    merged.sort_by_key(|(at, _)| *at);
+    merged.into_iter().map(|(_, resource)| resource).chain(new).collect()
 }

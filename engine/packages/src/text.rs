@@ -15,7 +15,7 @@ pub enum TextError {
     /// The text is not YAML.
     #[error(transparent)]
     Yaml(#[from] stoa_yaml::Error),
-    /// A map has a key twice, of which one value would be lost.
+    /// A map has a key twice, so that one value would be lost.
     #[error("line {line}: mapping key {key:?} already defined; remove one of them")]
     DuplicateKey {
         /// The line, from 1.

@@ -92,9 +92,11 @@ struct Options {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let Config::Object(object) = config(source, "ApplyReplacements")? else {
-        return Err(Failure::new("functionConfig is a ConfigMap; it must be an ApplyReplacements of fn.kpt.dev/v1alpha1"));
+        return Err(Failure::new(
+            "functionConfig is a ConfigMap; it must be an ApplyReplacements of fn.kpt.dev/v1alpha1",
+        ));
     };
     let replacements: Vec<Replacement> = field(object, "replacements")?;
     for (position, replacement) in replacements.iter().enumerate() {
@@ -139,14 +141,16 @@ fn source_value(items: &[Resource], source: &Source) -> Result<Value, String> {
     };
     let path = if source.field_path.is_empty() { DEFAULT_PATH } else { &source.field_path };
     let value = FieldPath::parse(path).get(&resource.value).filter(|value| !is_empty(value));
-    let value = value.ok_or_else(|| format!("fieldPath `{path}` is missing for replacement source {}", object_name(resource)))?;
+    let value = value
+        .ok_or_else(|| format!("fieldPath `{path}` is missing for replacement source {}", object_name(resource)))?;
     if source.options.delimiter.is_empty() {
         return Ok(value.clone());
     }
     let text = scalar(value)?;
     let parts: Vec<&str> = text.split(source.options.delimiter.as_str()).collect();
     let part = usize::try_from(source.options.index).ok().and_then(|index| parts.get(index));
-    let part = part.ok_or_else(|| format!("options.index {} is out of bounds for value {text}", source.options.index))?;
+    let part =
+        part.ok_or_else(|| format!("options.index {} is out of bounds for value {text}", source.options.index))?;
     Ok(Value::from(*part))
 }
 
@@ -170,11 +174,11 @@ fn scalar(value: &Value) -> Result<String, String> {
 fn set(resource: &mut Resource, path: &str, value: &Value, options: &Options) -> Result<(), String> {
     let object = object_name(resource);
     let mut outcome = Ok(());
-    let count = FieldPath::parse(path).visit(&mut resource.value, options.create, &mut |field| {
-        match replaced(field, value, options) {
-            Ok(new) => *field = new,
-            Err(problem) => outcome = Err(format!("{object} {path}: {problem}")),
-        }
+    let count = FieldPath::parse(path).visit(&mut resource.value, options.create, &mut |field| match replaced(
+        field, value, options,
+    ) {
+        Ok(new) => *field = new,
+        Err(problem) => outcome = Err(format!("{object} {path}: {problem}")),
     });
     outcome?;
     match (count, options.create) {

@@ -26,7 +26,7 @@ static SETTER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\$\{([^}]*)\}").expect("the pattern is constant and is tested"));
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let setters = config.map(data).unwrap_or_default();
     let mut findings = Vec::new();
     for resource in items.iter_mut() {
@@ -53,8 +53,9 @@ fn set(
         let Some(pattern) = pattern.filter(|pattern| names(pattern).any(|name| setters.contains_key(name))) else {
             continue;
         };
-        let failed =
-            |problem: String| Failure::new(format!("failed to apply setters: {} {}: {problem}", object_name(resource), field.name));
+        let failed = |problem: String| {
+            Failure::new(format!("failed to apply setters: {} {}: {problem}", object_name(resource), field.name))
+        };
         let new = match &field.scalar {
             Some(current) => {
                 let new = resolved(pattern, current, setters).map_err(failed)?;
@@ -126,7 +127,9 @@ fn current_values(pattern: &str, current: &str) -> BTreeMap<String, String> {
 fn list(pattern: &str, setters: &BTreeMap<String, String>) -> Result<(String, Value), String> {
     let name = match names(pattern).collect::<Vec<_>>().as_slice() {
         [name] if pattern.len() == name.len() + 3 => *name,
-        _ => return Err(format!("invalid setter pattern for array node: {pattern:?}; use one setter such as ${{name}}")),
+        _ => {
+            return Err(format!("invalid setter pattern for array node: {pattern:?}; use one setter such as ${{name}}"));
+        }
     };
     let new = setters.get(name).cloned().unwrap_or_default();
     if new.is_empty() {

@@ -31,15 +31,19 @@ pub(super) fn config<'c>(config: Option<&'c Resource>, kind: &str) -> Result<Con
     };
     match (config.group(), config.kind()) {
         ("", "ConfigMap") => Ok(Config::Data(data(config))),
-        ("fn.kpt.dev", other) if other == kind || other.strip_suffix("Config") == Some(kind) => {
-            Ok(Config::Object(config))
-        }
+        ("fn.kpt.dev", other) if other == kind || is_old_kind(other, kind) => Ok(Config::Object(config)),
         _ => Err(Failure::new(format!(
             "functionConfig is a {} of {:?}; it must be a ConfigMap or a {kind} of fn.kpt.dev/v1alpha1",
             config.kind(),
             config.api_version()
         ))),
     }
+}
+
+/// Whether a kind is that of old versions, such as `SetLabelConfig` for `SetLabels`.
+fn is_old_kind(other: &str, kind: &str) -> bool {
+    let stem = other.strip_suffix("Config");
+    stem.is_some_and(|stem| stem == kind || Some(stem) == kind.strip_suffix('s'))
 }
 
 /// The `data` of a ConfigMap. Numbers and booleans are taken as they are written.

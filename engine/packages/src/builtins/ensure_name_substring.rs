@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The groups and kinds of objects that keep their names; an empty group is any.
-const KEPT: [(&str, &str); 4] = [
+const UNCHANGED: [(&str, &str); 4] = [
     ("", "CustomResourceDefinition"),
     ("apiregistration.k8s.io", "APIService"),
     ("", "Namespace"),
@@ -54,11 +54,14 @@ impl Substring {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let (substring, additional) = settings(source)?;
     let mut renames = Renames::new();
     for resource in items.iter_mut() {
-        if KEPT.iter().any(|(group, kind)| (group.is_empty() || *group == resource.group()) && *kind == resource.kind()) {
+        if UNCHANGED
+            .iter()
+            .any(|(group, kind)| (group.is_empty() || *group == resource.group()) && *kind == resource.kind())
+        {
             continue;
         }
         if let Some(name) = substring.added(resource.name()) {

@@ -44,7 +44,7 @@ impl FieldSpec {
     /// Calls a function with each value at the path. With `create`, missing maps are added, and `default` at the end.
     pub(super) fn visit(&self, value: &mut Value, default: &Value, change: &mut dyn FnMut(&mut Value)) {
         let keys = keys(&self.path);
-        let keys: Vec<&str> = keys.iter().map(|key| key.strip_suffix("[]").unwrap_or(key)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         visit(value, &keys, self.create.then_some(default), change);
     }
 }
@@ -65,12 +65,14 @@ fn visit(value: &mut Value, keys: &[&str], default: Option<&Value>, change: &mut
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| visit(item, keys, default, change)),
         Value::Object(fields) => {
-            let is_missing = fields.get(*key).is_none_or(Value::is_null);
-            if let (true, Some(default)) = (is_missing, default) {
+            let (key, is_list) = key.strip_suffix("[]").map_or((*key, false), |key| (key, true));
+            let is_missing = fields.get(key).is_none_or(Value::is_null);
+            // A missing list has no items that lack the field.
+            if let (true, false, Some(default)) = (is_missing, is_list, default) {
                 let new = if rest.is_empty() { default.clone() } else { Map::new().into() };
-                fields.insert((*key).to_owned(), new);
+                fields.insert(key.to_owned(), new);
             }
-            if let Some(field) = fields.get_mut(*key).filter(|field| !field.is_null()) {
+            if let Some(field) = fields.get_mut(key).filter(|field| !field.is_null()) {
                 visit(field, rest, default, change);
             }
         }
@@ -107,6 +109,7 @@ mod tests {
             ("a/b", false, json!({"a": {}}), json!({"a": {}})),
             ("a/b", true, json!({}), json!({"a": {"b": "x"}})),
             ("a[]/b", true, json!({"a": [{"b": 1}, {}]}), json!({"a": [{"b": "x"}, {"b": "x"}]})),
+            ("a[]/b", true, json!({}), json!({})),
             ("a/b", false, json!({"a": [{"b": 1}, {}]}), json!({"a": [{"b": "x"}, {}]})),
             ("a/b\\/c", false, json!({"a": {"b/c": 1}}), json!({"a": {"b/c": "x"}})),
             ("a/b", true, json!({"a": null}), json!({"a": {"b": "x"}})),

@@ -41,7 +41,9 @@ pub(super) fn fields(text: &str, value: &Value) -> Vec<Field> {
         let scalar = match (node.form, current) {
             (Form::List, Value::Array(_)) => None,
             (Form::Scalar, Value::String(text)) => Some(text.clone()),
-            (Form::Scalar, Value::Number(_) | Value::Bool(_) | Value::Null) => Some(text[node.range.clone()].to_owned()),
+            (Form::Scalar, Value::Number(_) | Value::Bool(_) | Value::Null) => {
+                Some(text[node.range.clone()].to_owned())
+            }
             _ => continue,
         };
         let comment = node.comment.map(|range| text[range].to_owned());

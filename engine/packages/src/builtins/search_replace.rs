@@ -29,7 +29,7 @@ struct Search {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let search = Search::of(config)?;
     let mut findings = Vec::new();
     for resource in items.iter_mut() {
@@ -59,13 +59,14 @@ impl Search {
         if !value.is_empty() && !expression.is_empty() {
             return Err(Failure::new("only one of [\"by-value\", \"by-value-regex\"] can be provided"));
         }
-        let regex = match expression.as_str() {
-            "" => None,
-            // The documents promise a match of the whole value.
-            expression => Some(Regex::new(&format!("^(?:{expression})$")).map_err(|error| {
-                Failure::new(format!("failed to compile input pattern {expression:?}: {error}"))
-            })?),
-        };
+        let regex =
+            match expression.as_str() {
+                "" => None,
+                // The documents promise a match of the whole value.
+                expression => Some(Regex::new(&format!("^(?:{expression})$")).map_err(|error| {
+                    Failure::new(format!("failed to compile input pattern {expression:?}: {error}"))
+                })?),
+            };
         let put_comment = take("put-comment");
         if put_comment.contains(['\n', '\r']) {
             return Err(Failure::new("put-comment must be one line"));

@@ -26,7 +26,7 @@ const FIELDS: &[[&str; 4]] = &[
 ];
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let (annotations, mut specs) = match config(source, "SetAnnotations")? {
         Config::Data(annotations) => (annotations, Vec::new()),
         Config::Object(object) => {
@@ -34,7 +34,9 @@ pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Resul
         }
     };
     if annotations.is_empty() {
-        return Err(Failure::new("input annotation list cannot be empty; set `data` of the ConfigMap, or `annotations`"));
+        return Err(Failure::new(
+            "input annotation list cannot be empty; set `data` of the ConfigMap, or `annotations`",
+        ));
     }
     specs.extend(FIELDS.iter().map(|spec| FieldSpec::of(*spec, true)));
     let message = format!("set annotations: {}", json!(annotations));

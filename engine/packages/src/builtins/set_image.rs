@@ -27,15 +27,17 @@ struct Image {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let (parts, mut specs) = match config(source, "SetImage")? {
         Config::Data(data) => (data, Vec::new()),
         Config::Object(object) => (texts(object, "image")?, additional_fields(object, "additionalImageFields")?),
     };
     let image = Image::of(parts)?;
-    specs.extend(PODS.iter().flat_map(|pod| {
-        IMAGES.iter().map(move |image| FieldSpec::of(["", "", "", &format!("{pod}/{image}")], false))
-    }));
+    specs.extend(
+        PODS.iter().flat_map(|pod| {
+            IMAGES.iter().map(move |image| FieldSpec::of(["", "", "", &format!("{pod}/{image}")], false))
+        }),
+    );
     let mut count = 0;
     for resource in items.iter_mut() {
         let specs: Vec<&FieldSpec> = specs.iter().filter(|spec| spec.matches(resource)).collect();
@@ -71,7 +73,7 @@ impl Image {
         Ok(image)
     }
 
-    /// The new image in place of another; `None` for one of another name, and for the same.
+    /// The image that replaces another; `None` for one of another name, and for the same.
     fn replaced(&self, current: &str) -> Option<String> {
         let (name, version) = split(current);
         if name != self.name {

@@ -1,6 +1,7 @@
 //! `set-labels`: sets labels of all objects, and the selectors that go by them.
 //!
-//! Versions up to 0.1 change objects with `config.kubernetes.io/local-config`, too; later ones leave them.
+//! Versions up to 0.1 change objects with `config.kubernetes.io/local-config`, too, and extend every selector. Later ones
+//! leave such objects; in selectors that need not have all labels of the pods they only change the values.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ const CREATED: &[[&str; 4]] = &[
     ["batch", "", "CronJob", "spec/jobTemplate/spec/template/metadata/labels"],
 ];
 
-/// The fields with labels that change only where they are.
+/// The selectors that need not have all labels of the pods.
 const EXISTING: &[[&str; 4]] = &[
     ["batch", "", "Job", "spec/selector/matchLabels"],
     ["batch", "", "CronJob", "spec/jobTemplate/spec/selector/matchLabels"],
@@ -52,28 +53,43 @@ const IN_PODS: &[&str] = &[
     "topologySpreadConstraints/labelSelector/matchLabels",
 ];
 
-/// Runs a version that leaves objects of local configuration.
-pub(super) fn run(items: &mut Vec<Resource>, config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
-    set(items, config, false)
+/// Runs a version from 0.2.
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+    set(items, config, Version::Current)
 }
 
-/// Runs a version that changes all objects.
-pub(super) fn run_all(items: &mut Vec<Resource>, config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
-    set(items, config, true)
+/// Runs a version up to 0.1.
+pub(super) fn run_old(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+    set(items, config, Version::Old)
 }
 
-fn set(items: &mut [Resource], source: Option<&Resource>, is_for_all: bool) -> Result<Vec<Finding>, Failure> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Old,
+    Current,
+}
+
+fn set(items: &mut [Resource], source: Option<&Resource>, version: Version) -> Result<Vec<Finding>, Failure> {
     let (labels, mut specs) = match config(source, "SetLabels")? {
         Config::Data(labels) => (labels, Vec::new()),
         Config::Object(object) => (texts(object, "labels")?, additional_fields(object, "additionalLabelFields")?),
     };
-    if labels.is_empty() {
-        return Err(Failure::new("input label list cannot be empty; set `data` of the ConfigMap, or `labels`"));
+    match (labels.is_empty(), version) {
+        (true, Version::Old) => {
+            return Err(Failure::new("input label list cannot be empty; set `data` of the ConfigMap, or `labels`"));
+        }
+        (true, Version::Current) => {
+            let severity = "warning".to_owned();
+            return Ok(vec![Finding {
+                severity,
+                ..Finding::info("no `labels` arguments are given in FunctionConfig")
+            }]);
+        }
+        (false, _) => specs.extend(specs_of_kinds()),
     }
-    specs.extend(specs_of_kinds());
     let mut count = 0;
-    for resource in items.iter_mut().filter(|resource| is_for_all || !is_local(resource)) {
-        count += set_labels(resource, &specs, &labels);
+    for resource in items.iter_mut().filter(|resource| version == Version::Old || !is_local(resource)) {
+        count += set_labels(resource, &specs, &labels, version);
     }
     Ok(vec![Finding::info(format!("set {count} labels in total"))])
 }
@@ -88,12 +104,20 @@ fn specs_of_kinds() -> Vec<FieldSpec> {
     created.chain(existing).chain(in_pods).collect()
 }
 
-fn set_labels(resource: &mut Resource, specs: &[FieldSpec], labels: &BTreeMap<String, String>) -> usize {
+fn set_labels(
+    resource: &mut Resource,
+    specs: &[FieldSpec],
+    labels: &BTreeMap<String, String>,
+    version: Version,
+) -> usize {
     let mut count = 0;
     let specs: Vec<&FieldSpec> = specs.iter().filter(|spec| spec.matches(resource)).collect();
     for spec in specs {
+        let adds = spec.create || version == Version::Old;
         spec.visit(&mut resource.value, &Value::Object(Map::new()), &mut |field| {
-            count += set_entries(field, labels);
+            let has = |key: &str| field.get(key).is_some();
+            let entries: Vec<_> = labels.iter().filter(|(key, _)| adds || has(key)).collect();
+            count += set_entries(field, entries);
         });
     }
     count

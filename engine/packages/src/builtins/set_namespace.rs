@@ -13,7 +13,10 @@ use super::{
     config::{Config, additional_fields, config, is_local, package_name},
     fields::FieldSpec,
 };
-use crate::{resources::Resource, results::{Finding, scalar_text}};
+use crate::{
+    resources::Resource,
+    results::{Finding, scalar_text},
+};
 
 const DEPENDS_ON: &str = "config.kubernetes.io/depends-on";
 
@@ -60,13 +63,15 @@ fn settings(source: Option<&Resource>) -> Result<Settings, Failure> {
         }
     };
     match settings.namespace.is_empty() {
-        true => Err(Failure::new("input namespace cannot be empty; set `data.namespace` of the ConfigMap, or `namespace`")),
+        true => {
+            Err(Failure::new("input namespace cannot be empty; set `data.namespace` of the ConfigMap, or `namespace`"))
+        }
         false => Ok(settings),
     }
 }
 
 /// Runs a version up to 0.2.
-pub(super) fn run_by_fields(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run_by_fields(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let settings = settings(source)?;
     let accounts: BTreeSet<String> =
         items.iter().filter(|it| it.kind() == "ServiceAccount").map(|it| it.name().to_owned()).collect();
@@ -104,7 +109,7 @@ fn service_accounts(resource: &mut Resource) -> Vec<&mut Value> {
 }
 
 /// Runs a version from 0.3.
-pub(super) fn run(items: &mut Vec<Resource>, source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
     let settings = settings(source)?;
     check_upstream_namespaces(items, &settings)?;
     let mut findings = Vec::new();
@@ -195,7 +200,8 @@ impl Changes<'_> {
         let Some(field) = field.filter(|field| field.is_string()) else { return };
         let current = field.as_str().unwrap_or_default();
         let matcher = self.settings.matcher.as_str();
-        if (matcher.is_empty() || matcher == current || Some(matcher) == upstream) && current != self.settings.namespace {
+        if (matcher.is_empty() || matcher == current || Some(matcher) == upstream) && current != self.settings.namespace
+        {
             self.count += 1;
             self.old.insert(current.to_owned());
             *field = self.settings.namespace.as_str().into();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{API_VERSION, Function, Kptfile};
 use crate::{
-    files::{Tree, join},
+    files::{Tree, join, package_of},
     resources::{Resource, read_file},
 };
 
@@ -96,7 +96,7 @@ pub(crate) fn config_file(tree: &Tree, package: &str, path: &str) -> Result<Reso
     }
     let clean: Vec<&str> = path.split('/').filter(|segment| !matches!(*segment, "" | ".")).collect();
     let file = join(package, &clean.join("/"));
-    if tree.get(&file).is_none() {
+    if tree.get(&file).is_none() || package_of(tree, &file) != package {
         return Err(format!("functionConfig {path:?} must exist in the current package"));
     }
     let mut objects = read_file(tree, package, &file)
@@ -110,7 +110,7 @@ pub(crate) fn config_file(tree: &Tree, package: &str, path: &str) -> Result<Reso
     }
 }
 
-/// The path of the field because of which a value is no Kptfile.
+/// The path of the field that makes a value no Kptfile.
 pub(super) fn wrong_field(value: &Value) -> Option<String> {
     let is_wrong = |fields: Value| serde_json::from_value::<Kptfile>(fields).is_err();
     let (mut steps, mut at): (Vec<Step>, &Value) = (Vec::new(), value);

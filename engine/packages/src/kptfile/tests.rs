@@ -110,6 +110,9 @@ fn strategies_have_names() {
 fn functions_are_checked() {
     let mut tree = Tree::default();
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    tree.write("db/Kptfile", "").unwrap();
+    tree.write("db/in/Kptfile", "").unwrap();
+    tree.write("db/in/one.yaml", config).unwrap();
     tree.write("db/one.yaml", config).unwrap();
     tree.write("db/two.yaml", format!("{config}---\n{config}")).unwrap();
     tree.write("db/none.yaml", "# nothing\n").unwrap();
@@ -128,6 +131,10 @@ fn functions_are_checked() {
         ("image: a, configPath: ../one.yaml", ".configPath: path \"../one.yaml\" must not be outside the package"),
         ("image: a, configPath: /one.yaml", ".configPath: path \"/one.yaml\" must be relative"),
         ("image: a, configPath: no.yaml", ".configPath: functionConfig \"no.yaml\" must exist in the current package"),
+        (
+            "image: a, configPath: in/one.yaml",
+            ".configPath: functionConfig \"in/one.yaml\" must exist in the current package",
+        ),
         (
             "image: a, configPath: two.yaml",
             ".configPath: functionConfig \"two.yaml\" must not contain more than one config, got 2",

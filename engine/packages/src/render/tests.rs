@@ -90,8 +90,7 @@ fn packages_render_before_the_one_around_them() {
     let text = files[0].1.replace("name: root\n", "name: root\n  annotations: {kpt.dev/bfs-rendering: 'true'}\n");
     bfs.write("Kptfile", text).unwrap();
     let all = "root own a in b";
-    let expected =
-        [&format!("r1: {all}"), &format!("r2: {all}"), &format!("v: {all}"), "a: a in", "b: b", "in: in"];
+    let expected = [&format!("r1: {all}"), &format!("r2: {all}"), &format!("v: {all}"), "a: a in", "b: b", "in: in"];
     assert_eq!(order(&bfs), expected);
 }
 
@@ -125,8 +124,10 @@ fn failed_function_names_its_reasons() {
     let fake = fake(|name, input| match name {
         "good" => success(input.replace("a: x", "a: y")),
         "bad arg" => Output {
-            stdout: format!("{input}results:\n- {{message: wrong, severity: error, field: {{path: data.a, currentValue: 3}}}}\n")
-                .into_bytes(),
+            stdout: format!(
+                "{input}results:\n- {{message: wrong, severity: error, field: {{path: data.a, currentValue: 3}}}}\n"
+            )
+            .into_bytes(),
             stderr: "it broke\n".to_owned(),
             exit_code: 3,
         },
@@ -195,14 +196,17 @@ fn function_with_nothing_selected_runs() {
 
 #[test]
 fn configuration_is_that_of_earlier_functions() {
-    let pipeline = "{mutators: [{exec: first}, {exec: second, configPath: ./config.yaml}, {exec: third, configMap: {k: '1'}}]}";
+    let pipeline =
+        "{mutators: [{exec: first}, {exec: second, configPath: ./config.yaml}, {exec: third, configMap: {k: '1'}}]}";
     let tree = tree(&[("Kptfile", &kptfile("p", pipeline)), ("config.yaml", &config_map("config"))]);
     let fake = fake(|name, input| {
         let config = crate::text::read_list(input).unwrap().value["functionConfig"].clone();
         match name {
             "first" => assert_eq!(config, Value::Null),
             "second" => assert_eq!(config["data"]["a"], "new"),
-            _ => assert_eq!((&config["metadata"]["name"], &config["data"]["k"]), (&"function-input".into(), &"1".into())),
+            _ => {
+                assert_eq!((&config["metadata"]["name"], &config["data"]["k"]), (&"function-input".into(), &"1".into()))
+            }
         }
         success(input.replace("a: x", "a: new"))
     });

@@ -206,7 +206,7 @@ impl<'r> Claims<'r> {
     }
 }
 
-/// The value of two annotations of which a function may have changed one.
+/// The value of two annotations that say the same, unless a function changed one.
 fn either(
     what: &'static str,
     names: [&str; 2],

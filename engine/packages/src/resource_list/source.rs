@@ -42,9 +42,9 @@ pub(super) fn sources(text: &str, list: &Outline) -> Vec<Option<String>> {
     };
     let mut found = Vec::new();
     for (position, (line, _)) in items.iter().enumerate() {
-        let start = *line as usize - 1;
+        let start = (*line as usize).saturating_sub(1);
         let end = match items.get(position + 1) {
-            Some((next, _)) => *next as usize - 1,
+            Some((next, _)) => (*next as usize).saturating_sub(1),
             None => end_of(*line),
         };
         found.push(lines.get(start..end).and_then(dedented));

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -121,7 +122,10 @@ fn malformed_answers_are_rejected() {
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "the answer is an object of v1 ConfigMap"),
         ("a: 1\n", "the answer is an object without kind"),
         ("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\n", "the answer has no list of items"),
-        ("apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n", "the answer has no Kptfile of package"),
+        (
+            "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n",
+            "the answer has no Kptfile of package",
+        ),
         (
             "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: [{a: b}]\n",
             "output resource list must contain only KRM resources: item 0: resource must have `apiVersion`",
@@ -161,8 +165,11 @@ fn changed_path_annotation_of_either_family_wins() {
         assert_eq!(moved(&format!("{key}a.yaml"), &format!("{key}b.yaml")).unwrap(), "db/b.yaml", "{key}");
     }
     let error = exchanged(|text| {
-        text.replacen("    config.kubernetes.io/path: a.yaml", "    config.kubernetes.io/path: b.yaml", 1)
-            .replacen("internal.config.kubernetes.io/path: a.yaml", "internal.config.kubernetes.io/path: c.yaml", 1)
+        text.replacen("    config.kubernetes.io/path: a.yaml", "    config.kubernetes.io/path: b.yaml", 1).replacen(
+            "internal.config.kubernetes.io/path: a.yaml",
+            "internal.config.kubernetes.io/path: c.yaml",
+            1,
+        )
     });
     assert_eq!(
         error.unwrap_err().to_string(),
@@ -198,7 +205,8 @@ fn new_objects_keep_the_text_of_the_answer() {
 
 #[test]
 fn comments_of_functions_are_added() {
-    let items = exchanged(|text| text.replace("- 1 # one", "- 1 # kpt-set: ${n}").replace("name: a # first", "name: a"));
+    let items =
+        exchanged(|text| text.replace("- 1 # one", "- 1 # kpt-set: ${n}").replace("name: a # first", "name: a"));
     assert_eq!(items.unwrap()[2].text(), FILE[..FILE.find("---").unwrap()].replace("# one", "# kpt-set: ${n}"));
 }
 
@@ -214,4 +222,36 @@ fn objects_without_annotations_are_recognised_by_name() {
     let items = items.unwrap();
     assert_eq!((items[2].file().as_str(), items[2].index), ("db/a.yaml", Some(0)));
     assert!(items[2].text().starts_with("# head\n"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// An answer with a damaged piece is rejected or written, and never stops the program.
+    #[test]
+    fn damaged_answers_are_rejected_or_written(
+        at in 0_usize..2000,
+        length in 0_usize..40,
+        new in "[-a: \\n#{}\\[\\]\"'&*|>é]{0,4}",
+    ) {
+        let tree = tree();
+        let items = read(&tree).unwrap();
+        let mut answer: Vec<char> = encode(&items, None).chars().collect();
+        let start = at.min(answer.len());
+        let end = (start + length).min(answer.len());
+        answer.splice(start..end, new.chars());
+        let answer: String = answer.into_iter().collect();
+        let request = Request { tree: &tree, package: "", folder: "", items: &items, is_read_only: false };
+        if let Ok(answer) = request.decode(answer.as_bytes()) {
+            let written = crate::resources::write(&tree, &items, &answer.items);
+            if let Ok(written) = written {
+                let objects = |items: &[Resource]| {
+                    let mut objects: Vec<String> = items.iter().map(|it| it.value.to_string()).collect();
+                    objects.sort();
+                    objects
+                };
+                prop_assert_eq!(objects(&read(&written).unwrap()), objects(&answer.items));
+            }
+        }
+    }
 }

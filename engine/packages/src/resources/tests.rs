@@ -47,7 +47,8 @@ fn written(text: &str, change: impl FnOnce(&mut Vec<Resource>)) -> Option<String
 
 #[test]
 fn objects_have_paths_and_indexes() {
-    let tree = tree(&[("Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: x}\n"), ("db/a.yaml", FILE)]);
+    let tree =
+        tree(&[("Kptfile", "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: x}\n"), ("db/a.yaml", FILE)]);
     let found = read(&tree).unwrap();
     let found: Vec<_> = found.iter().map(|it| (it.file(), it.index, it.name(), it.is_kptfile())).collect();
     assert_eq!(
@@ -96,8 +97,7 @@ fn empty_files_and_kustomizations_are_read() {
 #[test]
 fn second_object_of_a_name_is_reported() {
     let tree = tree(&[("a.yaml", &text_of("x")), ("b.yaml", &text_of("x")), ("c.yaml", &text_of("z"))]);
-    let expected =
-        Double { object: "ConfigMap x".to_owned(), first: "a.yaml".to_owned(), second: "b.yaml".to_owned() };
+    let expected = Double { object: "ConfigMap x".to_owned(), first: "a.yaml".to_owned(), second: "b.yaml".to_owned() };
     assert_eq!(doubles(&read(&tree).unwrap()), [expected]);
 }
 

@@ -68,7 +68,8 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
     let none = BTreeSet::new();
     for (path, mut resources) in files {
         resources.sort_by_key(|resource| resource.index.unwrap_or(usize::MAX));
-        if let Some(pair) = resources.windows(2).find(|pair| pair[0].index.is_some() && pair[0].index == pair[1].index) {
+        if let Some(pair) = resources.windows(2).find(|pair| pair[0].index.is_some() && pair[0].index == pair[1].index)
+        {
             let index = pair[0].index.unwrap_or_default();
             return Err(WriteError::SameIndex { object: object_name(pair[1]), path, index });
         }
@@ -93,11 +94,11 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
 ///
 /// [`WriteError`] for the first object whose path is rejected, or whose path and index another one has.
 pub(crate) fn check_paths(tree: &Tree, resources: &[Resource]) -> Result<(), WriteError> {
-    let mut seen = BTreeSet::new();
+    let mut taken = BTreeSet::new();
     for resource in resources {
         check(tree, resource)?;
         if let Some(index) = resource.index
-            && !seen.insert((resource.file(), index))
+            && !taken.insert((resource.file(), index))
         {
             return Err(WriteError::SameIndex { object: object_name(resource), path: resource.file(), index });
         }

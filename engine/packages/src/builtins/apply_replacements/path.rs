@@ -119,9 +119,7 @@ fn visit(value: &mut Value, steps: &[Step], create: bool, change: &mut dyn FnMut
             }
             fields.get_mut(key).map_or(0, |field| visit(field, rest, create, change))
         }
-        (Value::Object(fields), Step::All) => {
-            fields.values_mut().map(|field| visit(field, rest, create, change)).sum()
-        }
+        (Value::Object(fields), Step::All) => fields.values_mut().map(|field| visit(field, rest, create, change)).sum(),
         (Value::Array(items), Step::Key(key)) => {
             let position = if key == "-" { items.len().checked_sub(1) } else { key.parse::<usize>().ok() };
             if create && position == Some(items.len()) {

@@ -6,10 +6,7 @@ use serde_json::Value;
 use stoa_kubernetes_model::kinds::is_cluster_scoped;
 
 use super::Renames;
-use crate::{
-    builtins::fields::FieldSpec,
-    resources::Resource,
-};
+use crate::{builtins::fields::FieldSpec, resources::Resource};
 
 /// The annotation `<group>/namespaces/<namespace>/<kind>/<name>`, or `<group>/<kind>/<name>`.
 const DEPENDS_ON: &str = "config.kubernetes.io/depends-on";
@@ -83,7 +80,7 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The kind, and the field with a map that has a name and says of which kind; the kind of Services if it does not.
+/// The kind, and the field with a map of `kind` and `name`; without `kind` it is the name of a Service.
 const MAPS: &[(&str, &str)] = &[
     ("RoleBinding", "roleRef"),
     ("RoleBinding", "subjects"),
