@@ -7,17 +7,24 @@ use std::{collections::HashSet, ops::Range};
 use serde_json::{Map, Value};
 
 use super::{
+    Pairs,
     outline::{Entry, Kind, Node, outline},
-    pairs,
+    source::Source,
     write::{Ordered, Style, block, block_item, line},
 };
 
 /// The text after it was made to say `new` where it says `old`. `None` when that is more than this can do; whether it
-/// was done is for the caller to check.
-pub(super) fn edited(text: &str, old: &Value, new: &Value) -> Option<String> {
+/// was done is for the caller to check. New parts are copied from the source where it has them.
+pub(super) fn edited(
+    text: &str,
+    old: &Value,
+    new: &Value,
+    pairs: &Pairs<'_>,
+    source: Option<Source<'_>>,
+) -> Option<String> {
     let root = outline(text)?;
-    let mut editor = Editor { text, edits: Vec::new() };
-    editor.value(&root, old, new)?;
+    let mut editor = Editor { text, edits: Vec::new(), path: Vec::new(), pairs };
+    editor.value(&root, old, new, source)?;
     Some(apply(text, 0..text.len(), editor.edits))
 }
 
@@ -46,11 +53,14 @@ fn apply(text: &str, piece: Range<usize>, mut edits: Vec<Edit>) -> String {
 struct Editor<'t> {
     text: &'t str,
     edits: Vec<Edit>,
+    /// The keys on the way to the value, `*` for an item of a list.
+    path: Vec<String>,
+    pairs: &'t Pairs<'t>,
 }
 
 impl Editor<'_> {
     /// Edits a value in its place. `None` when it has to be written anew with what it is the value of.
-    fn value(&mut self, node: &Node, old: &Value, new: &Value) -> Option<()> {
+    fn value(&mut self, node: &Node, old: &Value, new: &Value, source: Option<Source<'_>>) -> Option<()> {
         if old == new {
             return Some(());
         }
@@ -58,34 +68,50 @@ impl Editor<'_> {
             return self.flow(Style::of(self.text.get(node.start..node.end)?), node, old, new);
         }
         match (&node.kind, old, new) {
-            (Kind::Mapping(entries), Value::Object(old), Value::Object(new)) => self.mapping(entries, old, new),
-            (Kind::Sequence(items), Value::Array(old), Value::Array(new)) => self.sequence(node, items, old, new),
+            (Kind::Mapping(entries), Value::Object(old), Value::Object(new)) => self.mapping(entries, old, new, source),
+            (Kind::Sequence(items), Value::Array(old), Value::Array(new)) => {
+                self.sequence((node, items), old, new, source)
+            }
             (Kind::Scalar { block: true }, _, Value::String(text)) if text.contains('\n') => self.literal(node, text),
             (Kind::Scalar { block: false }, _, Value::String(text)) if text.contains('\n') => None,
             (Kind::Scalar { block: false }, _, Value::Array(_) | Value::Object(_)) => None,
             (Kind::Scalar { block: false }, ..) => {
                 let space = if node.is_absent() { " " } else { "" };
-                self.edits.push((node.start..node.end, format!("{space}{}", line(new)?)));
+                let copied = source.and_then(|source| source.scalar(new));
+                let written = copied.map_or_else(|| line(new), |copied| Some(copied.to_owned()))?;
+                let is_last = self.text[node.end..line_end(self.text, node.end)].trim().is_empty();
+                let comment = source.filter(|_| is_last).and_then(|source| source.comment_behind(new));
+                let comment = comment.map(|comment| format!(" {comment}")).unwrap_or_default();
+                self.edits.push((node.start..node.end, format!("{space}{written}{comment}")));
                 Some(())
             }
             _ => None,
         }
     }
 
-    /// Edits a value in brackets or braces. A collection that gets or loses a key or an item is written anew, without its
-    /// comments.
+    /// Edits a value in brackets or braces. A map that loses a key, and a list that gets or loses an item, is written anew,
+    /// without its comments.
     fn flow(&mut self, style: Style, node: &Node, old: &Value, new: &Value) -> Option<()> {
         match (&node.kind, old, new) {
             _ if old == new => {}
             (Kind::Mapping(entries), Value::Object(old), Value::Object(new))
-                if entries.len() == old.len()
-                    && old.len() == new.len()
+                if !entries.is_empty()
+                    && entries.len() == old.len()
+                    && (old.len() == new.len() || self.text.get(node.start..node.end)?.starts_with('{'))
                     && entries
                         .iter()
                         .all(|it| old.contains_key(&it.key) && new.contains_key(&it.key) && !it.value.is_absent()) =>
             {
                 for entry in entries {
                     self.flow(style, &entry.value, old.get(&entry.key)?, new.get(&entry.key)?)?;
+                }
+                let mut added = String::new();
+                for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+                    added.push_str(&format!(", {}", style.field(key, Ordered::new(value))?));
+                }
+                let end = entries.last()?.value.end;
+                if !added.is_empty() {
+                    self.edits.push((end..end, added));
                 }
             }
             (Kind::Sequence(items), Value::Array(old), Value::Array(new))
@@ -100,14 +126,20 @@ impl Editor<'_> {
         Some(())
     }
 
-    fn mapping(&mut self, entries: &[Entry], old: &Map<String, Value>, new: &Map<String, Value>) -> Option<()> {
+    fn mapping(
+        &mut self,
+        entries: &[Entry],
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+        source: Option<Source<'_>>,
+    ) -> Option<()> {
         let (first, last) = (entries.first()?, entries.last()?);
         if new.is_empty() {
             return None;
         }
         for entry in entries {
             match (old.get(&entry.key), new.get(&entry.key)) {
-                (Some(old), Some(new)) => self.entry(entry, old, new)?,
+                (Some(old), Some(new)) => self.entry(entry, old, new, source)?,
                 (Some(_), None) => self.remove(entry),
                 // A merge key.
                 (None, _) => {}
@@ -115,8 +147,11 @@ impl Editor<'_> {
         }
         let column = first.start - line_start(self.text, first.start);
         let mut lines = String::new();
-        for (key, value) in added(entries, old, new)? {
-            lines.push_str(&block(column, key, Ordered::new(value))?);
+        let mut added = added(entries, old, new)?;
+        added.sort_by_key(|(key, _)| source.and_then(|source| source.position(key)).unwrap_or(usize::MAX));
+        for (key, value) in added {
+            let copied = source.and_then(|source| source.entry_lines(key, value, column));
+            lines.push_str(&copied.or_else(|| block(column, key, Ordered::new(value)))?);
         }
         if !lines.is_empty() {
             let at = line_end(self.text, last.value.end);
@@ -127,9 +162,12 @@ impl Editor<'_> {
     }
 
     /// Changes the value of a key.
-    fn entry(&mut self, entry: &Entry, old: &Value, new: &Value) -> Option<()> {
+    fn entry(&mut self, entry: &Entry, old: &Value, new: &Value, source: Option<Source<'_>>) -> Option<()> {
         let before = self.edits.len();
-        if self.value(&entry.value, old, new).is_some() {
+        self.path.push(entry.key.clone());
+        let done = self.value(&entry.value, old, new, source.and_then(|source| source.field(&entry.key)));
+        self.path.pop();
+        if done.is_some() {
             return Some(());
         }
         self.edits.truncate(before);
@@ -170,60 +208,35 @@ impl Editor<'_> {
             return;
         }
         // What stands at the top of a file is about the file.
-        let start = self.with_comments(start, beside.len());
+        let start = with_comments(self.text, start, beside.len());
         self.edits.push((start..end, String::new()));
     }
 
-    /// Where the comments that are right above a line, and as far to the right, begin; never the top of the file.
-    fn with_comments(&self, line: usize, column: usize) -> usize {
-        let mut start = line;
-        while start > 0 {
-            let above = line_start(self.text, start - 1);
-            let comment = self.text[above..start].strip_prefix(&" ".repeat(column));
-            if !comment.is_some_and(|comment| comment.starts_with('#')) {
-                return start;
-            }
-            start = above;
-        }
-        line
-    }
-
     /// Changes a list of which each item begins with a dash on a line of its own.
-    fn sequence(&mut self, node: &Node, items: &[Node], old: &[Value], new: &[Value]) -> Option<()> {
+    fn sequence(
+        &mut self,
+        (node, items): (&Node, &[Node]),
+        old: &[Value],
+        new: &[Value],
+        source: Option<Source<'_>>,
+    ) -> Option<()> {
         if items.len() != old.len() || new.is_empty() {
             return None;
         }
-        let first = items.first()?;
-        let first_line = line_start(self.text, first.start.min(node.start));
-        let column = self.text[first_line..].find(|c: char| c != ' ')?;
-        let dash = format!("{}-", " ".repeat(column));
-        let is_item = |line: &str| {
-            line.strip_prefix(&dash).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\n', '\r']))
-        };
-        let end = line_end(self.text, node.end);
-        let mut starts = Vec::new();
-        let mut at = first_line;
-        while at < end {
-            if is_item(&self.text[at..line_end(self.text, at)]) {
-                starts.push(if at == first_line { at } else { self.with_comments(at, column) });
-            }
-            at = line_end(self.text, at);
-        }
-        if starts.len() != items.len() {
-            return None;
-        }
-        // So that comments above the first item move with it.
-        starts[0] = self.with_comments(first_line, column);
-        let ends = starts.iter().skip(1).copied().chain([end]);
-        let pieces: Vec<Range<usize>> = starts.iter().zip(ends).map(|(start, end)| *start..end).collect();
+        let (column, pieces) = item_lines(self.text, node, items)?;
         let mut lines = String::new();
-        for (new, old_index) in new.iter().zip(pairs(old, new)) {
-            let kept = old_index.and_then(|i| self.item(&items[i], &pieces[i], &old[i], new));
-            let piece = match kept {
-                Some(piece) => piece,
+        let sources = source.and_then(Source::items).unwrap_or_default();
+        let source_pairs = (self.pairs)(&self.path, sources, new);
+        for ((new, old_index), source_index) in new.iter().zip((self.pairs)(&self.path, old, new)).zip(source_pairs) {
+            let source_item = source.zip(source_index).and_then(|(source, index)| source.item(index));
+            let piece = match old_index {
+                Some(i) => self
+                    .item((&items[i], &pieces[i]), &old[i], new, source_item)
+                    .or_else(|| block_item(column, Ordered::like(new, &items[i], &old[i])))?,
                 None => {
-                    let old = old_index.map(|i| (&items[i], &old[i]));
-                    block_item(column, old.map_or(Ordered::new(new), |(node, old)| Ordered::like(new, node, old)))?
+                    let copied =
+                        source.zip(source_index).and_then(|(source, index)| source.item_lines(index, new, column));
+                    copied.or_else(|| block_item(column, Ordered::new(new)))?
                 }
             };
             lines.push_str(&piece);
@@ -231,14 +244,21 @@ impl Editor<'_> {
                 lines.push('\n');
             }
         }
-        self.edits.push((starts[0]..end, lines));
+        self.edits.push((pieces.first()?.start..pieces.last()?.end, lines));
         Some(())
     }
 
     /// The lines of an item after it was changed.
-    fn item(&self, node: &Node, piece: &Range<usize>, old: &Value, new: &Value) -> Option<String> {
-        let mut editor = Editor { text: self.text, edits: Vec::new() };
-        editor.value(node, old, new)?;
+    fn item(
+        &self,
+        (node, piece): (&Node, &Range<usize>),
+        old: &Value,
+        new: &Value,
+        source: Option<Source<'_>>,
+    ) -> Option<String> {
+        let path = self.path.iter().cloned().chain(["*".to_owned()]).collect();
+        let mut editor = Editor { text: self.text, edits: Vec::new(), path, pairs: self.pairs };
+        editor.value(node, old, new, source)?;
         let text = apply(self.text, piece.clone(), editor.edits);
         Some(joined(&text))
     }
@@ -296,11 +316,53 @@ fn joined(item: &str) -> String {
     format!("{before}- {key}")
 }
 
-fn line_start(text: &str, at: usize) -> usize {
+/// Where the comments that are right above a line, and as far to the right, begin; never the top of the file.
+pub(super) fn with_comments(text: &str, line: usize, column: usize) -> usize {
+    let mut start = line;
+    while start > 0 {
+        let above = line_start(text, start - 1);
+        let comment = text[above..start].strip_prefix(&" ".repeat(column));
+        if !comment.is_some_and(|comment| comment.starts_with('#')) {
+            return start;
+        }
+        start = above;
+    }
+    line
+}
+
+/// The column of the dashes of a list, and the lines of each item with the comments above it. `None` unless each item begins
+/// with a dash on a line of its own.
+pub(super) fn item_lines(text: &str, node: &Node, items: &[Node]) -> Option<(usize, Vec<Range<usize>>)> {
+    let first = items.first()?;
+    let first_line = line_start(text, first.start.min(node.start));
+    let column = text[first_line..].find(|c: char| c != ' ')?;
+    let dash = format!("{}-", " ".repeat(column));
+    let is_item = |line: &str| {
+        line.strip_prefix(&dash).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\n', '\r']))
+    };
+    let end = line_end(text, node.end);
+    let mut starts = Vec::new();
+    let mut at = first_line;
+    while at < end {
+        if is_item(&text[at..line_end(text, at)]) {
+            starts.push(if at == first_line { at } else { with_comments(text, at, column) });
+        }
+        at = line_end(text, at);
+    }
+    if starts.len() != items.len() {
+        return None;
+    }
+    // So that comments above the first item move with it.
+    starts[0] = with_comments(text, first_line, column);
+    let ends = starts.iter().skip(1).copied().chain([end]);
+    Some((column, starts.iter().zip(ends).map(|(start, end)| *start..end).collect()))
+}
+
+pub(super) fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
 /// Where the line after the one that ends a node begins.
-fn line_end(text: &str, at: usize) -> usize {
+pub(super) fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |newline| at + newline + 1)
 }

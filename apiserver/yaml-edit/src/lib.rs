@@ -1,7 +1,8 @@
 //! Edits YAML files of people: changes values, and preserves comments, order and quotes.
 //!
-//! Start at [`updated`]. A changed value is edited in the text (`edit`), at its position by `outline`; the result is read again.
-//! When the result differs from the wanted value, as where an anchored value changes, the whole file is written anew.
+//! Start at [`updated`], or at [`revised`] when the values of the text are known. A changed value is edited in the text
+//! (`edit`), at its position by `outline`; the result is read again. When the result differs from the wanted value, as where an
+//! anchored value changes, the whole file is written anew. New parts may be copied from another text (`source`).
 //!
 //! All of these take one document. [`documents`] splits a file with several.
 
@@ -9,10 +10,13 @@ mod documents;
 mod edit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod nodes;
 mod outline;
+mod source;
 mod write;
 
 pub use documents::{appended, documents, rewritten};
+pub use nodes::{Form, SourceNode, Step, nodes, with_comment};
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -67,14 +71,69 @@ pub fn made_to_say(current: &[u8], after: &str) -> Option<String> {
 
 fn edited(current: &[u8], before: &str, after: &str) -> Option<String> {
     let (before, after) = (parse(before.as_bytes())?, parse(after.as_bytes())?);
-    let old = parse(current)?;
+    changed(std::str::from_utf8(current).ok()?, |text| parse(text.as_bytes()), &before, &after)
+}
+
+/// The text after the leaves that differ between `before` and `after` have changed in it, with the values that `read` reads.
+///
+/// A text whose lines end with CRLF still has such lines afterwards. `None` when the text is not read, when something else is
+/// at a changed leaf, or when the result is not read as it should be.
+pub fn changed(text: &str, read: impl Fn(&str) -> Option<Value>, before: &Value, after: &Value) -> Option<String> {
+    if text.contains("\r\n") && !text.replace("\r\n", "").contains('\n') {
+        let changed = changed(&text.replace("\r\n", "\n"), read, before, after)?;
+        return Some(changed.replace('\n', "\r\n"));
+    }
+    let old = read(text)?;
     let mut new = old.clone();
-    for change in changes(&before, &after) {
+    for change in changes(before, after) {
         set(&mut new, &change.path, change.before, change.value)?;
     }
-    let text = std::str::from_utf8(current).ok()?;
-    let says = |text: &String| parse(text.as_bytes()).as_ref() == Some(&new);
-    edit::edited(text, &old, &new).filter(says).or_else(|| edit::rewritten(text, &old, &new).filter(says))
+    if new == old {
+        return Some(text.to_owned());
+    }
+    let says = |text: &String| read(text).as_ref() == Some(&new);
+    let pairs = |_: &[String], old: &[Value], new: &[Value]| pairs(old, new);
+    edit::edited(text, &old, &new, &pairs, None).filter(says).or_else(|| edit::rewritten(text, &old, &new).filter(says))
+}
+
+/// A value as a YAML text of its own, with the keys that every object has first: `apiVersion`, `kind`, `metadata`.
+pub fn written(value: &Value) -> Option<String> {
+    write::document(value)
+}
+
+/// Which item of an old list each item of a new one was. The path has the keys to the list, and `*` for an item of a list.
+pub type Pairs<'p> = dyn Fn(&[String], &[Value], &[Value]) -> Vec<Option<usize>> + 'p;
+
+/// A change of a document whose values are known.
+pub struct Revision<'r> {
+    /// The value of the text.
+    pub old: &'r Value,
+    /// The wanted value.
+    pub new: &'r Value,
+    /// Finds items of lists again, whose comments move with them.
+    pub pairs: &'r Pairs<'r>,
+    /// Another text and its value. Parts that are new are copied from it, with their comments, where it has them.
+    pub source: Option<(&'r str, &'r Value)>,
+    /// Whether a text has the wanted value.
+    pub says: &'r dyn Fn(&str) -> bool,
+}
+
+/// What becomes of a text with one document. Where it cannot be edited, it is written anew and loses its comments; `None`
+/// when that does not say the wanted value either.
+pub fn revised(text: &str, revision: &Revision<'_>) -> Option<String> {
+    let Revision { old, new, pairs, source, says } = *revision;
+    if old == new {
+        return Some(text.to_owned());
+    }
+    let says = |text: &String| says(text);
+    let outlined = source.and_then(|(text, value)| Some((text, outline::outline(text)?, value)));
+    let copied = outlined.as_ref().and_then(|(other, node, value)| {
+        edit::edited(text, old, new, pairs, Some(source::Source { text: other, node, value }))
+    });
+    copied
+        .filter(says)
+        .or_else(|| edit::edited(text, old, new, pairs, None).filter(says))
+        .or_else(|| edit::rewritten(text, old, new).filter(says))
 }
 
 /// A leaf that has another value, or none any more.

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 
 mod flow;
+mod revisions;
 
 const FILE: &str = "\
 # who asked for this: anna
@@ -65,11 +66,11 @@ fn a_list_is_replaced_as_a_whole() {
 fn braces_stay_braces() {
     check(
         |value| value["metadata"]["labels"]["zone"] = json!("a, b"),
-        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: front, team: web, zone: \"a, b\"}"],
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, zone: \"a, b\"}"],
     );
     check(
         |value| value["metadata"]["labels"]["area"] = json!("x"),
-        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: front, team: web, area: x}"],
+        &["-  labels: {tier: 'front', team: web}", "+  labels: {tier: 'front', team: web, area: x}"],
     );
 }
 
@@ -492,4 +493,27 @@ fn items_of_long_lists_are_paired_with_few_comparisons() {
     let names = |items: &[Value], n: i32| items.iter().map(|name| json!({"name": name, "n": n})).collect::<Vec<_>>();
     assert!(are_reversed(&pairs(&names(&old, 1), &names(&new, 2))));
     assert!((10_000..30_000).contains(&COMPARED.get()), "{}", COMPARED.get());
+}
+
+#[test]
+fn values_of_another_reader_change_in_the_text() {
+    let read = |text: &str| parse(text.as_bytes()).filter(|value| value["a"] != json!("unreadable"));
+    for (text, before, after, expected) in [
+        ("a: 1 # why\r\nb: 2\r\n", json!({"a": 1}), json!({"a": 3, "c": 4}), Some("a: 3 # why\r\nb: 2\r\nc: 4\r\n")),
+        ("a: 1\nb: '2'\n", json!({"a": 1}), json!({"a": 1}), Some("a: 1\nb: '2'\n")),
+        ("a: 1\n", json!({"a": 1}), json!({"a": "unreadable"}), None),
+        ("a: 1\n", json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), None),
+    ] {
+        assert_eq!(changed(text, read, &before, &after).as_deref(), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn documents_begin_with_the_keys_of_objects() {
+    let value =
+        json!({"data": {"b": "1", "a": "yes"}, "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x"}});
+    assert_eq!(
+        written(&value).as_deref(),
+        Some("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  a: \"yes\"\n  b: \"1\"\n")
+    );
 }

@@ -65,6 +65,25 @@ impl Serialize for Ordered<'_> {
     }
 }
 
+/// The keys that come first in a document that has them.
+const FIRST_KEYS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+
+/// A value as a document, with the [first keys](FIRST_KEYS) first.
+pub(super) fn document(value: &Value) -> Option<String> {
+    struct Document<'v>(&'v Map<String, Value>);
+    impl Serialize for Document<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut fields: Vec<_> = self.0.iter().collect();
+            fields.sort_by_key(|(key, _)| FIRST_KEYS.iter().position(|first| key == first).unwrap_or(FIRST_KEYS.len()));
+            serializer.collect_map(fields)
+        }
+    }
+    match value {
+        Value::Object(fields) => serde_saphyr::to_string(&Document(fields)).ok(),
+        other => serde_saphyr::to_string(other).ok(),
+    }
+}
+
 /// How values in brackets and braces are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -99,7 +118,7 @@ impl Style {
     }
 
     /// A key and its value on one line.
-    fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
+    pub(super) fn field(self, key: &str, value: Ordered<'_>) -> Option<String> {
         Some(format!("{}: {}", self.text(key)?, self.item(value)?))
     }
 

@@ -85,7 +85,7 @@ fn with_step<'f, T>(fields: &'f [(Vec<String>, T)], depth: usize, step: &str) ->
 
 /// How a list or map is merged.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Merge {
+pub enum Merge {
     /// A list whose items are identified by these keys (`x-kubernetes-list-type: map`).
     ByKeys(Vec<ListKey>),
     /// A list whose items are identified by their values (`x-kubernetes-list-type: set`).
@@ -105,15 +105,16 @@ enum Filled {
 
 /// A key of the items of a list.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ListKey {
-    pub(crate) name: String,
+pub struct ListKey {
+    /// The field of an item.
+    pub name: String,
     /// The default of the key in an item without it.
-    pub(crate) default: Option<String>,
+    pub default: Option<String>,
 }
 
 impl ListKey {
     /// The value of an item under the key, as text.
-    pub(crate) fn of(&self, item: &Value) -> Option<String> {
+    pub fn of(&self, item: &Value) -> Option<String> {
         item.get(&self.name).and_then(scalar_text).or_else(|| self.default.clone())
     }
 }
@@ -177,7 +178,7 @@ impl Schema {
     }
 
     /// How the list at a path is merged; `None` for an atomic one.
-    pub(crate) fn list(&self, path: &FieldPath) -> Option<&Merge> {
+    pub fn list(&self, path: &FieldPath) -> Option<&Merge> {
         self.fields.get(&path.0)
     }
 

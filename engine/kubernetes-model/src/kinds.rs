@@ -161,7 +161,7 @@ pub(crate) fn runs_programs(group: &str, kind: &str) -> bool {
 }
 
 /// Whether the kind is known to be namespaced.
-pub(crate) fn is_namespaced(group_name: &str, kind: &str) -> bool {
+pub fn is_namespaced(group_name: &str, kind: &str) -> bool {
     group(group_name).is_some_and(|group| group.namespaced.contains(&kind))
 }
 

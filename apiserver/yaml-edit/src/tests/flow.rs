@@ -36,8 +36,9 @@ fn scalars_change_where_they_stand() {
 }
 
 #[test]
-fn collections_that_get_or_lose_something_are_written_anew() {
-    turns("{z: 1, y: 2}", json!({"z": 1, "y": 2, "a": {"k": 1}, "b": []}), "{z: 1, \"y\": 2, a: {k: 1}, b: []}");
+fn maps_get_keys_and_other_collections_are_written_anew() {
+    turns("{z: 1, y: 2}", json!({"z": 1, "y": 2, "a": {"k": 1}, "b": []}), "{z: 1, y: 2, a: {k: 1}, b: []}");
+    turns("{ z: 'a',\n  y: b } # y", json!({"z": "a", "y": "b", "x": "c"}), "{ z: 'a',\n  y: b, x: c } # y");
     turns("{ z: 1, # z\n  y: 2 }", json!({"y": 2}), "{\"y\": 2}");
     turns("{z: 1}", json!({"z": 1, "a: b": 3}), "{z: 1, \"a: b\": 3}");
     turns("{}", json!({"z": 1, "a": 2}), "{a: 2, z: 1}");

@@ -1,0 +1,28 @@
+//! Packages of kpt: trees of files in, trees of files out.
+
+pub mod builtins;
+pub mod clone;
+pub mod diff;
+mod files;
+pub mod function;
+mod identity;
+mod ignore;
+pub mod kptfile;
+pub mod merge;
+pub mod rebase;
+pub mod render;
+pub mod resource_list;
+pub mod resources;
+pub mod results;
+mod run;
+pub mod selectors;
+mod text;
+pub mod update;
+
+pub use files::{
+    File, IGNORE_FILE, KPTFILE, Limits, Mode, ResourceFile, Tree, TreeError, has_objects, package_of, packages,
+    resource_files,
+};
+pub use identity::ObjectId;
+pub use run::{FunctionError, Functions};
+pub use text::TextError;

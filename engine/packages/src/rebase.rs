@@ -1,0 +1,77 @@
+//! Moves a package to another upstream.
+//!
+//! Start at [`rebase`]. It merges as an update does: the changes from the old upstream to the new one, and those here.
+
+use crate::files::Tree;
+use crate::kptfile::{UpdateStrategy, UpstreamLock};
+use crate::update::{Update, UpdateError, Updated, apply};
+
+/// A move of a package to another upstream.
+#[derive(Clone, Copy, Debug)]
+pub struct Rebase<'t> {
+    /// The old upstream as it was fetched last; empty if that is unknown.
+    pub old: &'t Tree,
+    /// The new upstream.
+    pub new: &'t Tree,
+    /// The package here.
+    pub local: &'t Tree,
+    /// The revision of the new upstream.
+    pub revision: &'t UpstreamLock,
+}
+
+/// Moves a package to another upstream. Its changes stay, and so does the strategy of its updates.
+///
+/// Objects of the new upstream are found by the names of the old one, whatever their files.
+///
+/// # Errors
+///
+/// [`UpdateError`] when one of the trees cannot be read.
+pub fn rebase(rebase: &Rebase<'_>) -> Result<Updated, UpdateError> {
+    let Rebase { old, new, local, revision } = *rebase;
+    let update = Update { origin: old, upstream: new, local, strategy: None, revision: Some(revision) };
+    apply(&update, UpdateStrategy::ResourceMerge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kptfile::{GitLock, Kptfile};
+
+    const KPTFILE: &str = "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: pkg\n";
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        let mut tree = Tree::default();
+        tree.write("Kptfile", KPTFILE).unwrap();
+        for (path, text) in files {
+            tree.write(path, text.as_bytes().to_vec()).unwrap();
+        }
+        tree
+    }
+
+    fn config(name: &str, data: &str) -> String {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n{data}")
+    }
+
+    #[test]
+    fn local_changes_move_to_the_new_upstream() {
+        let old = tree(&[("a.yaml", &config("a", "  a: one\n  b: one\n")), ("b.yaml", &config("b", "  a: one\n"))]);
+        let new = tree(&[("all.yaml", &config("a", "  a: two\n  b: one\n")), ("c.md", "new")]);
+        let kptfile =
+            format!("{KPTFILE}upstream:\n  type: git\n  git:\n    repo: old\n  updateStrategy: fast-forward\n");
+        let local = tree(&[
+            ("Kptfile", &kptfile),
+            ("a.yaml", &config("a", "  a: one\n  b: mine # ours\n")),
+            ("b.yaml", &config("b", "  a: one\n")),
+        ]);
+        let git = GitLock { repo: "new".to_owned(), reference: "v1".to_owned(), ..GitLock::default() };
+        let revision = UpstreamLock { kind: "git".to_owned(), git: Some(git) };
+        let rebased = rebase(&Rebase { old: &old, new: &new, local: &local, revision: &revision }).unwrap();
+        assert_eq!(rebased.conflicts, []);
+        assert_eq!(rebased.tree.paths().collect::<Vec<_>>(), ["Kptfile", "all.yaml", "c.md"]);
+        assert_eq!(rebased.tree.text("all.yaml"), Some(&*config("a", "  a: two\n  b: mine # ours\n")));
+        let kptfile = Kptfile::parse(rebased.tree.text("Kptfile").unwrap()).unwrap();
+        assert_eq!(kptfile.upstream_lock, Some(revision));
+        let upstream = kptfile.upstream.unwrap();
+        assert_eq!((upstream.git.unwrap().repo.as_str(), upstream.update_strategy.as_str()), ("new", "fast-forward"));
+    }
+}

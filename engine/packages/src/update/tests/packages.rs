@@ -1,0 +1,158 @@
+//! The rows about packages in folders of the table in `reference/packages.md`.
+
+use super::{Case, KPTFILE, Kpt, run, tree};
+use crate::kptfile::UpdateStrategy;
+
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: one\n";
+
+fn changed(value: &str) -> String {
+    CONFIG.replace("one", value)
+}
+
+#[test]
+fn package_of_both_sides_merges() {
+    // kpt: the same.
+    Case {
+        origin: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG), ("sub/README.md", "1")],
+        upstream: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &changed("two")), ("sub/README.md", "2")],
+        local: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &format!("{CONFIG}  b: mine\n")), ("sub/README.md", "1")],
+        expected: &[
+            ("sub/Kptfile", KPTFILE),
+            ("sub/a.yaml", &format!("{}  b: mine\n", changed("two"))),
+            ("sub/README.md", "2"),
+        ],
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn package_that_both_add_is_an_error() {
+    // kpt: the same.
+    let (upstream, local) = ([("sub/Kptfile", KPTFILE), ("sub/a", "1")], [("sub/Kptfile", KPTFILE), ("sub/a", "2")]);
+    let trees = [tree(&[]), tree(&upstream), tree(&local)];
+    let error = run(UpdateStrategy::ResourceMerge, &trees[0], &trees[1], &trees[2]).unwrap_err();
+    assert_eq!(error.to_string(), "subpackage \"sub\" added in both upstream and local; move the local one");
+    Case { kpt: Kpt::Error("added in both upstream and local"), ..Case::default() }
+        .check_kpt([&trees[0], &trees[1], &trees[2]]);
+}
+
+#[test]
+fn equal_package_that_both_add_stays() {
+    // kpt: an error.
+    let files = [("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG)];
+    Case {
+        upstream: &files,
+        local: &files,
+        expected: &files,
+        kpt: Kpt::Error("added in both upstream and local"),
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn package_that_upstream_adds_comes_along() {
+    // kpt: the same.
+    Case {
+        upstream: &[("sub/Kptfile", KPTFILE), ("sub/in/README.md", "1"), ("sub/in/Kptfile", KPTFILE)],
+        expected: &[("sub/Kptfile", KPTFILE), ("sub/in/README.md", "1"), ("sub/in/Kptfile", KPTFILE)],
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn unchanged_package_is_deleted_with_upstreams() {
+    // kpt: the same.
+    Case { origin: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG), ("sub/b", "1")], ..Case::default() }
+        .with_local_of_origin()
+        .check();
+}
+
+#[test]
+fn changed_package_stays_when_upstream_deletes_it() {
+    // kpt: the same, silently.
+    Case {
+        origin: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG)],
+        local: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &changed("mine"))],
+        expected: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &changed("mine"))],
+        conflicts: &["sub is deleted upstream and changed here; it stays"],
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn deleted_package_stays_deleted() {
+    // kpt: the same, silently.
+    Case {
+        origin: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG)],
+        upstream: &[("sub/Kptfile", KPTFILE), ("sub/a.yaml", &changed("two"))],
+        conflicts: &["sub is deleted here and changed upstream; it stays deleted"],
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn package_with_another_upstream_stays() {
+    // kpt: the same.
+    let kptfile = |reference: &str| {
+        format!(
+            "{KPTFILE}upstream:\n  type: git\n  git:\n    repo: https://example.com/sub\n    directory: /\n    ref: {reference}\n"
+        )
+    };
+    let local = [("sub/Kptfile", kptfile("v9")), ("sub/a.yaml", CONFIG.to_owned())];
+    let local = local.each_ref().map(|(path, text)| (*path, text.as_str()));
+    Case {
+        origin: &[("sub/Kptfile", &kptfile("v1")), ("sub/a.yaml", CONFIG)],
+        upstream: &[("sub/Kptfile", &kptfile("v2")), ("sub/a.yaml", &changed("two"))],
+        local: &local,
+        expected: &local,
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn ignored_files_are_other_files() {
+    // kpt: the ignored file stays as it is here.
+    let ignored = (".krmignore", "values.yaml\n");
+    Case {
+        origin: &[ignored, ("values.yaml", "a: 1\n")],
+        upstream: &[ignored, ("values.yaml", "a: 2\n")],
+        local: &[ignored, ("values.yaml", "a: 1\n")],
+        expected: &[ignored, ("values.yaml", "a: 2\n")],
+        kpt: Kpt::Files(&[ignored, ("values.yaml", "a: 1\n")]),
+        ..Case::default()
+    }
+    .check();
+}
+
+#[test]
+fn unreadable_files_change_nothing() {
+    let trees = [tree(&[]), tree(&[("in/a.yaml", "a: [\n")]), tree(&[])];
+    let error = run(UpdateStrategy::ResourceMerge, &trees[0], &trees[1], &trees[2]).unwrap_err();
+    assert_eq!(error.to_string(), "upstream cannot be read");
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "in/a.yaml is no YAML; correct it, or list it in .krmignore if it has no objects");
+}
+
+#[test]
+fn duplicate_objects_are_an_error() {
+    // kpt: the same.
+    let doubled = format!("{CONFIG}---\n{CONFIG}");
+    let trees = [tree(&[]), tree(&[]), tree(&[("a.yaml", &doubled)])];
+    let error = run(UpdateStrategy::ResourceMerge, &trees[0], &trees[1], &trees[2]).unwrap_err();
+    let expected =
+        "the local package has duplicate objects ConfigMap a in a.yaml; rename one, or move it to another file";
+    assert_eq!(error.to_string(), expected);
+    Case { kpt: Kpt::Error("found duplicate"), ..Case::default() }.check_kpt([&trees[0], &trees[1], &trees[2]]);
+}
+
+impl Case<'_> {
+    fn with_local_of_origin(self) -> Self {
+        Self { local: self.origin, ..self }
+    }
+}
