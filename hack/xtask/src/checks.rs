@@ -219,6 +219,7 @@ fn format() -> Result<()> {
         "tests/conformance",
         "tests/kubectl",
         "tests/oracle",
+        PACKAGES_ORACLE,
         "tests/terraform/framework",
         "tests/terraform/sdk",
         renderer::MODULE,
@@ -245,6 +246,13 @@ fn go_tests_program(work: &Path, module: &str) -> PathBuf {
 /// What tells of Kubernetes' own libraries, for tests to compare with.
 fn oracle_program(work: &Path) -> PathBuf {
     work.join("oracle")
+}
+
+/// The module of the program that updates packages by kpt's library, for tests to compare with.
+const PACKAGES_ORACLE: &str = "engine/packages/oracle";
+
+fn packages_oracle_program(work: &Path) -> PathBuf {
+    work.join("packages-oracle")
 }
 
 /// The program that plays a renderer that goes wrong.
@@ -302,7 +310,8 @@ fn go_programs(work: &Path) -> Result<()> {
     renderer::binary()?;
     kcl::wheel()?;
     go("tests/oracle", &["vet", "./..."])?;
-    go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])
+    go("tests/oracle", &["build", "-o", &text(oracle_program(work))?, "."])?;
+    go(PACKAGES_ORACLE, &["build", "-o", &text(packages_oracle_program(work))?, "."])
 }
 
 /// Copies the running program to where no build replaces it: the tests call it while cargo builds xtask anew.
@@ -424,6 +433,7 @@ struct Targets {
 /// * `STOA_TEST_KUBECTLS`: kubectl of every version that is tested, with colons in between;
 /// * `STOA_TEST_CLIENT_GO`, `STOA_TEST_CONTROLLER_RUNTIME`: the tests of these Go modules as one program each;
 /// * `STOA_TEST_ORACLE`: the program that says what Kubernetes' own libraries make of a write;
+/// * `STOA_TEST_PACKAGES_ORACLE`: the program that updates packages by kpt's library;
 /// * `STOA_TEST_RENDERER`: the program that builds kustomizations and charts;
 /// * `STOA_TEST_STANDIN_RENDERER`: the program that plays one that goes wrong;
 /// * `STOA_TEST_ETCD`: the program etcd;
@@ -446,6 +456,7 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_RENDERER", text(renderer::binary()?)?),
         ("STOA_TEST_STANDIN_RENDERER", text(standin_renderer(work))?),
         ("STOA_TEST_ORACLE", text(oracle_program(work))?),
+        ("STOA_TEST_PACKAGES_ORACLE", text(packages_oracle_program(work))?),
         ("STOA_TEST_ETCD", text(binaries::ETCD.binary()?)?),
         ("STOA_TEST_S3", text(binaries::S3.binary()?)?),
         ("STOA_TEST_REGISTRY", text(binaries::REGISTRY.binary()?)?),
