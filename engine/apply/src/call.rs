@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use stoa_engine::forgotten_clusters::forgotten_message;
 use stoa_engine::import::{LEFT_AS_IMPORTED, Selection};
 use stoa_engine::kind_rules::MayAccept;
+use stoa_engine::moved::marked;
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
@@ -514,6 +515,7 @@ impl Caller {
             Action::Replace => prior.is_none() && !planned.takes_over,
             action => action == Action::Create,
         };
+        let record = marked(record, planned.recorded_as.as_ref());
         let is_unsure = !is_new && self.may_hold_untracked(planned, records);
         if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record }
     }

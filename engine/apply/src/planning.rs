@@ -117,8 +117,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         let (decided, found) = recovery::find(&*runtime, spec, &state).await?;
         (state, ours) = (Cow::Owned(decided), found);
     }
-    let moves =
-        if destroy || refresh { Moves::default() } else { Moves::of(spec, &state).map_err(PlanError::Problems)? };
+    let moves = match (destroy, refresh) {
+        (true, _) => Moves::left(&Spec::default(), &state),
+        (false, true) => Moves::left(spec, &state),
+        (false, false) => Moves::of(spec, &state).map_err(PlanError::Problems)?,
+    };
     if !moves.is_empty() {
         state = Cow::Owned(moves.moved(state.into_owned()));
     }
@@ -230,7 +233,9 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         return Err(PlanError::Problems(late));
     }
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
-    moves.complete(&mut plan);
+    if !refresh {
+        moves.complete(&mut plan);
+    }
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     reject_undefined(rules, &plan, &desired, clusters, lacking)?;
     let unmade = if refresh { Vec::new() } else { missing_namespaces::mark(&mut plan, &*runtime, &desired, &previews) };

@@ -4,7 +4,7 @@
 //! call, with a permit and the timeout of the resource.
 
 use serde_json::{Map, Value};
-use stoa_engine::{PlannedAction, Problem, StateResource, object::uid_of, problem::reason};
+use stoa_engine::{PlannedAction, Problem, StateResource, moved::marked, object::uid_of, problem::reason};
 use stoa_runtime::{Found, Live, ReadRequest, RuntimeError};
 
 use crate::{
@@ -98,6 +98,7 @@ impl Caller {
             cluster: self.cluster(&ready.desired, prior),
             ..record
         };
+        let record = marked(record, planned.recorded_as.as_ref());
         let place = kubernetes_object(&record);
         let is_told = record != *prior || self.open.contains(&planned.id);
         is_told.then(|| done(planned, Some(record), place))

@@ -55,6 +55,10 @@ impl FakeProviderRuntime {
         desired: Option<&Resource>,
         prior: Option<&StateResource>,
     ) -> Result<Option<Located>, RuntimeError> {
+        let named = prior.filter(|prior| prior.provider_state.is_none()).and_then(|prior| import_id(&prior.extensions));
+        if let Some(id) = named {
+            return Ok(self.with_id(id));
+        }
         match (prior.filter(|prior| prior.kind == ResourceType::Terraform), desired) {
             (Some(prior), _) => self.recorded(prior),
             (None, Some(desired)) => Ok(import_id(&desired.extensions).and_then(|id| self.with_id(id))),
