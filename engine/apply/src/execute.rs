@@ -11,8 +11,8 @@ use std::{
 };
 
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
-    import::Selection, owner::LeftAlone, problem::reason,
+    Action, DigestKeys, Plan, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State,
+    StateResource, import::Selection, owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::sync::CancellationToken;
@@ -327,8 +327,14 @@ impl<'e> Steps<'e> {
         let is_unchanged = |planned: &&PlannedAction| planned.action == Action::Unchanged;
         let values = Arc::new(Values::new(execution.spec, Arc::clone(&self.runtime)));
         let is_left = |id: &ResourceId| !called.contains(id);
+        // A data source is read without a call, and a record has no sensitive values for its arguments.
+        let is_read = |planned: &PlannedAction| {
+            let is_ephemeral = values.wanted(&planned.id).is_some_and(Resource::is_ephemeral);
+            planned.action == Action::Read && !is_ephemeral && values.refers(&planned.id)
+        };
         // The health check and a record under a new id need the resolved resource.
         let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
+            || actions.iter().any(is_read)
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
         // The object of a provider is found by its record alone, also under its former id.
         let mut records = recorded.clone();
