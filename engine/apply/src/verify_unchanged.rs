@@ -38,7 +38,7 @@ pub(crate) struct PendingRead {
 impl Caller {
     /// Decides about an Unchanged resource, and updates its record if needed. `prior` may be recorded under another id.
     pub(crate) fn check_unchanged(&self, planned: &PlannedAction, prior: &StateResource) -> Unchanged {
-        let ready = match self.values.ready(&planned.id) {
+        let ready = match self.values.ready_to_record(&planned.id) {
             Ok(ready) => ready,
             // Under the id that it is recorded under it may be forgotten next.
             Err(problem) if prior.id != planned.id => return Unchanged::Report(Box::new(failed(planned, problem))),
