@@ -222,7 +222,9 @@ impl<'e> Steps<'e> {
             made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };
-        let Parts { first, second } = commit_order::split(execution.plan, |kind| runtime.is_deferred(kind));
+        let is_ephemeral = |id: &ResourceId| values.wanted(id).is_some_and(Resource::is_ephemeral);
+        let is_deferred = |kind| runtime.is_deferred(kind);
+        let Parts { first, second } = commit_order::split(execution.plan, is_deferred, is_ephemeral);
         let walk = |plan| Walk {
             plan,
             recorded: recorded.clone(),
