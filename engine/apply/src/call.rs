@@ -58,12 +58,16 @@ pub(crate) struct Caller {
     pub(crate) values: Arc<Values>,
     /// One for each resource that may be called for at once.
     pub(crate) permits: Permits,
-    /// The timeout of a resource without one of its own, from its first permit on.
+    /// The timeout of a resource without one of its own, from its first permit on, and that of a provider's resource.
     pub(crate) timeout: Duration,
+    pub(crate) provider_timeout: Duration,
     /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
-    /// How long calls in flight may continue after that.
+    /// How long calls in flight may continue after that, and calls of providers.
     pub(crate) grace: Duration,
+    pub(crate) provider_grace: Duration,
+    /// The process ends when it fires, so that providers have no longer grace than others.
+    pub(crate) shutdown: CancellationToken,
     /// Nothing is called for without it.
     pub(crate) grant: Grant,
     /// The keys of the digests of sensitive values in the state.
@@ -86,12 +90,8 @@ pub(crate) struct Caller {
 pub(crate) struct Limit {
     length: Duration,
     end: Instant,
-}
-
-impl Limit {
-    fn from_now(length: Duration) -> Self {
-        Self { length, end: Instant::now() + length }
-    }
+    /// How long the work may continue after the run was stopped.
+    grace: Duration,
 }
 
 impl Caller {
@@ -137,7 +137,13 @@ impl Caller {
         let wanted = self.values.wanted(&planned.id).map(|wanted| (&wanted.extensions, &wanted.attributes));
         let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
         let length = said.and_then(|(extensions, attributes)| timeout(extensions, attributes).ok()?);
-        Limit::from_now(length.unwrap_or(self.timeout))
+        // A cloud may take long to create an object, and nobody can find out later what an abandoned call has made.
+        let (timeout, grace) = match self.runtime.decides(planned.kind) {
+            true => (self.provider_timeout, self.provider_grace),
+            false => (self.timeout, self.grace),
+        };
+        let length = length.unwrap_or(timeout);
+        Limit { length, end: Instant::now() + length, grace }
     }
 
     /// Waits for some work, unless its timeout, the grace period of a stopped run, or the call lease ends: with that
@@ -145,15 +151,19 @@ impl Caller {
     pub(crate) async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
-            tokio::time::sleep(self.grace).await;
+            let stopped = Instant::now();
+            let grace = match self.shutdown.run_until_cancelled(tokio::time::sleep(limit.grace)).await {
+                Some(()) => limit.grace,
+                None => limit.grace.min(self.grace),
+            };
+            tokio::time::sleep_until(stopped + grace).await;
+            grace
         };
         let ended = async {
             tokio::select! {
                 done = work => Ok(done),
                 () = tokio::time::sleep_until(limit.end) => Err(format!("it took longer than {:?}", limit.length)),
-                () = stopped => {
-                    Err(format!("the call was still running {:?} after the run was stopped", self.grace))
-                }
+                grace = stopped => Err(format!("the call was still running {grace:?} after the run was stopped")),
             }
         };
         match self.grant.during(ended).await {

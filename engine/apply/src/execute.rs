@@ -61,10 +61,16 @@ pub struct Options {
     pub parallelism: usize,
     /// How long one resource may take.
     pub resource_timeout: Duration,
+    /// The same of a resource whose provider decides about its changes.
+    pub provider_timeout: Duration,
     /// How long all resources together may take to become healthy at the end.
     pub health_timeout: Duration,
     /// How long calls in flight may continue after the walk was stopped.
     pub grace: Duration,
+    /// The same of calls of providers, which leave an unknown result when they are dropped.
+    pub provider_grace: Duration,
+    /// Fires when the process ends, so that no grace is longer than `grace`.
+    pub shutdown: CancellationToken,
     /// The lease for calls. After it expires, no call starts, the walk stops, and calls in flight are dropped with unknown results.
     pub grant: Grant,
 }
@@ -74,8 +80,11 @@ impl Default for Options {
         Self {
             parallelism: 16,
             resource_timeout: Duration::from_secs(300),
+            provider_timeout: Duration::from_secs(2 * 60 * 60),
             health_timeout: Duration::from_secs(300),
             grace: Duration::from_secs(30),
+            provider_grace: Duration::from_secs(5 * 60),
+            shutdown: CancellationToken::new(),
             grant: Grant::unlimited(),
         }
     }
@@ -203,8 +212,11 @@ impl<'e> Steps<'e> {
             values: values.clone(),
             permits: Permits::new(parallelism),
             timeout: options.resource_timeout,
+            provider_timeout: options.provider_timeout,
             stop: cancel.clone(),
             grace: options.grace,
+            provider_grace: options.provider_grace,
+            shutdown: options.shutdown.clone(),
             grant: options.grant.clone(),
             keys: execution.keys.clone(),
             import: execution.import.cloned().map(Arc::new),

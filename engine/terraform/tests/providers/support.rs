@@ -172,9 +172,11 @@ impl Deployment {
         let options = Options {
             parallelism: 4,
             resource_timeout: Duration::from_secs(60),
+            provider_timeout: Duration::from_secs(60),
             health_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             grant: Grant::unlimited(),
+            ..Options::default()
         };
         let observer: Arc<dyn Observer> = self.recorder.clone();
         stoa_apply::execute(execution, self.runtime(), observer, &options, CancellationToken::new()).await.unwrap()
