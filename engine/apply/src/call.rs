@@ -518,7 +518,8 @@ impl Caller {
         resolved.sensitive.extend(self.runtime.sensitive_paths(desired, &applied.live));
         let record = StateResource::applied_over(records, desired, &resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
-        let record = StateResource { provider_state: applied.provider_state, ..record };
+        let provider_version = self.runtime.provider_lock(desired).map(|lock| lock.version);
+        let record = StateResource { provider_state: applied.provider_state, provider_version, ..record };
         let record = record.adopted(is_adopted(planned, prior));
         // A recreated object has nothing of the former one.
         let is_new = match planned.action {

@@ -244,9 +244,12 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     } else {
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
+    let deletions = if refresh { Vec::new() } else { providers::deletions(&*runtime, &plan, &recorded, &live).await? };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
-    notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state) });
-    notes.extend(providers::warnings(&previews));
+    let lock = |resource: &Resource| runtime.provider_lock(resource);
+    notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state, lock) });
+    notes.extend(providers::warnings(spec, &previews));
+    notes.extend(deletions);
     notes.extend(rules.warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);

@@ -96,6 +96,7 @@ impl Caller {
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.recorded_extensions(),
             cluster: self.cluster(&ready.desired, prior),
+            provider_version: self.runtime.provider_lock(&ready.desired).map(|lock| lock.version),
             ..record
         };
         let record = marked(record, planned.recorded_as.as_ref());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{FieldPath, Owner, Resource, ResourceType, StateResource};
 
 use crate::{
@@ -114,6 +115,10 @@ impl Runtime for RuntimeSet {
     fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
         let runtime = self.runtimes.get(&resource.kind);
         runtime.map(|runtime| runtime.write_only_paths(resource, attributes)).unwrap_or_default()
+    }
+
+    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        self.runtimes.get(&resource.kind)?.provider_lock(resource)
     }
 
     fn awaited(&self) -> Vec<String> {

@@ -11,6 +11,7 @@ use stoa_engine::import::IMPORT_ID;
 use stoa_engine::moved::is_moving;
 use stoa_engine::plan::ProviderPlan;
 use stoa_engine::planner::{Planned, changes, disagreements};
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, FieldPath, Owner, ProviderReference, Resource, ResourceId, ResourceMode, ResourceType, Sensitive,
     StateResource,
@@ -383,6 +384,13 @@ impl Runtime for TerraformRuntime {
 
     fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Json>) -> BTreeSet<FieldPath> {
         self.paths(resource, attributes, Schema::write_only_paths)
+    }
+
+    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        let ProviderReference { address, version, configuration, lock, .. } = reference(&resource.extensions).ok()?;
+        let address: Address = address.parse().ok()?;
+        let request = ProviderRequest { address: &address, version, configuration, lock: lock.as_ref() };
+        self.providers.lock(&request)
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {

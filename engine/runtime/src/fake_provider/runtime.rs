@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::import::IMPORT_ID;
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, FieldPath, Live, Owner, Preview, ProviderPlan, ProviderReference, Resource, ResourceType, StateResource,
 };
@@ -140,6 +141,10 @@ impl Runtime for FakeProviderRuntime {
 
     fn decides(&self, _: ResourceType) -> bool {
         true
+    }
+
+    fn provider_lock(&self, _: &Resource) -> Option<ProviderLock> {
+        Some(ProviderLock { version: format!("{}.0.0", self.cloud.version()), by: "the lock".to_owned() })
     }
 
     async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {

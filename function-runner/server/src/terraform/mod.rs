@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use stoa_engine::Sensitive;
+use stoa_engine::provider::ProviderLock;
 use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{CallLimits, Caller, RuntimeError};
@@ -118,6 +119,15 @@ impl Providers for WorkspaceProviders {
         self.lease(request).await.map_err(RuntimeError::from)
     }
 
+    fn lock(&self, request: &ProviderRequest<'_>) -> Option<ProviderLock> {
+        let version = self.locked(request).ok()?.version.to_string();
+        let by = match (&self.settings.lock, request.lock) {
+            (None, Some(lock)) => lock.file.clone(),
+            _ => lock_of(&self.settings.workspace),
+        };
+        Some(ProviderLock { version, by })
+    }
+
     fn destination(&self) -> String {
         self.settings.destination()
     }
@@ -169,7 +179,7 @@ impl WorkspaceProviders {
         let add = "add its block from the .terraform.lock.hcl that `terraform providers lock` writes";
         let (locked, decides) = match (&self.settings.lock, request.lock) {
             (Some(lock), _) => {
-                let decides = format!("spec.terraform.lock of workspace {workspace}");
+                let decides = lock_of(workspace);
                 (lock.providers.get(address).map(Cow::Borrowed), decides)
             }
             (None, Some(lock)) => {
@@ -209,6 +219,11 @@ impl WorkspaceProviders {
         let entry = self.settings.entry(request.address).map(|entry| entry.name.as_str());
         failure::of_pool(&provider, error, &failure::Arguments { of_resource: &of_resource, entry }).redacted(secrets)
     }
+}
+
+/// The lock of a workspace in messages.
+fn lock_of(workspace: &str) -> String {
+    format!("spec.terraform.lock of workspace {workspace}")
 }
 
 /// A provider in messages.

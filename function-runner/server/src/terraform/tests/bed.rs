@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stoa_engine::SourceLock;
+use stoa_engine::provider::ProviderLock;
 use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{Caller, RuntimeError};
@@ -280,6 +281,14 @@ impl Scene<'_> {
             (&providers.settings.lock.as_ref().unwrap().providers[&address], &providers.settings.mirror);
         let wanted = Wanted { address: &address, locked, mirror, organization: &self.organization };
         self.bed.terraform.packages.get(&wanted).await.unwrap()
+    }
+
+    /// The lock that decides about a provider.
+    pub(super) fn lock(&self, provider: &str) -> Option<ProviderLock> {
+        let address: Address = provider.parse().unwrap();
+        let lock = self.lock.as_ref();
+        let request = ProviderRequest { address: &address, version: self.version, configuration: None, lock };
+        self.providers().unwrap().lock(&request)
     }
 
     pub(super) fn destination(&self) -> String {
