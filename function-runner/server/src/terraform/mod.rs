@@ -17,6 +17,7 @@ mod settings;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use stoa_terraform_provider::process::Launcher;
 use stoa_terraform_provider::protocol::Observer;
 
 use crate::failure::Failure;
+use crate::secret_store::Variable;
 
 use self::failure::Failed;
 pub(crate) use self::metrics::ProviderMetrics;
@@ -88,9 +90,10 @@ impl Terraform {
         self: &Arc<Self>,
         spec: Spec,
         workspace: &Workspace,
+        variables: BTreeMap<String, Variable>,
         caller: Caller,
     ) -> Result<WorkspaceProviders, Failure> {
-        let settings = Settings::new(spec, workspace, &self.mirrors)?;
+        let settings = Settings { variables, ..Settings::new(spec, workspace, &self.mirrors)? };
         Ok(WorkspaceProviders { terraform: Arc::clone(self), settings, caller })
     }
 

@@ -1,5 +1,6 @@
 //! Mirrors in folders, and workspaces that use them.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use stoa_terraform_provider::process::DirectLauncher;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
+use crate::secret_store::Variable;
 use crate::terraform::failure::Failed;
 use crate::terraform::packages::{Package, Wanted};
 use crate::terraform::sandbox::SandboxLauncher;
@@ -170,7 +172,8 @@ impl Bed {
         let spec = json!({"mirror": {"directory": self.mirror()}, "lock": lock, "providers": []});
         let workspace = Workspace { name: "dev".to_owned(), ..Workspace::default() };
         let (organization, configuration) = (organization.to_owned(), None);
-        Scene { bed: self, workspace, spec, organization, version: None, configuration, lock: None }
+        let variables = BTreeMap::new();
+        Scene { bed: self, workspace, spec, organization, version: None, configuration, lock: None, variables }
     }
 }
 
@@ -218,6 +221,7 @@ pub(super) struct Scene<'b> {
     pub(super) version: Option<&'static str>,
     configuration: Option<Map<String, Value>>,
     lock: Option<SourceLock>,
+    pub(super) variables: BTreeMap<String, Variable>,
 }
 
 impl Scene<'_> {
@@ -255,7 +259,7 @@ impl Scene<'_> {
     pub(super) fn providers(&self) -> Result<WorkspaceProviders, Failure> {
         let spec: Spec = serde_json::from_value(self.spec.clone()).unwrap();
         let caller = Caller { organization: self.organization.as_str().into(), run: "run".into() };
-        self.bed.terraform.of_workspace(spec, &self.workspace, caller)
+        self.bed.terraform.of_workspace(spec, &self.workspace, self.variables.clone(), caller)
     }
 
     pub(super) async fn get(&self, provider: &str) -> Result<Lease, RuntimeError> {
