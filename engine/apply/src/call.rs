@@ -255,7 +255,11 @@ impl Caller {
             Action::Import => {
                 let call = || read_planned(&*self.runtime, planned, self.import.as_deref(), &self.keys);
                 match retried(&self.stop, &Sensitive::default(), &course.told, call).await {
-                    Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
+                    Ok(Ok((record, found))) => {
+                        let wanted = self.values.wanted(&planned.id);
+                        let message = wanted.map(|wanted| warned(wanted, &found.warnings)).unwrap_or_default();
+                        ResourceResult { message, ..done(planned, Some(record), found.kubernetes) }
+                    }
                     Ok(Err(problem)) => failed(planned, problem),
                     // It changes nothing, so that no answer leaves nothing open.
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
@@ -461,7 +465,7 @@ impl Caller {
         match self.apply(&request, &ready.sensitive, course).await {
             Ok(applied) => {
                 self.values.settle(&planned.id, applied.live);
-                done(planned, None, None)
+                ResourceResult { message: warned(&ready.desired, &applied.warnings), ..done(planned, None, None) }
             }
             Err(error) => failed(planned, problem(&planned.id, &error, &ready.sensitive)),
         }
@@ -490,7 +494,9 @@ impl Caller {
         match self.apply(&self.request(planned, ready, prior), sensitive, course).await {
             Ok(applied) => {
                 self.values.settle(&planned.id, applied.live.clone());
-                let message = left.map(|why| format!("in its former location: {why}")).unwrap_or_default();
+                let left = left.map(|why| format!("in its former location: {why}"));
+                let warned = Some(warned(&ready.desired, &applied.warnings)).filter(|warned| !warned.is_empty());
+                let message = left.into_iter().chain(warned).collect::<Vec<_>>().join("; ");
                 let kubernetes = applied.kubernetes.clone();
                 let record = self.record(planned, (records, prior), ready, applied);
                 ResourceResult { message, ..done(planned, Some(record), kubernetes) }
@@ -553,6 +559,13 @@ impl Caller {
             ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
         }
     }
+}
+
+/// The warnings of a provider about a resource, which the log of a run shows with the lines of the source.
+fn warned(resource: &Resource, warnings: &[String]) -> String {
+    let at = resource.origin().map(|origin| format!(" about {origin}")).unwrap_or_default();
+    let all = warnings.iter().map(|warning| format!("the provider warns{at}: {warning}"));
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// The problem of a deletion that was not complete when the run was stopped, and whether a request may still arrive.

@@ -212,6 +212,8 @@ pub struct Applied {
     pub kubernetes: Option<KubernetesObject>,
     /// The state that its provider needs back, if it has one.
     pub provider_state: Option<ProviderState>,
+    /// Warnings of its provider, without sensitive texts.
+    pub warnings: Vec<String>,
 }
 
 /// The result of a deletion.

@@ -145,6 +145,10 @@ impl Runtime for RuntimeSet {
         self.of(request.desired.kind)?.preview(request, live).await
     }
 
+    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        self.of(prior.kind)?.preview_delete(prior).await
+    }
+
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
         self.of(request.desired.kind)?.apply(request).await
     }
