@@ -308,6 +308,7 @@ mod tests {
     use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
+    use crate::source::SourceFile;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }

@@ -93,7 +93,7 @@ impl Terraform {
         variables: BTreeMap<String, Variable>,
         caller: Caller,
     ) -> Result<WorkspaceProviders, Failure> {
-        let settings = Settings { variables, ..Settings::new(spec, workspace, &self.mirrors)? };
+        let settings = Settings::new(spec, workspace, &self.mirrors)?.with_variables(variables);
         Ok(WorkspaceProviders { terraform: Arc::clone(self), settings, caller })
     }
 

@@ -78,7 +78,7 @@ pub(super) struct Settings {
     entries: BTreeMap<Address, Entry>,
     secrets: HashMap<String, ProviderSecrets>,
     /// Variables for the environment of all providers, from `spec.context`. A provider's own ones take precedence.
-    pub(super) variables: BTreeMap<String, Variable>,
+    variables: BTreeMap<String, Variable>,
 }
 
 /// A provider's configuration, with the one that the resource names.
@@ -137,6 +137,11 @@ impl Settings {
         };
         let (workspace, secrets) = (workspace.name.clone(), workspace.provider_secrets.clone());
         Ok(Self { workspace, mirror, lock, network, entries, secrets, variables: BTreeMap::new() })
+    }
+
+    /// The same with variables for the environment of all providers.
+    pub(super) fn with_variables(self, variables: BTreeMap<String, Variable>) -> Self {
+        Self { variables, ..self }
     }
 
     /// The entry of a provider, if it has one.
