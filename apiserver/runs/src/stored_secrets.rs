@@ -1,4 +1,5 @@
-//! The Kubernetes Secrets that a Spec names as `ref://<name>/<key>`, for a Workspace whose secret store they are.
+//! The Kubernetes Secrets that a Spec or a Workspace's context names as `ref://<name>/<key>`, for a Workspace whose secret store
+//! they are.
 //!
 //! The server reads them right before a call of a runner, and stores them nowhere. Elsewhere: the runner reads the other
 //! stores, and replaces the texts in the Spec.
@@ -21,7 +22,8 @@ use crate::{
     target::{Target, requester, secret_key},
 };
 
-/// The values that a Spec names, by the text there. The requester of the run needs the verb `use` on each Secret.
+/// The values that a Spec or the context of the workspace names, by the text there. For those of the Spec, the requester of
+/// the run needs the verb `use` on each Secret.
 ///
 /// # Errors
 ///
@@ -36,9 +38,12 @@ pub(crate) async fn read(
     let Some(namespace) = namespace(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
     let context = requester(services, run);
     let mut permitted: BTreeSet<String> = BTreeSet::new();
-    for stored in named(spec).await? {
-        let StoredSecret { name, property, .. } = &stored;
-        if let Some(context) = context.as_ref().filter(|_| !permitted.contains(name)) {
+    let of_spec = named(spec).await?;
+    // The authors of workspaces may name any Secret.
+    let of_context: BTreeSet<StoredSecret> = of_context(&target.workspace.spec).collect();
+    for stored in of_spec.union(&of_context) {
+        let StoredSecret { name, property, .. } = stored;
+        if let Some(context) = context.as_ref().filter(|_| of_spec.contains(stored) && !permitted.contains(name)) {
             lookup::require_secret(context, &namespace, name).await?;
             permitted.insert(name.clone());
         }
@@ -57,6 +62,13 @@ fn namespace(workspace: &WorkspaceSpec, organization: &str) -> Option<String> {
     let store = workspace.secret_store.get("provider")?.get("kubernetes").filter(|store| !store.is_null())?;
     let named = store.get("namespace").and_then(Value::as_str).filter(|namespace| !namespace.is_empty());
     Some(named.unwrap_or(organization).to_owned())
+}
+
+/// The secrets that the context of a workspace names for the environment of Terraform's providers.
+fn of_context(workspace: &WorkspaceSpec) -> impl Iterator<Item = StoredSecret> {
+    let texts = workspace.context.values().filter(|_| workspace.terraform.is_some()).filter_map(Value::as_str);
+    // The runner reports wrong texts.
+    texts.filter_map(|text| StoredSecret::parse(text)?.ok())
 }
 
 async fn named(spec: &Bytes) -> Result<BTreeSet<StoredSecret>, StepError> {
@@ -84,6 +96,18 @@ mod tests {
         assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ref://db/password", "ref://db/user"]);
         assert!(named(&Bytes::from_static(b"not a Spec")).await.unwrap().is_empty());
         assert!(named(&Bytes::from_static(b"ref:// not a Spec")).await.is_err());
+    }
+
+    #[test]
+    fn context_names_secrets_for_providers() {
+        let of = |terraform: Value| {
+            let context = json!({"TOKEN": "ref://aws/key", "REGION": "eu-1", "WRONG": "ref://x", "N": 1});
+            let spec = json!({"backend": {"name": "b"}, "context": context, "terraform": terraform});
+            let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
+            of_context(&spec).map(|stored| stored.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(json!({"mirror": {"url": "https://mirror.example/"}})), ["ref://aws/key"]);
+        assert_eq!(of(Value::Null), [""; 0]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use stoa_engine::forgotten_clusters::forgotten_message;
 use stoa_engine::import::{LEFT_AS_IMPORTED, Selection};
 use stoa_engine::kind_rules::MayAccept;
+use stoa_engine::moved::marked;
 use stoa_engine::owner::LeftAlone;
 use stoa_engine::plan::same_object_message;
 use stoa_engine::timeout::timeout;
@@ -57,12 +58,16 @@ pub(crate) struct Caller {
     pub(crate) values: Arc<Values>,
     /// One for each resource that may be called for at once.
     pub(crate) permits: Permits,
-    /// The timeout of a resource without one of its own, from its first permit on.
+    /// The timeout of a resource without one of its own, from its first permit on, and that of a provider's resource.
     pub(crate) timeout: Duration,
+    pub(crate) provider_timeout: Duration,
     /// No new try is begun when it fires.
     pub(crate) stop: CancellationToken,
-    /// How long calls in flight may continue after that.
+    /// How long calls in flight may continue after that, and calls of providers.
     pub(crate) grace: Duration,
+    pub(crate) provider_grace: Duration,
+    /// The process ends when it fires, so that providers have no longer grace than others.
+    pub(crate) shutdown: CancellationToken,
     /// Nothing is called for without it.
     pub(crate) grant: Grant,
     /// The keys of the digests of sensitive values in the state.
@@ -85,12 +90,8 @@ pub(crate) struct Caller {
 pub(crate) struct Limit {
     length: Duration,
     end: Instant,
-}
-
-impl Limit {
-    fn from_now(length: Duration) -> Self {
-        Self { length, end: Instant::now() + length }
-    }
+    /// How long the work may continue after the run was stopped.
+    grace: Duration,
 }
 
 impl Caller {
@@ -136,7 +137,13 @@ impl Caller {
         let wanted = self.values.wanted(&planned.id).map(|wanted| (&wanted.extensions, &wanted.attributes));
         let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
         let length = said.and_then(|(extensions, attributes)| timeout(extensions, attributes).ok()?);
-        Limit::from_now(length.unwrap_or(self.timeout))
+        // A cloud may take long to create an object, and nobody can find out later what an abandoned call has made.
+        let (timeout, grace) = match self.runtime.decides(planned.kind) {
+            true => (self.provider_timeout, self.provider_grace),
+            false => (self.timeout, self.grace),
+        };
+        let length = length.unwrap_or(timeout);
+        Limit { length, end: Instant::now() + length, grace }
     }
 
     /// Waits for some work, unless its timeout, the grace period of a stopped run, or the call lease ends: with that
@@ -144,15 +151,19 @@ impl Caller {
     pub(crate) async fn in_time<T>(&self, limit: Limit, work: impl Future<Output = T>) -> Result<T, String> {
         let stopped = async {
             self.stop.cancelled().await;
-            tokio::time::sleep(self.grace).await;
+            let stopped = Instant::now();
+            let grace = match self.shutdown.run_until_cancelled(tokio::time::sleep(limit.grace)).await {
+                Some(()) => limit.grace,
+                None => limit.grace.min(self.grace),
+            };
+            tokio::time::sleep_until(stopped + grace).await;
+            grace
         };
         let ended = async {
             tokio::select! {
                 done = work => Ok(done),
                 () = tokio::time::sleep_until(limit.end) => Err(format!("it took longer than {:?}", limit.length)),
-                () = stopped => {
-                    Err(format!("the call was still running {:?} after the run was stopped", self.grace))
-                }
+                grace = stopped => Err(format!("the call was still running {grace:?} after the run was stopped")),
             }
         };
         match self.grant.during(ended).await {
@@ -244,7 +255,11 @@ impl Caller {
             Action::Import => {
                 let call = || read_planned(&*self.runtime, planned, self.import.as_deref(), &self.keys);
                 match retried(&self.stop, &Sensitive::default(), &course.told, call).await {
-                    Ok(Ok((record, found))) => done(planned, Some(record), found.kubernetes),
+                    Ok(Ok((record, found))) => {
+                        let wanted = self.values.wanted(&planned.id);
+                        let message = wanted.map(|wanted| warned(wanted, &found.warnings)).unwrap_or_default();
+                        ResourceResult { message, ..done(planned, Some(record), found.kubernetes) }
+                    }
                     Ok(Err(problem)) => failed(planned, problem),
                     // It changes nothing, so that no answer leaves nothing open.
                     Err(error) => failed(planned, problem(&planned.id, &error, &Sensitive::default())),
@@ -450,7 +465,7 @@ impl Caller {
         match self.apply(&request, &ready.sensitive, course).await {
             Ok(applied) => {
                 self.values.settle(&planned.id, applied.live);
-                done(planned, None, None)
+                ResourceResult { message: warned(&ready.desired, &applied.warnings), ..done(planned, None, None) }
             }
             Err(error) => failed(planned, problem(&planned.id, &error, &ready.sensitive)),
         }
@@ -479,7 +494,9 @@ impl Caller {
         match self.apply(&self.request(planned, ready, prior), sensitive, course).await {
             Ok(applied) => {
                 self.values.settle(&planned.id, applied.live.clone());
-                let message = left.map(|why| format!("in its former location: {why}")).unwrap_or_default();
+                let left = left.map(|why| format!("in its former location: {why}"));
+                let warned = Some(warned(&ready.desired, &applied.warnings)).filter(|warned| !warned.is_empty());
+                let message = left.into_iter().chain(warned).collect::<Vec<_>>().join("; ");
                 let kubernetes = applied.kubernetes.clone();
                 let record = self.record(planned, (records, prior), ready, applied);
                 ResourceResult { message, ..done(planned, Some(record), kubernetes) }
@@ -507,13 +524,15 @@ impl Caller {
         resolved.sensitive.extend(self.runtime.sensitive_paths(desired, &applied.live));
         let record = StateResource::applied_over(records, desired, &resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
-        let record = StateResource { provider_state: applied.provider_state, ..record };
+        let provider_version = self.runtime.provider_lock(desired).map(|lock| lock.version);
+        let record = StateResource { provider_state: applied.provider_state, provider_version, ..record };
         let record = record.adopted(is_adopted(planned, prior));
         // A recreated object has nothing of the former one.
         let is_new = match planned.action {
             Action::Replace => prior.is_none() && !planned.takes_over,
             action => action == Action::Create,
         };
+        let record = marked(record, planned.recorded_as.as_ref());
         let is_unsure = !is_new && self.may_hold_untracked(planned, records);
         if is_unsure { record.hiding(&self.values.secrets(), &self.keys) } else { record }
     }
@@ -540,6 +559,13 @@ impl Caller {
             ..ApplyRequest::new(&ready.desired, prior.filter(|_| !planned.recreated))
         }
     }
+}
+
+/// The warnings of a provider about a resource, which the log of a run shows with the lines of the source.
+fn warned(resource: &Resource, warnings: &[String]) -> String {
+    let at = resource.origin().map(|origin| format!(" about {origin}")).unwrap_or_default();
+    let all = warnings.iter().map(|warning| format!("the provider warns{at}: {warning}"));
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// The problem of a deletion that was not complete when the run was stopped, and whether a request may still arrive.

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use stoa_engine::{Plan, PlannedAction, Problem, ResourceId, ResourceType, Stage, problem::reason};
+use stoa_engine::{Action, Plan, PlannedAction, Problem, ResourceId, ResourceType, Stage, problem::reason};
 
 /// A plan in two parts: the second one begins after the finishing step.
 #[derive(Debug)]
@@ -79,16 +79,23 @@ pub(crate) fn problems(plan: &Plan, is_deferred: impl Fn(ResourceType) -> bool) 
     late.filter_map(problem).collect()
 }
 
-/// Splits a plan at the finishing step of the deferred runtime.
-pub(crate) fn split(plan: &Plan, is_deferred: impl Fn(ResourceType) -> bool) -> Parts<'_> {
+/// Splits a plan at the finishing step of the deferred runtime. Both parts have the ephemeral resources, which each part
+/// opens for its own calls.
+pub(crate) fn split(
+    plan: &Plan,
+    is_deferred: impl Fn(ResourceType) -> bool,
+    is_ephemeral: impl Fn(&ResourceId) -> bool,
+) -> Parts<'_> {
     let relations = relations(plan, &is_deferred);
     let is_second = |it: &PlannedAction| match it.action.is_call() {
         true => relations.waiting.contains_key(&it.id),
         false => relations.after_waiting.contains_key(&it.id),
     };
     let second: BTreeSet<&ResourceId> = plan.actions.iter().filter(|it| is_second(it)).map(|it| &it.id).collect();
-    let part = |is_in: bool| Plan {
-        actions: plan.actions.iter().filter(|it| second.contains(&it.id) == is_in).cloned().collect(),
+    let is_in_second = |it: &PlannedAction| second.contains(&it.id);
+    let is_in_both = |it: &PlannedAction| it.action == Action::Read && is_ephemeral(&it.id);
+    let part = |of_second: bool| Plan {
+        actions: plan.actions.iter().filter(|it| is_in_second(it) == of_second || is_in_both(it)).cloned().collect(),
         ..plan.clone()
     };
     if second.is_empty() {
@@ -99,8 +106,6 @@ pub(crate) fn split(plan: &Plan, is_deferred: impl Fn(ResourceType) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use stoa_engine::Action;
-
     use super::*;
 
     const FILE: ResourceType = ResourceType::Kubernetes;
@@ -116,7 +121,7 @@ mod tests {
 
     /// The ids of both parts.
     fn parts(plan: &Plan) -> [Vec<String>; 2] {
-        let Parts { first, second } = split(plan, |kind| kind == FILE);
+        let Parts { first, second } = split(plan, |kind| kind == FILE, |id| id.0.starts_with("token"));
         let ids = |plan: Plan| plan.actions.into_iter().map(|it| it.id.0).collect();
         [ids(first.into_owned()), second.map(ids).unwrap_or_default()]
     }
@@ -159,6 +164,17 @@ mod tests {
         ]);
         assert_eq!(parts(&plan), [vec!["config", "user", "old"], vec!["db"]]);
         assert!(late(&plan).is_empty());
+    }
+
+    #[test]
+    fn ephemeral_resources_are_in_both_parts() {
+        let plan = plan(&[
+            ("token", CLOUD, Action::Read, &[]),
+            ("data", CLOUD, Action::Read, &[]),
+            ("config", FILE, Action::Create, &[]),
+            ("db", CLOUD, Action::Create, &["config", "token", "data"]),
+        ]);
+        assert_eq!(parts(&plan), [vec!["token", "data", "config"], vec!["token", "db"]]);
     }
 
     #[test]

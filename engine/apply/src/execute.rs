@@ -11,8 +11,8 @@ use std::{
 };
 
 use stoa_engine::{
-    Action, DigestKeys, Plan, PlannedAction, Problem, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
-    import::Selection, owner::LeftAlone, problem::reason,
+    Action, DigestKeys, Plan, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State,
+    StateResource, import::Selection, owner::LeftAlone, problem::reason,
 };
 use stoa_runtime::{Grant, Proposal, Runtime, RuntimeError};
 use tokio_util::sync::CancellationToken;
@@ -61,10 +61,16 @@ pub struct Options {
     pub parallelism: usize,
     /// How long one resource may take.
     pub resource_timeout: Duration,
+    /// The same of a resource whose provider decides about its changes.
+    pub provider_timeout: Duration,
     /// How long all resources together may take to become healthy at the end.
     pub health_timeout: Duration,
     /// How long calls in flight may continue after the walk was stopped.
     pub grace: Duration,
+    /// The same of calls of providers, which leave an unknown result when they are dropped.
+    pub provider_grace: Duration,
+    /// Fires when the process ends, so that no grace is longer than `grace`.
+    pub shutdown: CancellationToken,
     /// The lease for calls. After it expires, no call starts, the walk stops, and calls in flight are dropped with unknown results.
     pub grant: Grant,
 }
@@ -74,8 +80,11 @@ impl Default for Options {
         Self {
             parallelism: 16,
             resource_timeout: Duration::from_secs(300),
+            provider_timeout: Duration::from_secs(2 * 60 * 60),
             health_timeout: Duration::from_secs(300),
             grace: Duration::from_secs(30),
+            provider_grace: Duration::from_secs(5 * 60),
+            shutdown: CancellationToken::new(),
             grant: Grant::unlimited(),
         }
     }
@@ -203,8 +212,11 @@ impl<'e> Steps<'e> {
             values: values.clone(),
             permits: Permits::new(parallelism),
             timeout: options.resource_timeout,
+            provider_timeout: options.provider_timeout,
             stop: cancel.clone(),
             grace: options.grace,
+            provider_grace: options.provider_grace,
+            shutdown: options.shutdown.clone(),
             grant: options.grant.clone(),
             keys: execution.keys.clone(),
             import: execution.import.cloned().map(Arc::new),
@@ -222,7 +234,9 @@ impl<'e> Steps<'e> {
             made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };
-        let Parts { first, second } = commit_order::split(execution.plan, |kind| runtime.is_deferred(kind));
+        let is_ephemeral = |id: &ResourceId| values.wanted(id).is_some_and(Resource::is_ephemeral);
+        let is_deferred = |kind| runtime.is_deferred(kind);
+        let Parts { first, second } = commit_order::split(execution.plan, is_deferred, is_ephemeral);
         let walk = |plan| Walk {
             plan,
             recorded: recorded.clone(),
@@ -327,8 +341,14 @@ impl<'e> Steps<'e> {
         let is_unchanged = |planned: &&PlannedAction| planned.action == Action::Unchanged;
         let values = Arc::new(Values::new(execution.spec, Arc::clone(&self.runtime)));
         let is_left = |id: &ResourceId| !called.contains(id);
+        // A data source is read without a call, and a record has no sensitive values for its arguments.
+        let is_read = |planned: &PlannedAction| {
+            let is_ephemeral = values.wanted(&planned.id).is_some_and(Resource::is_ephemeral);
+            planned.action == Action::Read && !is_ephemeral && values.refers(&planned.id)
+        };
         // The health check and a record under a new id need the resolved resource.
         let is_wanted = !(execution.owed.is_empty() && finished.is_empty())
+            || actions.iter().any(is_read)
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
         // The object of a provider is found by its record alone, also under its former id.
         let mut records = recorded.clone();

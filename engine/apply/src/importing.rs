@@ -161,6 +161,7 @@ fn provided(
         extensions: extensions.clone(),
         depends_on: planned.depends_on.clone(),
         provider_state: applied.provider_state.clone(),
+        provider_version: runtime.provider_lock(&resource).map(|lock| lock.version),
         ..StateResource::default()
     }
 }

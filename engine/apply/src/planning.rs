@@ -117,8 +117,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         let (decided, found) = recovery::find(&*runtime, spec, &state).await?;
         (state, ours) = (Cow::Owned(decided), found);
     }
-    let moves =
-        if destroy || refresh { Moves::default() } else { Moves::of(spec, &state).map_err(PlanError::Problems)? };
+    let moves = match (destroy, refresh) {
+        (true, _) => Moves::left(&Spec::default(), &state),
+        (false, true) => Moves::left(spec, &state),
+        (false, false) => Moves::of(spec, &state).map_err(PlanError::Problems)?,
+    };
     if !moves.is_empty() {
         state = Cow::Owned(moves.moved(state.into_owned()));
     }
@@ -230,7 +233,9 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         return Err(PlanError::Problems(late));
     }
     plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
-    moves.complete(&mut plan);
+    if !refresh {
+        moves.complete(&mut plan);
+    }
     lacking.retain(|id, _| !refresh || recorded.contains_key(id));
     reject_undefined(rules, &plan, &desired, clusters, lacking)?;
     let unmade = if refresh { Vec::new() } else { missing_namespaces::mark(&mut plan, &*runtime, &desired, &previews) };
@@ -239,9 +244,12 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     } else {
         reject_foreign_contents(&*runtime, &plan, &desired, &recorded, &live).await?
     };
+    let deletions = if refresh { Vec::new() } else { providers::deletions(&*runtime, &plan, &recorded, &live).await? };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
-    notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state) });
-    notes.extend(providers::warnings(&previews));
+    let lock = |resource: &Resource| runtime.provider_lock(resource);
+    notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state, lock) });
+    notes.extend(providers::warnings(spec, &previews));
+    notes.extend(deletions);
     notes.extend(rules.warning(spec).filter(|_| !destroy));
     notes.extend(unmade);
     notes.extend(unseen);

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    FieldPath, Live, PlanInput, Preview, Problem, Resource, ResourceId, Sensitive, StateResource,
+    Action, FieldPath, Live, Plan, PlanInput, PlannedAction, Preview, Problem, Resource, ResourceId, Sensitive, Spec,
+    StateResource,
     planner::{Outline, Sketch, is_read_later, with_attributes},
     resolve::Resolved,
 };
@@ -225,10 +226,44 @@ impl<'p> Planners<'p> {
     }
 }
 
-/// The warnings of plans of providers.
-pub(crate) fn warnings(previews: &BTreeMap<ResourceId, Preview>) -> impl Iterator<Item = String> {
-    previews.iter().flat_map(|(id, preview)| match preview {
-        Preview::Planned(plan) => plan.warnings.iter().map(|warning| format!("{id}: {warning}")).collect(),
+/// Asks providers about the deletions of a plan. Returns their warnings.
+///
+/// # Errors
+///
+/// The deletions that they reject.
+pub(crate) async fn deletions(
+    runtime: &dyn Runtime,
+    plan: &Plan,
+    recorded: &BTreeMap<&ResourceId, &StateResource>,
+    live: &BTreeMap<ResourceId, Live>,
+) -> Result<Vec<String>, PlanError> {
+    let is_asked = |planned: &&PlannedAction| {
+        let is_there = matches!(live.get(&planned.id), Some(Live::Present(_)));
+        planned.action == Action::Delete && is_there && runtime.decides(planned.kind)
+    };
+    let deleted = plan.actions.iter().filter(is_asked).filter_map(|planned| recorded.get(&planned.id));
+    let calls: Vec<_> =
+        deleted.map(|record| async move { (&record.id, runtime.preview_delete(record).await) }).collect();
+    let mut answers = stream::iter(calls).buffered(AT_ONCE);
+    let (mut warnings, mut problems) = (Vec::new(), Vec::new());
+    while let Some((id, answer)) = answers.next().await {
+        match answer {
+            Ok(told) => warnings.extend(told.into_iter().map(|warning| format!("{id}: {warning}"))),
+            Err(error) if error.is_retryable() => return Err(PlanError::Runtime(error)),
+            Err(error) => problems.push(problem(id, &error, &Sensitive::default())),
+        }
+    }
+    problems.sort();
+    if problems.is_empty() { Ok(warnings) } else { Err(PlanError::Problems(problems)) }
+}
+
+/// The warnings of plans of providers, each with the line of its resource.
+pub(crate) fn warnings(spec: &Spec, previews: &BTreeMap<ResourceId, Preview>) -> Vec<String> {
+    let warned = |resource: &Resource| match previews.get(&resource.id) {
+        Some(Preview::Planned(plan)) => {
+            plan.warnings.iter().map(|warning| format!("{}: {warning}", resource.named())).collect()
+        }
         _ => Vec::new(),
-    })
+    };
+    spec.resources.iter().flat_map(warned).collect()
 }

@@ -152,10 +152,24 @@ impl Values {
 
     /// Resolves the references of a resource; all referenced ones are settled by then.
     pub(crate) fn ready(&self, id: &ResourceId) -> Result<Ready, Problem> {
+        self.resolved(id, true)
+    }
+
+    /// The same of a resource without a call, whose write-only values nobody needs: an ephemeral resource is not opened for it.
+    pub(crate) fn ready_to_record(&self, id: &ResourceId) -> Result<Ready, Problem> {
+        self.resolved(id, false)
+    }
+
+    fn resolved(&self, id: &ResourceId, is_called: bool) -> Result<Ready, Problem> {
         let resource = self.wanted.get(id).ok_or_else(|| {
             Problem::new(reason::STALE_PLAN, "the plan names a resource that the Spec does not have").of(id)
         })?;
-        let resolved = self.resolve(resource)?;
+        let mut resolved = self.resolve(resource)?;
+        if !is_called && !resolved.unknown.is_empty() {
+            let unwritten = self.runtime.write_only_paths(resource, &resource.attributes);
+            resolved.unknown.retain(|at| !unwritten.iter().any(|path| at.0.starts_with(&path.0)));
+            resolved.attributes = Cow::Owned(without(resolved.attributes.into_owned(), &unwritten));
+        }
         if let Some(path) = resolved.unknown.first() {
             let message = format!("the value of {path} is still unknown");
             return Err(Problem::new(reason::DANGLING_REFERENCE, message).of(id).at(format!("attributes.{path}")));

@@ -4,7 +4,7 @@
 //! call, with a permit and the timeout of the resource.
 
 use serde_json::{Map, Value};
-use stoa_engine::{PlannedAction, Problem, StateResource, object::uid_of, problem::reason};
+use stoa_engine::{PlannedAction, Problem, StateResource, moved::marked, object::uid_of, problem::reason};
 use stoa_runtime::{Found, Live, ReadRequest, RuntimeError};
 
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) struct PendingRead {
 impl Caller {
     /// Decides about an Unchanged resource, and updates its record if needed. `prior` may be recorded under another id.
     pub(crate) fn check_unchanged(&self, planned: &PlannedAction, prior: &StateResource) -> Unchanged {
-        let ready = match self.values.ready(&planned.id) {
+        let ready = match self.values.ready_to_record(&planned.id) {
             Ok(ready) => ready,
             // Under the id that it is recorded under it may be forgotten next.
             Err(problem) if prior.id != planned.id => return Unchanged::Report(Box::new(failed(planned, problem))),
@@ -96,8 +96,10 @@ impl Caller {
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.recorded_extensions(),
             cluster: self.cluster(&ready.desired, prior),
+            provider_version: self.runtime.provider_lock(&ready.desired).map(|lock| lock.version),
             ..record
         };
+        let record = marked(record, planned.recorded_as.as_ref());
         let place = kubernetes_object(&record);
         let is_told = record != *prior || self.open.contains(&planned.id);
         is_told.then(|| done(planned, Some(record), place))

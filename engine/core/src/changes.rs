@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::Identity;
 use crate::diff::between;
+use crate::moved::MOVED_FROM;
 use crate::object::secret_as_stored;
 use crate::path::FieldPath;
 use crate::plan::FieldChange;
@@ -167,7 +168,8 @@ fn settings(before: &StateResource, after: &StateResource) -> Vec<FieldChange> {
         settings.insert("type".to_owned(), json!(resource.kind));
         settings.insert("cluster".to_owned(), json!(resource.cluster));
         settings.insert("dependsOn".to_owned(), json!(resource.depends_on));
-        settings.extend(resource.extensions.iter().map(|(key, value)| (format!("extensions[{key}]"), value.clone())));
+        let extensions = resource.extensions.iter().filter(|(key, _)| *key != MOVED_FROM);
+        settings.extend(extensions.map(|(key, value)| (format!("extensions[{key}]"), value.clone())));
         settings.retain(|_, value| *value != json!("") && *value != json!([]));
         settings
     };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
+use crate::moved::{MOVED_FROM, former_id};
 use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Ownership};
 use crate::plan::{Action, FoundResource, Live, Plan, PlannedAction};
@@ -190,7 +191,11 @@ pub fn candidates(
     let mut take = |id: &ResourceId, infrastructure_id: Option<&str>, asked: Requirement| {
         let Some(resource) = wanted.get(id) else { return };
         match wanted_candidate(resource, draft, selection, infrastructure_id, asked) {
-            Ok(candidate) => {
+            Ok(mut candidate) => {
+                // The former id may have the same object, which it must not delete.
+                if let Some(former) = former_id(resource).filter(|former| recorded.contains(former)) {
+                    candidate.extensions.insert(MOVED_FROM.to_owned(), former.0.into());
+                }
                 let object = clusters.recorded(&candidate.resource);
                 if !recorded.contains(id) && object.is_none_or(|object| !objects.contains(&object)) {
                     found.insert(id.clone(), candidate);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::spec::{ResourceId, Spec};
+use crate::spec::{Resource, ResourceId, Spec};
 use crate::state::{State, StateResource};
 
 /// The extension with the provider: `[[HOST/]NAMESPACE/]TYPE[/VERSION]`.
@@ -34,22 +34,35 @@ pub struct SourceLock {
     pub hashes: Vec<String>,
 }
 
-/// The versions of providers that a Spec locks otherwise than the records of its resources, for people.
-pub fn upgrades(spec: &Spec, state: &State) -> Vec<String> {
+/// The version of a provider that a lock decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderLock {
+    /// The version.
+    pub version: String,
+    /// The lock, for people.
+    pub by: String,
+}
+
+/// The providers that are locked to other versions than the recorded objects were applied with, for people. `lock` has the
+/// lock that counts for a resource.
+pub fn upgrades(spec: &Spec, state: &State, lock: impl Fn(&Resource) -> Option<ProviderLock>) -> Vec<String> {
     let recorded: HashMap<&ResourceId, &StateResource> = state.resources.iter().map(|it| (&it.id, it)).collect();
-    let lock =
-        |extensions| ProviderReference::of(extensions).ok().and_then(|it| Some((it.address.to_owned(), it.lock?)));
+    let address = |extensions| ProviderReference::of(extensions).ok().map(|it| it.address.to_owned());
     let mut counts: BTreeMap<(String, String, String, String), usize> = BTreeMap::new();
     for resource in &spec.resources {
-        let before = recorded.get(&resource.id).and_then(|record| lock(&record.extensions));
-        let (Some((was_of, before)), Some((address, now))) = (before, lock(&resource.extensions)) else { continue };
-        if was_of == address && before.version != now.version {
-            *counts.entry((address, before.version, now.version, now.file)).or_default() += 1;
+        let Some(record) = recorded.get(&resource.id) else { continue };
+        let (Some(before), Some(now)) = (&record.provider_version, lock(resource)) else { continue };
+        let Some(address) = address(&resource.extensions).filter(|it| address(&record.extensions).as_ref() == Some(it))
+        else {
+            continue;
+        };
+        if *before != now.version {
+            *counts.entry((address, before.clone(), now.version, now.by)).or_default() += 1;
         }
     }
-    let line = |((address, before, now, file), count): ((String, String, String, String), usize)| {
+    let line = |((address, before, now, by), count): ((String, String, String, String), usize)| {
         let resources = if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") };
-        format!("provider {address} changes from {before} to {now} for {resources}, by {file}")
+        format!("provider {address} changes from {before} to {now} for {resources}, by {by}")
     };
     counts.into_iter().map(line).collect()
 }

@@ -132,7 +132,7 @@ impl Resource {
     }
 
     /// The resource as messages about another one name it: its id, and where it was read from.
-    pub(crate) fn named(&self) -> String {
+    pub fn named(&self) -> String {
         match self.origin() {
             Some(origin) => format!("{} in {origin}", self.id),
             None => self.id.0.clone(),

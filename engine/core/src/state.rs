@@ -49,6 +49,9 @@ pub struct StateResource {
     /// The state that its provider needs back, for resources of providers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_state: Option<ProviderState>,
+    /// The version of the provider that it was applied with, whichever lock decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_version: Option<String>,
     /// A lost call may have created it, Stoa cannot find out, and a repeated call might create a second one. A user has to
     /// decide.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -10,8 +10,10 @@ use crate::declared::SENSITIVE;
 use crate::health::{CURRENT, FAILED, IN_PROGRESS, POLICY};
 use crate::ignore::IGNORE_FIELDS;
 use crate::import::IMPORT_ID;
+use crate::moved::MOVED_FROM;
 use crate::object::ObjectRef;
 use crate::owner::{MARK, TAKE_OVER_FROM};
+use crate::provider::SOURCE_LOCK;
 use crate::reference::is_misplaced;
 use crate::resolve::{has_text, texts};
 use crate::spec::{DELETE_CONTENTS, FILE, LINE, RECREATE, Resource, Spec};
@@ -23,7 +25,7 @@ use crate::warnings::Warnings;
 const OURS: &str = "stoa.dev/";
 
 /// All extensions that Stoa reads from a Spec.
-const EXTENSIONS: [&str; 11] = [
+const EXTENSIONS: [&str; 12] = [
     RECREATE,
     FORCE,
     DELETE_CONTENTS,
@@ -32,6 +34,7 @@ const EXTENSIONS: [&str; 11] = [
     TIMEOUT,
     SENSITIVE,
     IMPORT_ID,
+    MOVED_FROM,
     CLUSTER,
     KUBECONFIG,
     POLICY,
@@ -84,7 +87,8 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
 /// Unknown extensions and annotations of a resource whose names are like ours: field, name and suggestion.
 fn unknown(resource: &Resource) -> Vec<(&'static str, &str, Option<&'static str>)> {
     let mut unknown = Vec::new();
-    let known = |name: &str| EXTENSIONS.contains(&name) || name == FILE || name == LINE;
+    // A render sets the others.
+    let known = |name: &str| EXTENSIONS.contains(&name) || [FILE, LINE, SOURCE_LOCK].contains(&name);
     for name in resource.extensions.keys().filter(|name| !known(name)) {
         // Other tools have extensions of their own.
         let near = suggestion(name, &EXTENSIONS);
@@ -146,7 +150,8 @@ mod tests {
         let mut spec = spec(json!({}));
         let set = |name: &&str| ((*name).to_owned(), json!("true"));
         // What Kusion has besides is for others.
-        let others = [FILE, LINE, "GVK", "provider", "providerMeta", "resourceType", "kusion.io/is-workload"];
+        let others =
+            [FILE, LINE, SOURCE_LOCK, "GVK", "provider", "providerMeta", "resourceType", "kusion.io/is-workload"];
         spec.resources[0].extensions = EXTENSIONS.iter().chain(&others).map(set).collect();
         let annotations: Map<String, Value> = ANNOTATIONS.iter().chain(&["example.com/x"]).map(set).collect();
         spec.resources[0].attributes["metadata"]["annotations"] = annotations.into();

@@ -459,7 +459,7 @@ impl Runtime for GitOpsRuntime {
         self.gather(self.path(&reference), Change::Write(Box::new(write)));
         let ObjectRef { group, version, kind, namespace, name } = reference;
         let kubernetes = KubernetesObject { group, version, kind, namespace, name, ..KubernetesObject::default() };
-        Ok(Applied { live: object, kubernetes: Some(kubernetes), provider_state: None })
+        Ok(Applied { live: object, kubernetes: Some(kubernetes), ..Applied::default() })
     }
 
     /// [`finish`](Runtime::finish) checks the owner of the file.

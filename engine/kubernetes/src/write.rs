@@ -411,7 +411,7 @@ fn expect(wanted: &mut Map<String, Value>, seen: Option<&Map<String, Value>>) {
 /// The object as it is now, and what Kubernetes calls it.
 pub(crate) fn applied(cluster: &Cluster, target: Target, api: &Api, object: Map<String, Value>) -> Applied {
     let kubernetes = Some(called(cluster, target, api, &object));
-    Applied { live: without_bookkeeping(object), kubernetes, provider_state: None }
+    Applied { live: without_bookkeeping(object), kubernetes, ..Applied::default() }
 }
 
 /// The identity of an object, as the engine records it.

@@ -147,6 +147,11 @@ impl FakeProvider {
         }
     }
 
+    /// The version of the provider.
+    fn version(&self) -> u32 {
+        self.lock().version
+    }
+
     /// The color that new objects have which want none.
     pub fn set_color(&self, color: &str) {
         color.clone_into(&mut self.lock().color);

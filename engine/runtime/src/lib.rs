@@ -24,6 +24,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Ownership, is_marked};
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, DigestKeys, FieldChange, FieldConflict, FieldPath, Owner, Problem, ProviderPlan, ProviderState, Resource,
     ResourceId, ResourceType, Sensitive, StateResource, conflict,
@@ -211,6 +212,8 @@ pub struct Applied {
     pub kubernetes: Option<KubernetesObject>,
     /// The state that its provider needs back, if it has one.
     pub provider_state: Option<ProviderState>,
+    /// Warnings of its provider, without sensitive texts.
+    pub warnings: Vec<String>,
 }
 
 /// The result of a deletion.
@@ -372,6 +375,21 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         request: &ApplyRequest<'_>,
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError>;
+
+    /// The lock that decides the version of the provider of a resource, where it has one.
+    fn provider_lock(&self, _resource: &Resource) -> Option<ProviderLock> {
+        None
+    }
+
+    /// Asks whether the object of a record may be deleted, without a change. [`read`](Self::read) of the same runtime has
+    /// found it. Returns warnings, without secrets.
+    ///
+    /// # Errors
+    ///
+    /// The rejections of [`delete`](Self::delete) that are known before it.
+    async fn preview_delete(&self, _prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
 
     /// Brings the resource to `request.desired`, or reads it if that is [only read](Resource::is_only_read).
     /// An ephemeral resource stays open until [`close`](Self::close). A second call with the same request changes nothing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{FieldPath, Owner, Resource, ResourceType, StateResource};
 
 use crate::{
@@ -116,6 +117,10 @@ impl Runtime for RuntimeSet {
         runtime.map(|runtime| runtime.write_only_paths(resource, attributes)).unwrap_or_default()
     }
 
+    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        self.runtimes.get(&resource.kind)?.provider_lock(resource)
+    }
+
     fn awaited(&self) -> Vec<String> {
         self.runtimes.values().flat_map(|runtime| runtime.awaited()).collect()
     }
@@ -138,6 +143,10 @@ impl Runtime for RuntimeSet {
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError> {
         self.of(request.desired.kind)?.preview(request, live).await
+    }
+
+    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        self.of(prior.kind)?.preview_delete(prior).await
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {

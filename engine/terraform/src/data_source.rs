@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json};
 use stoa_engine::plan::ProviderPlan;
-use stoa_engine::{Action, FieldPath};
+use stoa_engine::{Action, FieldPath, Sensitive};
 use stoa_runtime::{Applied, ApplyRequest, RuntimeError};
 use stoa_terraform_provider::pool::Lease;
 use stoa_terraform_provider::protocol::Diagnostics;
@@ -72,8 +72,12 @@ impl DataSource {
             self.validated(&config).await?;
             self.read(&config).await
         };
-        let (state, _) = read.await.map_err(|error| redacted_for(error, request))?;
-        Ok(Applied { live: plain(&state).attributes, ..Applied::default() })
+        let (state, told) = read.await.map_err(|error| redacted_for(error, request))?;
+        let mut texts = request.sensitive.cloned().unwrap_or_default();
+        let live = plain(&state).attributes;
+        texts.extend_texts(&Sensitive::of(&live, &field_paths(&self.schema().sensitive_paths(&state))));
+        let warnings = warnings(&told).iter().map(|warning| texts.redact(warning)).collect();
+        Ok(Applied { live, warnings, ..Applied::default() })
     }
 
     fn configuration(

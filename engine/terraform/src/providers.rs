@@ -5,6 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::SourceLock;
+use stoa_engine::provider::ProviderLock;
 use stoa_runtime::RuntimeError;
 use stoa_terraform_provider::package::Address;
 use stoa_terraform_provider::pool::Lease;
@@ -32,6 +33,11 @@ pub trait Providers: fmt::Debug + Send + Sync + 'static {
     /// [`RuntimeError::Invalid`] when the workspace, the mirror or the lock file does not have the provider, or when
     /// its configuration is wrong. [`RuntimeError::Unread`] when a retry may help. No message contains a secret.
     async fn get(&self, request: &ProviderRequest<'_>) -> Result<Lease, RuntimeError>;
+
+    /// The lock that decides the version of a provider, if there is one and it has the provider.
+    fn lock(&self, _request: &ProviderRequest<'_>) -> Option<ProviderLock> {
+        None
+    }
 
     /// What the destination of the resources is, for people, without secrets. It is the same text for the same
     /// providers with the same configuration.

@@ -11,6 +11,7 @@ use stoa_engine::import::IMPORT_ID;
 use stoa_engine::moved::is_moving;
 use stoa_engine::plan::ProviderPlan;
 use stoa_engine::planner::{Planned, changes, disagreements};
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, FieldPath, Owner, ProviderReference, Resource, ResourceId, ResourceMode, ResourceType, Sensitive,
     StateResource,
@@ -52,6 +53,8 @@ pub struct TerraformRuntime {
     schemas: Mutex<HashMap<String, Arc<Schemas>>>,
     /// The objects that a read found, for the plans after it.
     found: Mutex<HashMap<ResourceId, Object>>,
+    /// The warnings of reads, for the plans after them.
+    warned: Mutex<HashMap<ResourceId, Vec<String>>>,
     /// The ephemeral resources that this run has opened.
     open: Mutex<Vec<Open>>,
 }
@@ -59,8 +62,8 @@ pub struct TerraformRuntime {
 impl TerraformRuntime {
     /// A runtime for a deployment, with the providers of its workspace.
     pub fn new(owner: Owner, providers: Arc<dyn Providers>) -> Self {
-        let (schemas, found, open) = Default::default();
-        Self { owner, providers, schemas, found, open }
+        let (schemas, found, warned, open) = Default::default();
+        Self { owner, providers, schemas, found, warned, open }
     }
 
     /// The provider that the extensions of a resource name.
@@ -129,29 +132,40 @@ impl TerraformRuntime {
             return Ok(Live::Absent);
         }
         let id = request.id().clone();
-        let object = match (prior, request.desired) {
+        let (warned, object) = match (prior, request.desired) {
             (Some(prior), Some(desired)) if prior.provider_state.is_some() && changes_type(prior, desired) => {
                 let reference = reference(&desired.extensions)?;
-                let converted = |session: Session| async move { converted(&session, prior).await };
+                let converted = |session: Session| async move {
+                    let object = converted(&session, prior).await?;
+                    Ok((session.warnings(object.as_ref()), object))
+                };
                 self.repeated(&reference, Session::new, converted).await?
             }
             (Some(prior), desired) if prior.provider_state.is_some() => {
                 let reference = current(prior, desired)?;
-                self.repeated(&reference, Session::new, |session| async move { session.current(prior).await }).await?
+                let current = |session: Session| async move {
+                    let object = session.current(prior).await?;
+                    Ok((session.warnings(object.as_ref()), object))
+                };
+                self.repeated(&reference, Session::new, current).await?
             }
             (prior, desired) => {
                 let extensions = desired.map(|it| &it.extensions).or(prior.map(|it| &it.extensions));
                 match extensions.and_then(|it| Some((it, import_id(it)?))) {
                     Some((extensions, name)) => {
                         let reference = reference(extensions)?;
-                        self.repeated(&reference, Session::new, |session| async move { session.import(name).await })
-                            .await?
+                        let imported = |session: Session| async move {
+                            let object = session.import(name).await?;
+                            Ok((session.warnings(object.as_ref()), object))
+                        };
+                        self.repeated(&reference, Session::new, imported).await?
                     }
                     None if prior.is_some() => return Err(stateless()),
-                    None => None,
+                    None => (Vec::new(), None),
                 }
             }
         };
+        locked(&self.warned).insert(id.clone(), warned);
         let Some(object) = object else {
             locked(&self.found).remove(&id);
             return Ok(Live::Absent);
@@ -226,7 +240,9 @@ impl TerraformRuntime {
             Ok(applied) => session.settled(applied, verb).await,
             Err(error) => Err(error),
         };
-        settled.map_err(|error| session.redacted(error, prior.as_ref(), texts))
+        let mut applied = settled.map_err(|error| session.redacted(error, prior.as_ref(), texts))?;
+        applied.warnings.iter_mut().for_each(|warning| *warning = texts.redact(warning));
+        Ok(applied)
     }
 }
 
@@ -385,6 +401,13 @@ impl Runtime for TerraformRuntime {
         self.paths(resource, attributes, Schema::write_only_paths)
     }
 
+    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        let ProviderReference { address, version, configuration, lock, .. } = reference(&resource.extensions).ok()?;
+        let address: Address = address.parse().ok()?;
+        let request = ProviderRequest { address: &address, version, configuration, lock: lock.as_ref() };
+        self.providers.lock(&request)
+    }
+
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
         let reads: Vec<_> = requests.iter().map(|request| self.read_one(request)).collect();
         Ok(stream::iter(reads).buffered(AT_ONCE).collect().await)
@@ -437,11 +460,26 @@ impl Runtime for TerraformRuntime {
             // The record needs the state of the new type.
             plan.action = Action::Update;
         }
+        let read = locked(&self.warned).get(&request.desired.id).cloned().unwrap_or_default();
+        plan.warnings.extend(read);
+        plan.warnings.iter_mut().for_each(|warning| *warning = texts.redact(warning));
         if replaced.is_some() && live.is_some() {
             plan.action = Action::Replace;
             plan.warnings.push("its provider or resource type is another one, so it is replaced".to_owned());
         }
         Ok(Preview::Planned(Box::new(plan)))
+    }
+
+    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        let found = locked(&self.found).get(&prior.id).cloned();
+        let Some(object) = &found else { return Ok(Vec::new()) };
+        let planned = |session: Session| async move {
+            let plan = session.plan(Some(object.clone()), &Value::Null).await;
+            let plan = plan.map_err(|error| session.redacted(error, Some(object), &Sensitive::default()))?;
+            session.note(&plan.diagnostics);
+            Ok(session.warnings(Some(object)))
+        };
+        self.repeated(&recorded(&prior.extensions)?, Session::new, planned).await
     }
 
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {

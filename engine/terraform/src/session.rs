@@ -1,18 +1,19 @@
 //! One resource type of one provider, ready for calls.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value as Json};
 use stoa_engine::{FieldPath, Sensitive, StateResource};
 use stoa_runtime::{Applied as Outcome, RuntimeError};
 use stoa_terraform_provider::change::{self, Applied, Object, Plan, Step};
 use stoa_terraform_provider::pool::Lease;
-use stoa_terraform_provider::protocol::{CallError, ImportRequest, MoveRequest, RawState, ReadRequest};
+use stoa_terraform_provider::protocol::{CallError, Diagnostics, ImportRequest, MoveRequest, RawState, ReadRequest};
 use stoa_terraform_provider::schema::Schema;
 use stoa_terraform_provider::value::{Json as Exact, Value};
 
 use crate::conversion::{configuration, field_paths, plain};
-use crate::errors::{faulty, misconfigured, of_change, redacted, rejected, reported, unanswered};
+use crate::errors::{faulty, misconfigured, of_change, redacted, rejected, reported, unanswered, warnings};
 use crate::stored;
 
 /// A leased provider and a type of its resources.
@@ -20,6 +21,8 @@ use crate::stored;
 pub(crate) struct Session {
     lease: Lease,
     resource: String,
+    /// The warnings of all calls so far.
+    warned: Mutex<Vec<String>>,
 }
 
 impl Session {
@@ -33,11 +36,28 @@ impl Session {
             let message = format!("the provider has no resource type {resource:?}; check the type and the version");
             return Err(RuntimeError::Invalid { message, field: Some("extensions.resourceType".to_owned()) });
         }
-        Ok(Self { lease, resource: resource.to_owned() })
+        Ok(Self { lease, resource: resource.to_owned(), warned: Mutex::default() })
     }
 
     pub(crate) fn schema(&self) -> &Schema {
         &self.lease.schemas().resources[&self.resource]
+    }
+
+    /// Notes the warnings of a call.
+    pub(crate) fn note(&self, diagnostics: &Diagnostics) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings(diagnostics) {
+            if !warned.contains(&warning) {
+                warned.push(warning);
+            }
+        }
+    }
+
+    /// The warnings of all calls so far, without the sensitive texts of an object.
+    pub(crate) fn warnings(&self, object: Option<&Object>) -> Vec<String> {
+        let texts = self.texts(object, &Sensitive::default());
+        let warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.iter().map(|warning| texts.redact(warning)).collect()
     }
 
     /// The typed configuration of wanted attributes.
@@ -57,6 +77,7 @@ impl Session {
         let version = stored.schema_version.unwrap_or(self.schema().version);
         let raw = RawState { version, json: &json };
         let upgraded = self.lease.upgrade_state(&self.resource, raw).await.map_err(|error| unanswered(&error))?;
+        self.note(&upgraded.diagnostics);
         if upgraded.diagnostics.has_errors() {
             return Err(reported(&upgraded.diagnostics));
         }
@@ -91,6 +112,7 @@ impl Session {
             source_identity: identity.as_ref().map(|(version, json)| RawState { version: *version, json }),
         };
         let moved = self.lease.move_state(&self.resource, request).await.map_err(|error| unanswered(&error))?;
+        self.note(&moved.diagnostics);
         if moved.diagnostics.has_errors() {
             return Err(reported(&moved.diagnostics));
         }
@@ -114,6 +136,7 @@ impl Session {
         let request =
             ReadRequest { state: &object.state, private: &object.private, identity: object.identity.as_ref() };
         let read = self.lease.read_resource(&self.resource, request).await.map_err(|error| unanswered(&error))?;
+        self.note(&read.diagnostics);
         if read.diagnostics.has_errors() {
             return Err(reported(&read.diagnostics));
         }
@@ -127,6 +150,7 @@ impl Session {
     pub(crate) async fn import(&self, id: &str) -> Result<Option<Object>, RuntimeError> {
         let imported = self.lease.import(&self.resource, ImportRequest::Id(id)).await;
         let imported = imported.map_err(|error| unanswered(&error))?;
+        self.note(&imported.diagnostics);
         let object =
             Object { state: imported.state, private: imported.private, identity: imported.identity, tainted: false };
         if object.state.is_null() { Ok(None) } else { self.read(object).await }
@@ -146,6 +170,7 @@ impl Session {
     /// The object after a create or an update, or the error with the object as it is now.
     pub(crate) async fn settled(&self, applied: Applied, what: &str) -> Result<Outcome, RuntimeError> {
         let Applied { mut object, diagnostics, faults, read_first } = applied;
+        self.note(&diagnostics);
         let error = if diagnostics.has_errors() {
             Some(reported(&diagnostics))
         } else if !faults.errors.is_empty() {
@@ -172,7 +197,8 @@ impl Session {
     pub(crate) fn outcome(&self, object: &Object) -> Result<Outcome, RuntimeError> {
         let stored = stored::of_object(&self.resource, object, self.lease.schemas())?;
         let live = plain(&object.state).attributes;
-        Ok(Outcome { live, kubernetes: None, provider_state: Some(stored.to_recorded()) })
+        let warnings = self.warnings(Some(object));
+        Ok(Outcome { live, kubernetes: None, provider_state: Some(stored.to_recorded()), warnings })
     }
 
     /// The sensitive paths of a value.
@@ -182,10 +208,15 @@ impl Session {
 
     /// An error without the sensitive texts of an object and of others.
     pub(crate) fn redacted(&self, error: RuntimeError, object: Option<&Object>, others: &Sensitive) -> RuntimeError {
+        redacted(error, &self.texts(object, others))
+    }
+
+    /// The sensitive texts of an object, and others.
+    fn texts(&self, object: Option<&Object>, others: &Sensitive) -> Sensitive {
         let mut texts = others.clone();
         if let Some(object) = object {
             texts.extend_texts(&Sensitive::of(&plain(&object.state).attributes, &self.sensitive_paths(&object.state)));
         }
-        redacted(error, &texts)
+        texts
     }
 }

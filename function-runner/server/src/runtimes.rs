@@ -24,6 +24,7 @@ use tonic::Code;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
+use crate::secret_store;
 use crate::source::{self, ReaderPool, WorkspaceRepository};
 use crate::terraform::{self, Terraform};
 
@@ -131,7 +132,7 @@ impl Runtimes {
             let Some(terraform) = parsed.terraform else {
                 return Err(Failure::invalid(no_providers(&workspace.name, spec, state)));
             };
-            runtimes = runtimes.with(ResourceType::Terraform, self.terraform(terraform, target, &workspace)?);
+            runtimes = runtimes.with(ResourceType::Terraform, self.terraform(terraform, target, &workspace).await?);
         }
         let kubernetes: Arc<dyn Runtime> =
             match (parsed.kubernetes.filter(|kubernetes| !kubernetes.clusters.is_empty()), parsed.gitops) {
@@ -171,14 +172,14 @@ impl Runtimes {
         Ok(runtime.limited(&self.limits.kubernetes, &target.run_uid))
     }
 
-    fn terraform(
+    async fn terraform(
         &self,
         spec: terraform::Spec,
         target: &Target,
         workspace: &Workspace,
     ) -> Result<Arc<dyn Runtime>, Failure> {
         let caller = Caller { organization: target.organization.as_str().into(), run: target.run_uid.as_str().into() };
-        let providers = self.terraform.of_workspace(spec, workspace, caller)?;
+        let providers = self.terraform.of_workspace(spec, workspace, secret_store::variables(target).await?, caller)?;
         Ok(Arc::new(TerraformRuntime::new(owner(target), Arc::new(providers))))
     }
 

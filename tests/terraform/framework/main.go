@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
@@ -98,8 +99,13 @@ func (t *token) Configure(_ context.Context, req ephemeral.ConfigureRequest, _ *
 	t.folder, _ = req.ProviderData.(string)
 }
 
+// notes guards the files of tokens, which close at once.
+var notes sync.Mutex
+
 // note adds a line to the file of a token, and returns how many there are.
 func (t *token) note(name, line string, diagnostics *diag.Diagnostics) int {
+	notes.Lock()
+	defer notes.Unlock()
 	file := filepath.Join(t.folder, "token-"+name)
 	lines, err := os.ReadFile(file)
 	if err == nil || os.IsNotExist(err) {
@@ -215,18 +221,33 @@ func (*thing) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource
 	}
 }
 
-// fault does what the attribute fail asks for in an action; it returns whether to fail after the change.
-func fault(ctx context.Context, action string, raw tftypes.Value, diagnostics *diag.Diagnostics) bool {
+// faultOf returns what the attribute fail asks for in an action.
+func faultOf(action string, raw tftypes.Value) (string, bool) {
 	var attributes map[string]tftypes.Value
 	var fail string
 	if raw.IsNull() || raw.As(&attributes) != nil || !attributes["fail"].IsKnown() || attributes["fail"].As(&fail) != nil {
-		return false
+		return "", false
 	}
-	kind, found := strings.CutPrefix(fail, action+":")
+	return strings.CutPrefix(fail, action+":")
+}
+
+// fault does what the attribute fail asks for in an action; it returns whether to fail after the change.
+func fault(ctx context.Context, action string, raw tftypes.Value, diagnostics *diag.Diagnostics) bool {
+	kind, found := faultOf(action, raw)
 	if !found {
 		return false
 	}
 	switch kind {
+	case "lie":
+	case "warn":
+		diagnostics.AddAttributeWarning(path.Root("fail"), "Warned", "The configuration asks for it.")
+	case "flood":
+		line := []byte(strings.Repeat("flood ", 1<<16) + "\n")
+		for range 64 {
+			if _, err := os.Stderr.Write(line); err != nil {
+				diagnostics.AddError("Not written", err.Error())
+			}
+		}
 	case "panic":
 		panic("the configuration asks for it")
 	case "hang":
@@ -267,6 +288,7 @@ func (t *thing) file(id string) string { return filepath.Join(t.folder, id) }
 func (t *thing) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	fault(ctx, "plan", req.Config.Raw, &resp.Diagnostics)
 	if req.Plan.Raw.IsNull() {
+		fault(ctx, "destroy", req.State.Raw, &resp.Diagnostics)
 		resp.Diagnostics.AddWarning("Deleted", "The object is deleted.")
 	}
 }
@@ -277,6 +299,9 @@ func (t *thing) Create(ctx context.Context, req resource.CreateRequest, resp *re
 		return
 	}
 	resp.State.Raw = known(req.Plan.Raw)
+	if kind, _ := faultOf("create", req.Plan.Raw); kind == "lie" {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("size"), 99)...)
+	}
 	var name types.String
 	resp.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root("name"), &name)...)
 	id := "id-" + name.ValueString()

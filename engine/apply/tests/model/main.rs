@@ -257,10 +257,13 @@ impl Model {
         let options = Options {
             parallelism: 3,
             resource_timeout: Duration::from_secs(1_000),
+            provider_timeout: Duration::from_secs(1_000),
             health_timeout: Duration::from_secs(1_000),
             // Never at the same moment as anything else ends.
             grace: Duration::from_millis(300_500),
+            provider_grace: Duration::from_millis(300_500),
             grant: grant.clone(),
+            ..Options::default()
         };
         let execution = Execution {
             spec,

@@ -225,6 +225,7 @@ pub(crate) fn options() -> Options {
         health_timeout: Duration::from_secs(60),
         grace: Duration::from_secs(10),
         grant: Grant::unlimited(),
+        ..Options::default()
     }
 }
 

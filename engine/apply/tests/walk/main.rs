@@ -15,6 +15,7 @@ mod health;
 mod ignored_fields;
 mod import;
 mod missing_namespaces;
+mod moves;
 mod order;
 mod ownership;
 mod permits;

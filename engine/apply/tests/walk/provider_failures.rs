@@ -1,11 +1,15 @@
 //! Tests of failed, lost and stale calls of a provider.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use stoa_apply::Options;
 use stoa_engine::problem::reason;
 use stoa_engine::{Action, ResourceType, Spec};
 use stoa_runtime::RuntimeError;
 use stoa_runtime::fake::Operation;
 use stoa_runtime::fake_provider::ChangeFault;
+use tokio_util::sync::CancellationToken;
 
 use crate::fixtures::{config_map, id, names, options, secret, spec};
 use crate::providers::{Mixed, actions, database, fixed, imported, object, of, reference};
@@ -286,6 +290,35 @@ async fn intents_precede_only_calls_that_begin() {
     let (outcome, ()) = tokio::join!(mixed.execute(&wanted, &planned, &[]), check);
     assert!(outcome.succeeded && mixed.provider.objects().len() == 20, "{outcome:?}");
     assert_eq!(mixed.provider.most_in_flight(), parallelism);
+}
+
+#[tokio::test(start_paused = true)]
+async fn provider_has_hours_and_long_grace() {
+    let stops: [fn(&Mixed, &Options); 3] = [
+        |_, _| {},
+        |mixed, _| mixed.stack.cancel.cancel(),
+        |mixed, options| {
+            mixed.stack.cancel.cancel();
+            options.shutdown.cancel();
+        },
+    ];
+    // Seconds of the call until the stop and after it.
+    let cases = [([6000, 0], "Done"), ([60, 290], "Done"), ([60, 20], "Unknown")];
+    for (stop, ([before, after], outcome)) in stops.into_iter().zip(cases) {
+        let (mixed, options) = (Mixed::default(), Options { shutdown: CancellationToken::new(), ..options() });
+        let wanted = spec(vec![object("db", json!({}))]);
+        let gate = mixed.provider.gate(&of("db"));
+        let planned = mixed.plan(&wanted).await.unwrap();
+        let slowly = async {
+            tokio::time::sleep(Duration::from_secs(before)).await;
+            stop(&mixed, &options);
+            tokio::time::sleep(Duration::from_secs(after)).await;
+            gate.add_permits(1);
+        };
+        let execution = mixed.stack.execute_with(mixed.runtime(), &wanted, &planned, &[], &options);
+        let _ = tokio::join!(execution, slowly);
+        assert_eq!(mixed.stack.observer.results(), [format!("{outcome} {}", of("db"))], "{before} {after}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

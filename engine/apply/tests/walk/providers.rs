@@ -366,7 +366,12 @@ async fn newer_provider_reads_older_states() {
     mixed.bring(&database("large")).await;
     let before = mixed.object_id("DB");
     mixed.provider.upgrade();
+    let upgrade = "provider stoa/fake changes from 1.0.0 to 2.0.0 for 1 resource, by the lock";
+    assert_eq!(mixed.plan(&database("large")).await.unwrap().notes, [upgrade]);
     mixed.assert_brought(&database("large")).await;
+    // The version is recorded although nothing changes.
+    mixed.bring(&database("large")).await;
+    assert_eq!(mixed.plan(&database("large")).await.unwrap().notes, [""; 0]);
     mixed.bring(&database("huge")).await;
     assert_eq!(mixed.object_id("DB"), before);
     mixed.bring(&Spec::default()).await;

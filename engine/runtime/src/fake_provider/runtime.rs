@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::import::IMPORT_ID;
+use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, FieldPath, Live, Owner, Preview, ProviderPlan, ProviderReference, Resource, ResourceType, StateResource,
 };
@@ -55,6 +56,10 @@ impl FakeProviderRuntime {
         desired: Option<&Resource>,
         prior: Option<&StateResource>,
     ) -> Result<Option<Located>, RuntimeError> {
+        let named = prior.filter(|prior| prior.provider_state.is_none()).and_then(|prior| import_id(&prior.extensions));
+        if let Some(id) = named {
+            return Ok(self.with_id(id));
+        }
         match (prior.filter(|prior| prior.kind == ResourceType::Terraform), desired) {
             (Some(prior), _) => self.recorded(prior),
             (None, Some(desired)) => Ok(import_id(&desired.extensions).and_then(|id| self.with_id(id))),
@@ -136,6 +141,10 @@ impl Runtime for FakeProviderRuntime {
 
     fn decides(&self, _: ResourceType) -> bool {
         true
+    }
+
+    fn provider_lock(&self, _: &Resource) -> Option<ProviderLock> {
+        Some(ProviderLock { version: format!("{}.0.0", self.cloud.version()), by: "the lock".to_owned() })
     }
 
     async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {

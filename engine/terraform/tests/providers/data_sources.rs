@@ -119,6 +119,21 @@ async fn sensitive_attributes_stay_sensitive() {
 }
 
 #[tokio::test]
+async fn unchanged_stack_reads_sensitive_arguments() {
+    let Some(deployment) = Deployment::with(&["frame", "random"]) else { return };
+    let wanted = spec(vec![
+        resource("random_password", "p", json!({"length": 20})),
+        data("frame_echo", "e", json!({"value": of("random_password", "p", "result")})),
+        object("Secret", "s", json!({"stringData": {"p": of_data("frame_echo", "e", "text")}})),
+    ]);
+    deployment.apply(&wanted).await;
+    let live = deployment.cloud.live("v1:Secret:shop:s");
+    let again = deployment.apply(&wanted).await;
+    assert!(again.plan.is_unchanged(), "{}", again.table);
+    assert_eq!(deployment.cloud.live("v1:Secret:shop:s"), live);
+}
+
+#[tokio::test]
 async fn problems_name_the_data_source_and_its_field() {
     let Some(deployment) = Deployment::with(&["local", "frame"]) else { return };
     let missing = data("local_file", "motd", json!({"filename": motd(&deployment)}));

@@ -50,6 +50,40 @@ async fn ephemeral_value_reaches_a_write_only_attribute_alone() {
 }
 
 #[tokio::test]
+async fn unchanged_resource_needs_no_ephemeral_value() {
+    let Some(deployment) = Deployment::with(&["frame"]) else { return };
+    deployment.apply(&with_token(json!({}), json!({}))).await;
+    let opened = calls(&deployment);
+    // The record gets the new lock, although nothing changes.
+    let mut wanted = with_token(json!({}), json!({}));
+    let lock = json!({"file": ".terraform.lock.hcl", "version": "2.0.0"});
+    wanted.resources[1].extensions.insert("stoa.dev/provider-lock".to_owned(), lock.clone());
+    assert!(deployment.apply(&wanted).await.plan.is_unchanged());
+    let record = deployment.recorder.record(&id("frame_thing", "a"));
+    assert_eq!(record.extensions["stoa.dev/provider-lock"], lock);
+    // So does the record under a new id.
+    wanted.resources[1].id = id("frame_thing", "b").as_str().into();
+    let extensions = &mut wanted.resources[1].extensions;
+    extensions.insert("stoa.dev/moved-from".to_owned(), id("frame_thing", "a").into());
+    let planned = deployment.apply(&wanted).await;
+    assert_eq!(action(&planned, &id("frame_thing", "b")).action, Action::Unchanged, "{}", planned.table);
+    let ids: Vec<String> = deployment.recorder.state().resources.into_iter().map(|it| it.id.0).collect();
+    assert_eq!((ids, calls(&deployment)), (vec![id("frame_thing", "b")], opened));
+}
+
+#[tokio::test]
+async fn value_is_opened_after_the_commit() {
+    let Some(mut deployment) = Deployment::with(&["frame"]) else { return };
+    deployment.in_git = true;
+    let mut wanted = with_token(json!({}), json!({}));
+    let file = object("ConfigMap", "m", json!({"data": {"a": "b"}}));
+    wanted.resources.push(serde_json::from_value(file).unwrap());
+    wanted.resources[1].depends_on.push("v1:ConfigMap:shop:m".into());
+    deployment.apply(&wanted).await;
+    assert_eq!(calls(&deployment), "open\nclose\n");
+}
+
+#[tokio::test]
 async fn failed_run_closes_what_it_opened() {
     let Some(deployment) = Deployment::with(&["frame"]) else { return };
     let wanted = with_token(json!({}), json!({"fail": "create:error"}));

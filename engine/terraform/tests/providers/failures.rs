@@ -49,6 +49,52 @@ async fn half_made_object_is_replaced() {
 }
 
 #[tokio::test]
+async fn object_that_differs_from_its_plan_is_reported() {
+    let Some(deployment) = Deployment::with(&["frame"]) else { return };
+    let lying = thing(json!({"fail": "create:lie"}));
+    let planned = deployment.plan(&lying).await;
+    let outcome = deployment.execute(&lying, &planned).await;
+    assert!(!outcome.succeeded && outcome.problems.len() == 1, "{:?}", outcome.problems);
+    assert!(outcome.problems[0].field.contains("size"), "{:?}", outcome.problems);
+    // The object exists, so it is recorded as it is.
+    assert_eq!(deployment.attributes(&id("frame_thing", "a")).unwrap()["size"], 99);
+    deployment.apply(&thing(json!({}))).await;
+    assert_eq!(deployment.attributes(&id("frame_thing", "a")).unwrap()["size"], 1);
+}
+
+#[tokio::test]
+async fn warnings_name_the_line_of_the_resource() {
+    let Some(deployment) = Deployment::with(&["frame"]) else { return };
+    let warned = |fail: &str| {
+        let mut wanted = thing(json!({ "fail": fail }));
+        let extensions = &mut wanted.resources[0].extensions;
+        extensions.extend([("stoa.dev/file".to_owned(), "spec.yaml".into()), ("stoa.dev/line".to_owned(), 7.into())]);
+        wanted
+    };
+    let messages = || {
+        let results = deployment.recorder.results.lock().unwrap();
+        results.iter().map(|result| result.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    deployment.apply(&warned("create:warn")).await;
+    assert!(messages().starts_with("the provider warns about spec.yaml:7: "), "{}", messages());
+    assert!(messages().contains("The configuration asks for it."), "{}", messages());
+    deployment.apply(&warned("read:warn")).await;
+    for fail in ["read:warn", "plan:warn"] {
+        let planned = deployment.plan(&warned(fail)).await;
+        let start = format!("{} in spec.yaml:7: ", id("frame_thing", "a"));
+        let found: Vec<_> = planned.notes.iter().filter(|note| note.starts_with(&start)).collect();
+        assert!(found.iter().any(|note| note.contains("The configuration asks for it.")), "{:?}", planned.notes);
+    }
+}
+
+#[tokio::test]
+async fn flood_of_a_provider_is_no_failure() {
+    let Some(deployment) = Deployment::with(&["frame"]) else { return };
+    deployment.apply(&thing(json!({"fail": "create:flood"}))).await;
+    assert!(deployment.plan(&thing(json!({"fail": "create:flood"}))).await.plan.is_unchanged());
+}
+
+#[tokio::test]
 async fn lost_creation_is_unknown_until_somebody_decides() {
     let Some(deployment) = Deployment::with(&["frame"]) else { return };
     let failing = thing(json!({"fail": "create:panic"}));
@@ -75,6 +121,17 @@ async fn rejected_creation_leaves_nothing() {
     assert_eq!(problems[0].reason, "Rejected", "{problems:?}");
     let problems = deployment.refusal(&thing(json!({"fail": "plan:panic"}))).await;
     assert!(problems[0].message.contains("ended"), "{problems:?}");
+}
+
+#[tokio::test]
+async fn provider_is_asked_about_deletions_by_the_plan() {
+    let Some(deployment) = Deployment::with(&["frame"]) else { return };
+    deployment.apply(&thing(json!({"fail": "destroy:error"}))).await;
+    let problems = deployment.refusal(&spec(Vec::new())).await;
+    assert_eq!((problems.len(), problems[0].field.as_str()), (1, "attributes.fail"), "{problems:?}");
+    deployment.apply(&thing(json!({}))).await;
+    let planned = deployment.destroy().await;
+    assert!(planned.notes.iter().any(|note| note.contains("The object is deleted.")), "{:?}", planned.notes);
 }
 
 #[tokio::test]

@@ -73,6 +73,8 @@ pub(crate) struct Deployment {
     keys: DigestKeys,
     /// The folder of the objects of our own providers.
     pub(crate) folder: tempfile::TempDir,
+    /// Whether Kubernetes' objects are files of a commit.
+    pub(crate) in_git: bool,
 }
 
 impl Deployment {
@@ -109,6 +111,7 @@ impl Deployment {
             recorder: Arc::default(),
             keys: DigestKeys::new(&[7; 32], &[]),
             folder,
+            in_git: false,
         })
     }
 
@@ -117,7 +120,7 @@ impl Deployment {
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
-        let kubernetes = self.cloud.runtime();
+        let kubernetes = if self.in_git { self.cloud.runtime().deferred() } else { self.cloud.runtime() };
         let owner: Owner = kubernetes.owner().clone();
         let terraform = TerraformRuntime::new(owner.clone(), self.providers.clone());
         let set = RuntimeSet::new(owner).with(ResourceType::Kubernetes, Arc::new(kubernetes));
@@ -169,9 +172,11 @@ impl Deployment {
         let options = Options {
             parallelism: 4,
             resource_timeout: Duration::from_secs(60),
+            provider_timeout: Duration::from_secs(60),
             health_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             grant: Grant::unlimited(),
+            ..Options::default()
         };
         let observer: Arc<dyn Observer> = self.recorder.clone();
         stoa_apply::execute(execution, self.runtime(), observer, &options, CancellationToken::new()).await.unwrap()

@@ -110,7 +110,9 @@ impl Apply {
         let parallelism = if self.start.parallelism == 0 { self.limits.parallelism } else { self.start.parallelism };
         let grant = self.conversation.grant().clone();
         let Limits { resource_timeout, health_timeout, grace, .. } = self.limits;
-        let options = Options { parallelism: parallelism as usize, resource_timeout, health_timeout, grace, grant };
+        let (parallelism, shutdown) = (parallelism as usize, self.shutdown.clone());
+        let options =
+            Options { parallelism, resource_timeout, health_timeout, grace, grant, shutdown, ..Options::default() };
         let execution = Execution {
             spec: &spec,
             spec_digest: &target.spec_digest,

@@ -20,7 +20,7 @@ use tonic::Code;
 use super::generator::{Files, Input, Provenance, Values};
 use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{self, Content, SourceFile, StackFiles};
+use crate::source::{self, Content, LockFile, StackFiles};
 
 /// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
 const REPORTED: usize = 64 << 10;
@@ -36,7 +36,7 @@ pub(super) struct Job {
     files: Option<JobFiles>,
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
-    lock: Option<source::File>,
+    lock: Option<source::Lock>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -143,13 +143,13 @@ impl Job {
     }
 
     /// The job with a lock file of providers.
-    pub(super) fn with_lock(self, lock: Option<SourceFile>) -> Self {
+    pub(super) fn with_lock(self, lock: Option<LockFile>) -> Self {
         Self { lock: lock.map(Into::into), ..self }
     }
 
     fn answer(self, progress: &Progress) -> Answer {
         let values = self.values.unwrap_or_default();
-        let lock = self.lock.map(SourceFile::from);
+        let lock = self.lock.and_then(source::Lock::into_file);
         match self.files {
             Some(JobFiles::Content(files)) => {
                 let StackFiles { content, lock } = files.into();
@@ -183,7 +183,7 @@ impl Job {
 }
 
 impl Answer {
-    fn of(generator: &str, input: &Input<'_>, lock: Option<&SourceFile>, path: &str) -> Self {
+    fn of(generator: &str, input: &Input<'_>, lock: Option<&LockFile>, path: &str) -> Self {
         let outcome = generate(generator, input).and_then(|outcome| match outcome {
             Outcome::Detected(detected) => Ok(Self { detected: detected.to_owned(), ..Self::default() }),
             Outcome::Rendered(mut generated) => {
@@ -308,6 +308,7 @@ mod tests {
     use stoa_engine::bounds::LARGEST_SPEC;
 
     use super::*;
+    use crate::source::SourceFile;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }

@@ -5,18 +5,19 @@ use stoa_engine::provider::SOURCE_LOCK;
 use stoa_engine::{ProviderReference, ResourceType, SourceLock, Spec};
 use stoa_outbound::causes;
 use stoa_proto::Problem;
-use stoa_terraform_provider::package::{Address, Hash, LockFile, LockFileError};
+use stoa_terraform_provider::package::{Address, Hash, LockFile as Locks, LockFileError};
 
 use crate::failure::{Failure, problem, reason};
-use crate::source::SourceFile;
+use crate::source::{LockFile, SourceFile};
 
 /// Sets the lock of each resource of a provider by the lock file, if the source has one. A wrong file matters only if there
 /// are such resources.
-pub(super) fn record(spec: &mut Spec, file: Option<&SourceFile>) -> Result<(), Failure> {
+pub(super) fn record(spec: &mut Spec, lock: Option<&LockFile>) -> Result<(), Failure> {
     let mut resources = spec.resources.iter_mut().filter(|it| it.kind == ResourceType::Terraform).peekable();
     if resources.peek().is_none() {
         return Ok(());
     }
+    let file = lock.map(|lock| lock.as_ref().map_err(|wrong| Failure::invalid(vec![wrong.clone()]))).transpose()?;
     let lock = file.map(|file| parse(file).map(|lock| (file, lock))).transpose()?;
     for resource in resources {
         // The file alone has it.
@@ -36,14 +37,14 @@ pub(super) fn record(spec: &mut Spec, file: Option<&SourceFile>) -> Result<(), F
     Ok(())
 }
 
-fn parse(file: &SourceFile) -> Result<LockFile, Failure> {
+fn parse(file: &SourceFile) -> Result<Locks, Failure> {
     let wrong = |line: usize, message: String| {
         let line = line.try_into().unwrap_or_default();
         let file = file.path.clone();
         Failure::invalid(vec![Problem { file, line, ..problem(reason::NO_RUNTIME, message) }])
     };
     let text = std::str::from_utf8(&file.bytes).map_err(|_| wrong(0, "is not UTF-8".to_owned()))?;
-    LockFile::parse(text).map_err(|error| {
+    Locks::parse(text).map_err(|error| {
         let line = if let LockFileError::Syntax { line, .. } = &error { *line } else { 0 };
         wrong(line, format!("{}; write it by `terraform providers lock`", causes(&error)))
     })
@@ -82,7 +83,7 @@ mod tests {
             "provider \"registry.terraform.io/hashicorp/random\" {{\n  version = \"3.6.0\"\n  hashes = [\"zh:{zeros}\"]\n}}\n"
         );
         let mut locked = spec();
-        record(&mut locked, Some(&file(&text))).unwrap();
+        record(&mut locked, Some(&Ok(file(&text)))).unwrap();
         let path = "apps/.terraform.lock.hcl";
         let random = json!({"file": path, "version": "3.6.0", "hashes": [format!("zh:{zeros}")]});
         assert_eq!(locks(&locked), [Some(&random), Some(&json!({"file": path})), None]);
@@ -93,10 +94,13 @@ mod tests {
 
     #[test]
     fn wrong_lock_file_names_its_line() {
-        let failure = record(&mut spec(), Some(&file("provider \"random\" {\n  version = 3\n}"))).unwrap_err();
+        let failure = record(&mut spec(), Some(&Ok(file("provider \"random\" {\n  version = 3\n}")))).unwrap_err();
         let found = &failure.problems()[0];
         assert_eq!((found.file.as_str(), found.line), ("apps/.terraform.lock.hcl", 2), "{found:?}");
         // Without such resources, nothing needs the file.
-        record(&mut Spec::default(), Some(&file("?"))).unwrap();
+        record(&mut Spec::default(), Some(&Ok(file("?")))).unwrap();
+        let unread = Err(Problem { file: "a/.terraform.lock.hcl".to_owned(), ..problem(reason::TOO_LARGE, "large") });
+        assert_eq!(record(&mut spec(), Some(&unread)).unwrap_err().problems()[0].message, "large");
+        record(&mut Spec::default(), Some(&unread)).unwrap();
     }
 }

@@ -25,6 +25,10 @@ const MOST_PATHS: usize = 32 << 20;
 /// The most ignored entries that are listed one by one; the rest are counted.
 const MOST_WARNINGS: usize = 100;
 
+/// The problem of a file that is a link.
+pub(super) const LINKED: &str =
+    "a symbolic link, which Stoa does not follow; commit the file itself, or remove the link";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceFile {
     /// From the root of the source, such as `apps/web/deploy.yaml`.
@@ -55,8 +59,11 @@ pub(crate) enum Content {
 pub(crate) struct StackFiles {
     pub(crate) content: Content,
     /// The lock file of Terraform's providers: of the folder, or else of the nearest folder around it that has one.
-    pub(crate) lock: Option<SourceFile>,
+    pub(crate) lock: Option<LockFile>,
 }
+
+/// A lock file of Terraform's providers, or why it cannot be read, which matters only to a Spec with such resources.
+pub(crate) type LockFile = Result<SourceFile, stoa_proto::Problem>;
 
 impl From<Content> for StackFiles {
     fn from(content: Content) -> Self {
@@ -344,8 +351,7 @@ pub(super) fn not_found(path: &str, commit: impl Display) -> Failure {
 
 /// A link to a manifest: ignoring it would remove its objects.
 pub(super) fn link(path: &str) -> Failure {
-    let message = "a symbolic link, which Stoa does not follow; commit the file itself, or remove the link";
-    let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, message) };
+    let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, LINKED) };
     Failure::invalid(vec![wrong])
 }
 

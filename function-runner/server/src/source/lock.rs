@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use git2::{ObjectType, Repository, Tree, TreeEntry};
+use stoa_proto::Problem;
 
-use super::SourceFile;
-use super::content::{id_of, is_link, link, size};
+use super::content::{LINKED, id_of, is_link, size};
 use super::error::here;
+use super::{LockFile, SourceFile};
 use crate::failure::{Failure, problem, reason};
 
 /// The name of such files.
@@ -16,7 +17,7 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 const LARGEST_LOCK: usize = 1 << 20;
 
 /// The lock file that counts for a path of a commit.
-pub(super) fn of_tree(repository: &Repository, root: &Tree<'_>, path: &str) -> Result<Option<SourceFile>, Failure> {
+pub(super) fn of_tree(repository: &Repository, root: &Tree<'_>, path: &str) -> Result<Option<LockFile>, Failure> {
     find(root, path).map(|(path, entry)| read(repository, path, &entry)).transpose()
 }
 
@@ -30,20 +31,20 @@ fn find<'t>(root: &'t Tree<'_>, path: &str) -> Option<(String, TreeEntry<'t>)> {
 }
 
 /// The lock file that counts for a path of a commit whose files are in a folder.
-pub(crate) fn of_folder(root: &Path, path: &str) -> Result<Option<SourceFile>, Failure> {
+pub(crate) fn of_folder(root: &Path, path: &str) -> Result<Option<LockFile>, Failure> {
     for folder in folders_around(path) {
         let lock = in_folder(folder);
         // A link may lead to a file of another commit.
         let is_plain = |part: &Path| root.join(part).symlink_metadata().is_ok_and(|found| !found.is_symlink());
         let Ok(found) = root.join(&lock).symlink_metadata() else { continue };
         if !found.is_file() || !Path::new(folder).ancestors().all(is_plain) {
-            return Err(link(&lock));
+            return Ok(Some(Err(linked(lock))));
         }
         if found.len() > LARGEST_LOCK as u64 {
-            return Err(large_lock(lock));
+            return Ok(Some(Err(large_lock(lock))));
         }
         let bytes = fs::read(root.join(&lock)).map_err(|err| Failure::internal(&err))?;
-        return Ok(Some(SourceFile { path: lock, bytes }));
+        return Ok(Some(Ok(SourceFile { path: lock, bytes })));
     }
     Ok(None)
 }
@@ -59,20 +60,24 @@ fn in_folder(folder: &str) -> String {
     if folder.is_empty() { LOCK_FILE.to_owned() } else { format!("{folder}/{LOCK_FILE}") }
 }
 
-fn large_lock(path: String) -> Failure {
+fn large_lock(file: String) -> Problem {
     let message = format!("has more than {} MiB", LARGEST_LOCK >> 20);
-    Failure::invalid(vec![stoa_proto::Problem { file: path, ..problem(reason::TOO_LARGE, message) }])
+    Problem { file, ..problem(reason::TOO_LARGE, message) }
 }
 
-fn read(repository: &Repository, path: String, entry: &TreeEntry<'_>) -> Result<SourceFile, Failure> {
+fn linked(file: String) -> Problem {
+    Problem { file, ..problem(reason::INVALID_MANIFEST, LINKED) }
+}
+
+fn read(repository: &Repository, path: String, entry: &TreeEntry<'_>) -> Result<LockFile, Failure> {
     if is_link(entry) {
-        return Err(link(&path));
+        return Ok(Err(linked(path)));
     }
     if size(repository, entry.id())? > LARGEST_LOCK {
-        return Err(large_lock(path));
+        return Ok(Err(large_lock(path)));
     }
     let bytes = repository.find_blob(entry.id()).map_err(|err| here(&err))?.content().to_vec();
-    Ok(SourceFile { path, bytes })
+    Ok(Ok(SourceFile { path, bytes }))
 }
 
 /// The id of the lock file that counts for a path, if it is in a folder around it.
@@ -124,7 +129,7 @@ mod tests {
         let found = |files: &[(&str, &str)], path: &str| {
             let tree = repository.find_tree(tree(&repository, files)).unwrap();
             let found = of_tree(&repository, &tree, path).unwrap();
-            (found.map(|file| file.path), id_of_stack(&repository, &tree, path))
+            (found.map(|file| file.unwrap().path), id_of_stack(&repository, &tree, path))
         };
         let before = found(&files, "apps/web/prod");
         assert_eq!(before.0, None);
@@ -156,11 +161,13 @@ mod tests {
         assert_eq!(of_folder(folder.path(), "apps/web").unwrap(), None);
         fs::write(folder.path().join(LOCK_FILE), "top").unwrap();
         fs::write(folder.path().join("apps").join(LOCK_FILE), "apps").unwrap();
-        let found = |path: &str| of_folder(folder.path(), path).unwrap().unwrap();
+        let found = |path: &str| of_folder(folder.path(), path).unwrap().unwrap().unwrap();
         assert_eq!(found("apps/web"), SourceFile { path: in_folder("apps"), bytes: b"apps".to_vec() });
         assert_eq!(found("").bytes, b"top");
         std::os::unix::fs::symlink("../..", folder.path().join("apps/web").join(LOCK_FILE)).unwrap();
-        let failure = of_folder(folder.path(), "apps/web").unwrap_err();
-        assert_eq!(failure.problems()[0].file, in_folder("apps/web"));
+        let wrong = |path: &str| of_folder(folder.path(), path).unwrap().unwrap().unwrap_err();
+        assert_eq!((wrong("apps/web").file, wrong("apps/web").message), (in_folder("apps/web"), LINKED.to_owned()));
+        fs::write(folder.path().join(LOCK_FILE), vec![b' '; LARGEST_LOCK + 1]).unwrap();
+        assert_eq!((wrong("").file, wrong("").reason), (in_folder(""), reason::TOO_LARGE.to_owned()));
     }
 }

@@ -43,7 +43,7 @@ use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
-pub(crate) use content::{Content, SourceFile, StackFiles, normalized};
+pub(crate) use content::{Content, LockFile, SourceFile, StackFiles, normalized};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
 pub(crate) use job::work;
 pub(crate) use lock::of_folder as lock_of_folder;
@@ -53,7 +53,7 @@ pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources};
 pub(crate) use tree::{Tree, trees_of};
 use unreferenced::Unreferenced;
-pub(crate) use wire::{File, Files};
+pub(crate) use wire::{Files, Lock};
 
 /// The largest file of a cache, in bytes.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;

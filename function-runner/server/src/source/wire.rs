@@ -1,6 +1,6 @@
 //! The encoding of content between processes.
 
-use super::{Content, SourceFile, StackFiles};
+use super::{Content, LockFile, SourceFile, StackFiles};
 
 /// The content of a path.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -12,7 +12,41 @@ pub(crate) struct Files {
     pub(crate) folder: Option<Folder>,
     /// The lock file of Terraform's providers.
     #[prost(message, optional, tag = "3")]
-    pub(crate) lock: Option<File>,
+    pub(crate) lock: Option<Lock>,
+}
+
+/// The lock file of Terraform's providers, or its problem.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Lock {
+    #[prost(oneof = "LockContent", tags = "1, 2")]
+    content: Option<LockContent>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum LockContent {
+    #[prost(message, tag = "1")]
+    File(File),
+    #[prost(message, tag = "2")]
+    Problem(stoa_proto::Problem),
+}
+
+impl From<LockFile> for Lock {
+    fn from(lock: LockFile) -> Self {
+        let content = match lock {
+            Ok(file) => LockContent::File(file.into()),
+            Err(problem) => LockContent::Problem(problem),
+        };
+        Self { content: Some(content) }
+    }
+}
+
+impl Lock {
+    pub(crate) fn into_file(self) -> Option<LockFile> {
+        self.content.map(|content| match content {
+            LockContent::File(file) => Ok(file.into()),
+            LockContent::Problem(problem) => Err(problem),
+        })
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -52,14 +86,14 @@ impl From<StackFiles> for Files {
             Content::Folder { path, files, others, warnings } => (files, Some(Folder { path, others, warnings })),
         };
         let files = files.into_iter().map(File::from).collect();
-        Self { files, folder, lock: lock.map(File::from) }
+        Self { files, folder, lock: lock.map(Lock::from) }
     }
 }
 
 impl From<Files> for StackFiles {
     fn from(content: Files) -> Self {
         let mut files = content.files.into_iter().map(SourceFile::from);
-        let lock = content.lock.map(SourceFile::from);
+        let lock = content.lock.and_then(Lock::into_file);
         let content = match content.folder {
             Some(Folder { path, others, warnings }) => {
                 Content::Folder { path, files: files.collect(), others, warnings }

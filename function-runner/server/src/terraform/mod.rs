@@ -17,6 +17,7 @@ mod settings;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use stoa_engine::Sensitive;
+use stoa_engine::provider::ProviderLock;
 use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{CallLimits, Caller, RuntimeError};
@@ -34,6 +36,7 @@ use stoa_terraform_provider::process::Launcher;
 use stoa_terraform_provider::protocol::Observer;
 
 use crate::failure::Failure;
+use crate::secret_store::Variable;
 
 use self::failure::Failed;
 pub(crate) use self::metrics::ProviderMetrics;
@@ -87,9 +90,10 @@ impl Terraform {
         self: &Arc<Self>,
         spec: Spec,
         workspace: &Workspace,
+        variables: BTreeMap<String, Variable>,
         caller: Caller,
     ) -> Result<WorkspaceProviders, Failure> {
-        let settings = Settings::new(spec, workspace, &self.mirrors)?;
+        let settings = Settings::new(spec, workspace, &self.mirrors)?.with_variables(variables);
         Ok(WorkspaceProviders { terraform: Arc::clone(self), settings, caller })
     }
 
@@ -116,6 +120,15 @@ impl fmt::Debug for WorkspaceProviders {
 impl Providers for WorkspaceProviders {
     async fn get(&self, request: &ProviderRequest<'_>) -> Result<Lease, RuntimeError> {
         self.lease(request).await.map_err(RuntimeError::from)
+    }
+
+    fn lock(&self, request: &ProviderRequest<'_>) -> Option<ProviderLock> {
+        let version = self.locked(request).ok()?.version.to_string();
+        let by = match (&self.settings.lock, request.lock) {
+            (None, Some(lock)) => lock.file.clone(),
+            _ => lock_of(&self.settings.workspace),
+        };
+        Some(ProviderLock { version, by })
     }
 
     fn destination(&self) -> String {
@@ -169,7 +182,7 @@ impl WorkspaceProviders {
         let add = "add its block from the .terraform.lock.hcl that `terraform providers lock` writes";
         let (locked, decides) = match (&self.settings.lock, request.lock) {
             (Some(lock), _) => {
-                let decides = format!("spec.terraform.lock of workspace {workspace}");
+                let decides = lock_of(workspace);
                 (lock.providers.get(address).map(Cow::Borrowed), decides)
             }
             (None, Some(lock)) => {
@@ -209,6 +222,11 @@ impl WorkspaceProviders {
         let entry = self.settings.entry(request.address).map(|entry| entry.name.as_str());
         failure::of_pool(&provider, error, &failure::Arguments { of_resource: &of_resource, entry }).redacted(secrets)
     }
+}
+
+/// The lock of a workspace in messages.
+fn lock_of(workspace: &str) -> String {
+    format!("spec.terraform.lock of workspace {workspace}")
 }
 
 /// A provider in messages.

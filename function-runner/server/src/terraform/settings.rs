@@ -20,6 +20,7 @@ use stoa_terraform_provider::value::Json;
 
 use crate::failure::{Failure, problem, reason};
 use crate::local::is_below;
+use crate::secret_store::Variable;
 
 use super::failure::Failed;
 use super::mirror::Mirror;
@@ -76,6 +77,8 @@ pub(super) struct Settings {
     pub(super) network: Network,
     entries: BTreeMap<Address, Entry>,
     secrets: HashMap<String, ProviderSecrets>,
+    /// Variables for the environment of all providers, from `spec.context`. A provider's own ones take precedence.
+    variables: BTreeMap<String, Variable>,
 }
 
 /// A provider's configuration, with the one that the resource names.
@@ -133,7 +136,12 @@ impl Settings {
             NetworkSpec::Deny => Network::Deny,
         };
         let (workspace, secrets) = (workspace.name.clone(), workspace.provider_secrets.clone());
-        Ok(Self { workspace, mirror, lock, network, entries, secrets })
+        Ok(Self { workspace, mirror, lock, network, entries, secrets, variables: BTreeMap::new() })
+    }
+
+    /// The same with variables for the environment of all providers.
+    pub(super) fn with_variables(self, variables: BTreeMap<String, Variable>) -> Self {
+        Self { variables, ..self }
     }
 
     /// The entry of a provider, if it has one.
@@ -165,6 +173,18 @@ impl Settings {
         arguments
             .extend(request.configuration.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
         let mut environment = Vec::new();
+        for (name, Variable { value, is_secret }) in &self.variables {
+            if value.contains('\0') {
+                let why = format!("spec.context[{name:?}] of workspace {} has a zero byte", self.workspace);
+                return Err(Failed::lasting(why));
+            }
+            if !secrets.environment.contains_key(name) {
+                environment.push((name.into(), value.into()));
+            }
+            if *is_secret {
+                hidden.insert(format!("context {name}"), value.as_str().into());
+            }
+        }
         for (name, value) in sorted(&secrets.environment) {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains(&0) {
                 return Err(of_entry(name, "environment Secret", "is no variable of an environment; rename it"));

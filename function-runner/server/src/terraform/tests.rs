@@ -13,6 +13,7 @@ use stoa_proto::ProviderSecrets;
 use stoa_terraform_provider::value::{Json, Value};
 
 use self::bed::{Bed, Scene, provider};
+use crate::secret_store::Variable;
 
 /// The ids of the processes that runs of workspaces use.
 async fn processes(scenes: &[Scene<'_>]) -> BTreeSet<u32> {
@@ -63,11 +64,17 @@ async fn settings_override_each_other_argument_by_argument() {
     let environment = [("TOKEN".to_owned(), "hunter2".into())].into();
     let secrets = ProviderSecrets { configuration: secret, environment };
     scene.workspace.provider_secrets.insert("x".to_owned(), secrets);
+    let variable = |value: &str| Variable { value: value.to_owned(), is_secret: true };
+    let variables = [("TOKEN", variable("weaker")), ("PASSWORD", variable("hunter3"))];
+    scene.variables = variables.map(|(name, variable)| (name.to_owned(), variable)).into();
     let configured = scene.configured("x").unwrap();
     let expected = r#"{"a":"workspace","b":"secret","c":"resource","n":1.5}"#;
     assert_eq!(configured.configuration.to_string(), expected);
-    assert_eq!(configured.environment, [("TOKEN".into(), "hunter2".into())]);
-    assert_eq!(configured.secrets.redact("denied: hunter2"), "denied: (sensitive)");
+    let environment = [("PASSWORD".into(), "hunter3".into()), ("TOKEN".into(), "hunter2".into())];
+    assert_eq!(configured.environment, environment);
+    for secret in ["hunter2", "hunter3"] {
+        assert_eq!(configured.secrets.redact(&format!("denied: {secret}")), "denied: (sensitive)");
+    }
 }
 
 #[tokio::test]

@@ -149,7 +149,14 @@ fn provider_upgrade_shows_in_the_plan() {
     assert!(told.contains("3.7.0") && told.contains("3.6.0"), "{told}");
     bed.use_mirror(&mirror, &mirror.lock(&versions[1..]));
     organization.nothing_is_left(STACK, "Preview");
+    let plan = || {
+        let preview = organization.succeed(STACK, "Preview", "");
+        bed.document(&preview, "plan?format=table")
+    };
+    let upgrade = "provider hashicorp/random changes from 3.6.0 to 3.7.0 for 1 resource, by spec.terraform.lock of";
+    assert!(plan().contains(upgrade), "{}", plan());
     organization.succeed(STACK, "Apply", "");
+    assert!(!plan().contains("changes from"), "{}", plan());
     organization.succeed(STACK, "Destroy", "");
 }
 

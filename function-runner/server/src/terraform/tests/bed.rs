@@ -1,5 +1,6 @@
 //! Mirrors in folders, and workspaces that use them.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stoa_engine::SourceLock;
+use stoa_engine::provider::ProviderLock;
 use stoa_git::cache::Folders;
 use stoa_proto::Workspace;
 use stoa_runtime::{Caller, RuntimeError};
@@ -18,6 +20,7 @@ use stoa_terraform_provider::process::DirectLauncher;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
+use crate::secret_store::Variable;
 use crate::terraform::failure::Failed;
 use crate::terraform::packages::{Package, Wanted};
 use crate::terraform::sandbox::SandboxLauncher;
@@ -169,7 +172,8 @@ impl Bed {
         let spec = json!({"mirror": {"directory": self.mirror()}, "lock": lock, "providers": []});
         let workspace = Workspace { name: "dev".to_owned(), ..Workspace::default() };
         let (organization, configuration) = (organization.to_owned(), None);
-        Scene { bed: self, workspace, spec, organization, version: None, configuration, lock: None }
+        let variables = BTreeMap::new();
+        Scene { bed: self, workspace, spec, organization, version: None, configuration, lock: None, variables }
     }
 }
 
@@ -217,6 +221,7 @@ pub(super) struct Scene<'b> {
     pub(super) version: Option<&'static str>,
     configuration: Option<Map<String, Value>>,
     lock: Option<SourceLock>,
+    pub(super) variables: BTreeMap<String, Variable>,
 }
 
 impl Scene<'_> {
@@ -254,7 +259,7 @@ impl Scene<'_> {
     pub(super) fn providers(&self) -> Result<WorkspaceProviders, Failure> {
         let spec: Spec = serde_json::from_value(self.spec.clone()).unwrap();
         let caller = Caller { organization: self.organization.as_str().into(), run: "run".into() };
-        self.bed.terraform.of_workspace(spec, &self.workspace, caller)
+        self.bed.terraform.of_workspace(spec, &self.workspace, self.variables.clone(), caller)
     }
 
     pub(super) async fn get(&self, provider: &str) -> Result<Lease, RuntimeError> {
@@ -280,6 +285,14 @@ impl Scene<'_> {
             (&providers.settings.lock.as_ref().unwrap().providers[&address], &providers.settings.mirror);
         let wanted = Wanted { address: &address, locked, mirror, organization: &self.organization };
         self.bed.terraform.packages.get(&wanted).await.unwrap()
+    }
+
+    /// The lock that decides about a provider.
+    pub(super) fn lock(&self, provider: &str) -> Option<ProviderLock> {
+        let address: Address = provider.parse().unwrap();
+        let lock = self.lock.as_ref();
+        let request = ProviderRequest { address: &address, version: self.version, configuration: None, lock };
+        self.providers().unwrap().lock(&request)
     }
 
     pub(super) fn destination(&self) -> String {

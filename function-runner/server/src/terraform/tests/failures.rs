@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stoa_proto::ProviderSecrets;
 
-use super::bed::{Bed, locked, provider};
+use super::bed::{Bed, Scene, locked, provider};
 use crate::failure::sentence;
 
 #[tokio::test]
@@ -80,6 +80,13 @@ async fn lock_of_the_source_counts_where_the_workspace_has_none() {
     other.version = Some("1.2.0");
     let (message, _) = other.failure("x").await;
     assert!(message.contains("and apps/.terraform.lock.hcl of the source has version 1.0.0"), "{message}");
+    let decides = |scene: Scene<'_>| scene.lock("x").map(|lock| (lock.version, lock.by));
+    let of_source = ("1.0.0".to_owned(), "apps/.terraform.lock.hcl".to_owned());
+    assert_eq!(decides(scene()), Some(of_source));
+    let mut of_workspace = scene();
+    of_workspace.spec["lock"] = locked("x", "2.0.0", &hashes).into();
+    assert_eq!(decides(of_workspace), Some(("2.0.0".to_owned(), "spec.terraform.lock of workspace dev".to_owned())));
+    assert_eq!(decides(bed.scene("a").with_lock("")), None);
     // The lock of the workspace decides alone.
     let mut both = scene();
     both.spec["lock"] = locked("y", "1.0.0", &hashes).into();
