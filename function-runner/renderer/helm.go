@@ -44,28 +44,33 @@ func helm(tree *tree, folder string, request *rendererpb.Helm, out *rendering) e
 	if err != nil {
 		return err
 	}
-	given, err := values(tree, folder, request)
+	var files origins
+	given, err := values(tree, folder, request, &files)
 	if err != nil {
 		return err
 	}
 	if err := v2util.ProcessDependencies(loaded, given); err != nil {
 		return &wrong{file: path.Join(folder, chartFile), message: err.Error()}
 	}
+	var all origins
+	all.defaults(tree, folder, loaded)
+	out.origins = append(all, files...).sorted()
+	out.subcharts = subcharts(tree, folder, loaded)
 	capabilities, err := capabilities()
 	if err != nil {
 		return err
 	}
 	release := common.ReleaseOptions{Name: request.ReleaseName, Namespace: request.Namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(loaded, given, release, capabilities)
+	forTemplates, err := util.ToRenderValues(loaded, given, release, capabilities)
 	if err != nil {
-		return &wrong{file: path.Join(folder, "values.yaml"), message: err.Error()}
+		return &wrong{file: path.Join(folder, defaultsFile), message: err.Error()}
 	}
 	if wanted := loaded.Metadata.KubeVersion; wanted != "" && !v2util.IsCompatibleRange(wanted, capabilities.KubeVersion.String()) {
 		message := fmt.Sprintf("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", wanted, capabilities.KubeVersion.Version)
 		return &wrong{file: path.Join(folder, chartFile), message: message}
 	}
 	volatile := newVolatile()
-	rendered, err := engine.Engine{CustomTemplateFuncs: volatile.functions}.Render(loaded, all)
+	rendered, err := engine.Engine{CustomTemplateFuncs: volatile.functions}.Render(loaded, forTemplates)
 	if err != nil {
 		return ofTemplate(folder, loaded.Name(), err)
 	}
@@ -128,7 +133,7 @@ func inTree(folder, chart, file string) string {
 }
 
 // values are those of files and parameters, which win over the chart's own.
-func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any, error) {
+func values(tree *tree, folder string, request *rendererpb.Helm, files *origins) (map[string]any, error) {
 	all, final, err := platform(request.Values)
 	if err != nil {
 		return nil, err
@@ -152,6 +157,7 @@ func values(tree *tree, folder string, request *rendererpb.Helm) (map[string]any
 				return nil, &wrong{file: file, message: message}
 			}
 		}
+		files.add(file, content, false)
 		all = loader.MergeMaps(all, of)
 	}
 	for _, parameter := range request.Parameters {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,5 +34,28 @@ func TestPlatformValuesAreWeakerThanFiles(t *testing.T) {
 	}
 	if found := sentences(rendered("region.yaml")); found != `c/region.yaml: value "region" is final in VariableSet eu; remove it from this file` {
 		t.Errorf("found %q", found)
+	}
+}
+
+// Each value has the files that set it, the weakest first, with their lines.
+func TestValuesNameTheirFilesAndLines(t *testing.T) {
+	tree := repository(t, chartOf+"-- c/values.yaml --\n# defaults\nreplicas: 1\nimage:\n  tag: a\n"+
+		"-- c/charts/db/Chart.yaml --\napiVersion: v2\nname: db\nversion: 1.2.0\n-- c/charts/db/values.yaml --\nsize: 1\n"+
+		"-- c/dev.yaml --\nextra: 1\nreplicas: 3\n-- env/eu.yaml --\nreplicas: 4\n")
+	response := render(t, input{tree: tree, path: "c", namespace: "default", values: []string{"dev.yaml", "../env/eu.yaml"}}.helm())
+	if len(response.Problems) > 0 {
+		t.Fatal(response.Problems)
+	}
+	var found []string
+	for _, origin := range response.Origins {
+		found = append(found, fmt.Sprintf("%s %s:%d %v%s", origin.Name, origin.File, origin.Line, origin.IsDefault, origin.Subchart))
+	}
+	expected := "db c/charts/db/values.yaml:0 truedb, extra c/dev.yaml:1 false, image c/values.yaml:3 true, " +
+		"replicas c/values.yaml:2 true, replicas c/dev.yaml:2 false, replicas env/eu.yaml:1 false"
+	if found := strings.Join(found, ", "); found != expected {
+		t.Errorf("found %s, expected %s", found, expected)
+	}
+	if len(response.Subcharts) != 1 || response.Subcharts[0].Version != "1.2.0" || response.Subcharts[0].Path != "c/charts/db" {
+		t.Errorf("found %v", response.Subcharts)
 	}
 }

@@ -29,6 +29,8 @@ type rendering struct {
 	documents []*rendererpb.Document
 	warnings  []string
 	volatile  bool
+	origins   []*rendererpb.Origin
+	subcharts []*rendererpb.Subchart
 	problems  []*rendererpb.Problem
 	bytes     int
 	limit     int
@@ -59,6 +61,8 @@ func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) 
 		Version:   version,
 		Files:     tree.filesRead(),
 		Volatile:  out.volatile,
+		Origins:   out.origins,
+		Subcharts: out.subcharts,
 	}, nil
 }
 

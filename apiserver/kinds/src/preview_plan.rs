@@ -40,6 +40,7 @@ pub fn plan_of(preview: &Run, now: &RunSpec) -> Result<PreviewedPlan, String> {
         document: plan.document,
         commit: source.commit,
         spec_digest: source.spec_digest,
+        generator: source.generator,
         values: done.values,
         import: if now.import.is_none() { then.import.clone() } else { None },
     })

@@ -44,6 +44,12 @@ fn definition() -> ResourceDefinition {
             ),
             Column::new("Run", Cell::Path(&["spec", "run"]), "The run that created the release."),
             Column::age(),
+            Column::new(
+                "Generator",
+                Cell::Path(&["spec", "generator", "name"]),
+                "The generator that rendered the Spec.",
+            )
+            .wide(),
             Column::new("Rollback-Of", Cell::Path(&["spec", "rollbackOf"]), "The release that a Rollback restored.")
                 .kind("integer")
                 .wide(),

@@ -100,6 +100,12 @@ fn definition() -> ResourceDefinition {
                 "The commit of the source.",
             )
             .wide(),
+            Column::new(
+                "Generator",
+                Cell::Path(&["status", "source", "generator", "name"]),
+                "The generator that rendered the Spec.",
+            )
+            .wide(),
             Column::new("Message", Cell::Compute(message), "The cause of a failure or a wait.").wide(),
         ])
         .selectable(&[

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use stoa_controller::probes::{NamespaceSlots, RepositoryTimeout};
-use stoa_proto::{ContentRequest, ContentsRequest};
+use stoa_proto::{ContentRequest, ContentsRequest, ValuesFiles};
 use stoa_types::reason;
 use tokio::sync::oneshot;
 use tonic::Code;
@@ -31,6 +31,8 @@ pub struct Folder {
     pub commit: String,
     /// From the root of the Source.
     pub path: String,
+    /// The values files of a chart, from the folder. Those outside of it decide the digest too.
+    pub values_files: Vec<String>,
 }
 
 /// The questions that wait, by the commit that they are about. An entry has a task that answers it.
@@ -47,6 +49,7 @@ struct Commit {
 #[derive(Debug)]
 struct Question {
     path: String,
+    values_files: Vec<String>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -60,10 +63,10 @@ impl Contents {
     ///
     /// When the Source does not exist, or cannot be read now.
     pub async fn digest(&self, services: &Services, slots: &NamespaceSlots, namespace: &str, folder: Folder) -> Answer {
-        let Folder { source, commit: id, path } = folder;
+        let Folder { source, commit: id, path, values_files } = folder;
         let commit = Commit { namespace: namespace.to_owned(), source, id };
         let (answer, answered) = oneshot::channel();
-        let question = Question { path, answer };
+        let question = Question { path, values_files, answer };
         let is_first = match self.0.lock().entry(commit.clone()) {
             Occupied(mut waiting) => {
                 waiting.get_mut().push(question);
@@ -90,15 +93,18 @@ impl Contents {
     async fn answer_some(&self, services: &Services, commit: &Commit) -> bool {
         let Some(questions) = self.take(commit) else { return false };
         let paths = questions.iter().map(|question| question.path.clone()).collect();
-        let answer = Box::pin(ask(services, commit, paths)).await;
-        for Question { path, answer: asker } in questions {
+        let with_files = questions.iter().filter(|question| !question.values_files.is_empty());
+        let values_files =
+            with_files.map(|it| (it.path.clone(), ValuesFiles { values_files: it.values_files.clone() })).collect();
+        let answer = Box::pin(ask(services, commit, paths, values_files)).await;
+        for Question { path, answer: asker, .. } in questions {
             // An asker that is gone needs no answer.
             let _ = asker.send(answer.as_ref().map(|digests| digests.get(&path).cloned()).map_err(Clone::clone));
         }
         true
     }
 
-    /// The questions of the next call. The entry goes where there are none.
+    /// The questions of the next call. A path has the same values files in all of them. The entry goes where there are none.
     fn take(&self, commit: &Commit) -> Option<Vec<Question>> {
         let mut all = self.0.lock();
         let waiting = all.get_mut(commit)?;
@@ -107,14 +113,27 @@ impl Contents {
             all.remove(commit);
             return None;
         }
-        Some(waiting.drain(..waiting.len().min(MOST_PATHS)).collect())
+        let mut by_path: HashMap<String, Vec<String>> = HashMap::new();
+        let mut count = 0;
+        let is_next = |question: &mut Question| {
+            let files = by_path.entry(question.path.clone()).or_insert_with(|| question.values_files.clone());
+            let is_next = count < MOST_PATHS && *files == question.values_files;
+            count += usize::from(is_next);
+            is_next
+        };
+        Some(waiting.extract_if(.., is_next).collect())
     }
 }
 
 /// The digests of the paths that exist.
-async fn ask(services: &Services, of: &Commit, paths: Vec<String>) -> Result<HashMap<String, String>, StepError> {
+async fn ask(
+    services: &Services,
+    of: &Commit,
+    paths: Vec<String>,
+    values_files: HashMap<String, ValuesFiles>,
+) -> Result<HashMap<String, String>, StepError> {
     let source = Some(target::source_at(services, &of.namespace, &of.source).await?);
-    let request = ContentsRequest { source, commit: of.id.clone(), paths };
+    let request = ContentsRequest { source, commit: of.id.clone(), paths, values_files };
     match services.runner.contents(request.clone()).await {
         Ok(response) => Ok(response.into_inner().digests),
         Err(status) if status.code() == Code::Unimplemented => one_by_one(services, request).await,
@@ -124,10 +143,12 @@ async fn ask(services: &Services, of: &Commit, paths: Vec<String>) -> Result<Has
 
 /// Asks a runner of an earlier version.
 async fn one_by_one(services: &Services, request: ContentsRequest) -> Result<HashMap<String, String>, StepError> {
-    let ContentsRequest { source, commit, paths } = request;
+    let ContentsRequest { source, commit, paths, .. } = request;
     let mut digests = HashMap::new();
     for path in paths {
-        let request = ContentRequest { source: source.clone(), commit: commit.clone(), path: path.clone() };
+        // Such a runner knows no values files.
+        let (source, commit) = (source.clone(), commit.clone());
+        let request = ContentRequest { path: path.clone(), source, commit, ..ContentRequest::default() };
         match services.runner.content(request).await {
             Ok(response) => drop(digests.insert(path, response.into_inner().digest)),
             Err(status) if runner::lacks_path(&status) => {}
@@ -165,14 +186,18 @@ mod tests {
     #[tonic::async_trait]
     impl FakeRunner for Batches {
         async fn contents(&self, request: Request<ContentsRequest>) -> testing::Answer<ContentsResponse> {
-            let ContentsRequest { commit, paths, source } = request.into_inner();
+            let ContentsRequest { commit, paths, source, values_files } = request.into_inner();
             self.0.0.lock().push(paths.len());
             self.0.1.acquire().await.unwrap().forget();
             assert!(source.is_some());
             if commit != "a".repeat(40) {
                 return Err(Status::invalid_argument("no such commit"));
             }
-            let digests = paths.into_iter().filter_map(|path| Some((path.clone(), digest(&path)?))).collect();
+            let of = |path: &str| {
+                let files = values_files.get(path).map(|of| of.values_files.concat()).unwrap_or_default();
+                Some(digest(path)? + &files)
+            };
+            let digests = paths.into_iter().filter_map(|path| Some((path.clone(), of(&path)?))).collect();
             Ok(Response::new(ContentsResponse { digests }))
         }
     }
@@ -199,7 +224,14 @@ mod tests {
     async fn ask_for(services: &Services, paths: &[&str], commit: &str) -> Vec<Answer> {
         let slots = ProbeSlots::default().of("shop");
         join_all(paths.iter().map(|path| {
-            let folder = Folder { source: "config".to_owned(), commit: commit.repeat(40), path: (*path).to_owned() };
+            // `x=a` is the path x with the values file a.
+            let (path, file) = path.split_once('=').map_or((*path, None), |(path, file)| (path, Some(file.to_owned())));
+            let folder = Folder {
+                source: "config".to_owned(),
+                commit: commit.repeat(40),
+                path: path.to_owned(),
+                values_files: file.into_iter().collect(),
+            };
             services.contents.digest(services, &slots, "shop", folder)
         }))
         .await
@@ -225,6 +257,15 @@ mod tests {
         assert_eq!(*batches.0.0.lock(), [1, 4]);
         let refused = ask_for(&world.services, &["x", "y"], "b").await;
         assert!(refused.iter().all(|answer| matches!(answer, Err(StepError::Failed { .. }))), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn values_files_of_a_path_are_asked_apart() {
+        let batches = Batches(Arc::new((Mutex::default(), Semaphore::new(9))));
+        let world = world(runner_at(batches.clone().serve())).await;
+        let answers = ask_for(&world.services, &["x", "x=a", "y=b", "x=a"], "a").await;
+        assert_eq!(answers, ["X", "Xa", "Yb", "Xa"].map(|digest| Ok(Some(digest.to_owned()))));
+        assert_eq!(batches.0.0.lock().iter().sum::<usize>(), 4);
     }
 
     #[tokio::test]

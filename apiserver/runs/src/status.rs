@@ -10,7 +10,9 @@ use stoa_engine::ResourceId;
 use stoa_kinds::text::cut;
 use stoa_types::{
     Condition, Run,
-    delivery::{PlanStatus, Progress, PullRequestStatus, RunPhase, RunResource, RunSource, RunStatus, RunValues},
+    delivery::{
+        PlanStatus, Progress, PullRequestStatus, RunPhase, RunResource, RunSource, RunStatus, RunValues, UsedGenerator,
+    },
     reason,
 };
 
@@ -28,8 +30,8 @@ pub(crate) enum StatusUpdate {
     Entered(RunPhase),
     /// The commit is known.
     Resolved { source: RunSource, preview_uid: Option<String> },
-    /// The Spec is stored under this digest, and was rendered with these values.
-    Rendered(String, Option<RunValues>),
+    /// The Spec is stored under this digest, and was rendered by this generator with these values.
+    Rendered { digest: String, generator: Option<UsedGenerator>, values: Option<RunValues> },
     /// The plan is stored.
     Planned(Box<Planned>),
     /// The plan waits for approval, as this sentence says.
@@ -109,8 +111,9 @@ impl StatusUpdate {
                 // Named when the Run was created, unless that server did not know of the Preview yet.
                 status.preview_uid = status.preview_uid.take().or(preview_uid);
             }
-            Self::Rendered(digest, values) => {
-                status.source.get_or_insert_default().spec_digest = Some(digest);
+            Self::Rendered { digest, generator, values } => {
+                let source = status.source.get_or_insert_default();
+                (source.spec_digest, source.generator) = (Some(digest), generator);
                 status.values = values;
             }
             Self::Planned(planned) => {

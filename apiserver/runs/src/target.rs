@@ -240,6 +240,11 @@ pub(crate) fn requester(services: &Services, run: &Run) -> Option<RequestContext
     (!is_internal(&requester)).then(|| RequestContext::new(user(&requester), services.authorizer.clone()))
 }
 
+/// The values files of a Stack of a chart, from its folder.
+pub fn values_files(stack: &Stack) -> &[String] {
+    stack.spec.generator.helm.as_ref().map(|release| release.values_files.as_slice()).unwrap_or_default()
+}
+
 /// A workspace with its credentials.
 ///
 /// # Errors

@@ -12,6 +12,7 @@
 mod block;
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use serde_json::Value;
@@ -23,6 +24,7 @@ use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::LeftAlone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, same_object_message};
 use crate::sensitive::{MASK, UNKNOWN};
+use crate::spec::ResourceId;
 
 /// Whether a table is coloured for a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,9 +124,14 @@ const LONGEST: usize = 4 << 20;
 /// The plan as a table: one line for each change with its fields below, and a summary. Unchanged resources, and data
 /// sources that were read for the plan, only count in the summary. Fields beyond some MiB are omitted.
 pub fn render(plan: &Plan, colour: Colour) -> String {
+    render_with_origins(plan, colour, &BTreeMap::new())
+}
+
+/// The same with the origin of each resource below its line, such as `apps/web.yaml:12`, where it is in `origins`.
+pub fn render_with_origins(plan: &Plan, colour: Colour, origins: &BTreeMap<ResourceId, String>) -> String {
     let mut out = Table::new(colour);
     for action in plan.actions.iter().filter(|action| action.is_shown()) {
-        write_action(&mut out, action);
+        write_action(&mut out, action, origins.get(&action.id));
     }
     out.end();
     for warning in &plan.warnings {
@@ -248,7 +255,7 @@ fn code(action: Action) -> u8 {
     }
 }
 
-fn write_action(out: &mut Table, action: &PlannedAction) {
+fn write_action(out: &mut Table, action: &PlannedAction, origin: Option<&String>) {
     out.paint(code(action.action), &format!("{} {:<8}", action.action.mark(), verb(action.action)));
     let _ = write!(out, " {}", action.id);
     if action.drift && action.action == Action::Create {
@@ -287,6 +294,10 @@ fn write_action(out: &mut Table, action: &PlannedAction) {
         let _ = write!(out, "  (an apply would be refused: {why})");
     }
     out.end_line();
+    if let Some(origin) = origin {
+        let _ = write!(out, "    from {origin}");
+        out.end_line();
+    }
     write_changes(out, &action.changes);
     for FieldConflict { manager, applies, fields } in &action.taken {
         let how = if *applies { "applies" } else { "changes" };

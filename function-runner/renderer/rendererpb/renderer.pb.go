@@ -367,6 +367,8 @@ type RenderResponse struct {
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	Files         []string               `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`
 	Volatile      bool                   `protobuf:"varint,6,opt,name=volatile,proto3" json:"volatile,omitempty"`
+	Origins       []*Origin              `protobuf:"bytes,40,rep,name=origins,proto3" json:"origins,omitempty"`
+	Subcharts     []*Subchart            `protobuf:"bytes,41,rep,name=subcharts,proto3" json:"subcharts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -443,6 +445,156 @@ func (x *RenderResponse) GetVolatile() bool {
 	return false
 }
 
+func (x *RenderResponse) GetOrigins() []*Origin {
+	if x != nil {
+		return x.Origins
+	}
+	return nil
+}
+
+func (x *RenderResponse) GetSubcharts() []*Subchart {
+	if x != nil {
+		return x.Subcharts
+	}
+	return nil
+}
+
+type Origin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Subchart      string                 `protobuf:"bytes,2,opt,name=subchart,proto3" json:"subchart,omitempty"`
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Line          uint32                 `protobuf:"varint,4,opt,name=line,proto3" json:"line,omitempty"`
+	IsDefault     bool                   `protobuf:"varint,5,opt,name=is_default,json=isDefault,proto3" json:"is_default,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_renderer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Origin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Origin) GetSubchart() string {
+	if x != nil {
+		return x.Subchart
+	}
+	return ""
+}
+
+func (x *Origin) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *Origin) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Origin) GetIsDefault() bool {
+	if x != nil {
+		return x.IsDefault
+	}
+	return false
+}
+
+type Subchart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subchart) Reset() {
+	*x = Subchart{}
+	mi := &file_renderer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subchart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subchart) ProtoMessage() {}
+
+func (x *Subchart) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subchart.ProtoReflect.Descriptor instead.
+func (*Subchart) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Subchart) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Subchart) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Subchart) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 type Document struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
@@ -454,7 +606,7 @@ type Document struct {
 
 func (x *Document) Reset() {
 	*x = Document{}
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +618,7 @@ func (x *Document) String() string {
 func (*Document) ProtoMessage() {}
 
 func (x *Document) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +631,7 @@ func (x *Document) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Document.ProtoReflect.Descriptor instead.
 func (*Document) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{6}
+	return file_renderer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Document) GetYaml() []byte {
@@ -515,7 +667,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_renderer_proto_msgTypes[7]
+	mi := &file_renderer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +679,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[7]
+	mi := &file_renderer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +692,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{7}
+	return file_renderer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Problem) GetFile() string {
@@ -599,14 +751,27 @@ const file_renderer_proto_rawDesc = "" +
 	"\bis_final\x18\x04 \x01(\bR\aisFinal\"5\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xe9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xd7\x02\n" +
 	"\x0eRenderResponse\x128\n" +
 	"\tdocuments\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.DocumentR\tdocuments\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\x125\n" +
 	"\bproblems\x18\x03 \x03(\v2\x19.stoa.renderer.v1.ProblemR\bproblems\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
 	"\x05files\x18\x05 \x03(\tR\x05files\x12\x1a\n" +
-	"\bvolatile\x18\x06 \x01(\bR\bvolatile\"F\n" +
+	"\bvolatile\x18\x06 \x01(\bR\bvolatile\x122\n" +
+	"\aorigins\x18( \x03(\v2\x18.stoa.renderer.v1.OriginR\aorigins\x128\n" +
+	"\tsubcharts\x18) \x03(\v2\x1a.stoa.renderer.v1.SubchartR\tsubcharts\"\x7f\n" +
+	"\x06Origin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bsubchart\x18\x02 \x01(\tR\bsubchart\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x04 \x01(\rR\x04line\x12\x1d\n" +
+	"\n" +
+	"is_default\x18\x05 \x01(\bR\tisDefault\"L\n" +
+	"\bSubchart\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\"F\n" +
 	"\bDocument\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
@@ -631,7 +796,7 @@ func file_renderer_proto_rawDescGZIP() []byte {
 	return file_renderer_proto_rawDescData
 }
 
-var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_renderer_proto_goTypes = []any{
 	(*RenderRequest)(nil),  // 0: stoa.renderer.v1.RenderRequest
 	(*Kustomize)(nil),      // 1: stoa.renderer.v1.Kustomize
@@ -639,23 +804,27 @@ var file_renderer_proto_goTypes = []any{
 	(*Value)(nil),          // 3: stoa.renderer.v1.Value
 	(*Parameter)(nil),      // 4: stoa.renderer.v1.Parameter
 	(*RenderResponse)(nil), // 5: stoa.renderer.v1.RenderResponse
-	(*Document)(nil),       // 6: stoa.renderer.v1.Document
-	(*Problem)(nil),        // 7: stoa.renderer.v1.Problem
+	(*Origin)(nil),         // 6: stoa.renderer.v1.Origin
+	(*Subchart)(nil),       // 7: stoa.renderer.v1.Subchart
+	(*Document)(nil),       // 8: stoa.renderer.v1.Document
+	(*Problem)(nil),        // 9: stoa.renderer.v1.Problem
 }
 var file_renderer_proto_depIdxs = []int32{
 	1, // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
 	2, // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
 	4, // 2: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
 	3, // 3: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
-	6, // 4: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
-	7, // 5: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
-	0, // 6: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
-	5, // 7: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	8, // 4: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
+	9, // 5: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
+	6, // 6: stoa.renderer.v1.RenderResponse.origins:type_name -> stoa.renderer.v1.Origin
+	7, // 7: stoa.renderer.v1.RenderResponse.subcharts:type_name -> stoa.renderer.v1.Subchart
+	0, // 8: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
+	5, // 9: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
+	9, // [9:10] is the sub-list for method output_type
+	8, // [8:9] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_renderer_proto_init() }
@@ -673,7 +842,7 @@ func file_renderer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_renderer_proto_rawDesc), len(file_renderer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,7 +35,7 @@ use crate::generate::{self, Generators, Provenance, Rendered, SecretValues, Valu
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::secret_store;
-use crate::source::Sources;
+use crate::source::{Sources, StackPaths};
 
 /// The number of events that may wait for a slow caller.
 const EVENTS_AHEAD: usize = 64;
@@ -311,30 +311,32 @@ impl FunctionRunner for Service {
     }
 
     async fn content(&self, request: Request<ContentRequest>) -> Result<Response<ContentResponse>, Status> {
-        let ContentRequest { source, commit, path } = request.into_inner();
+        let ContentRequest { source, commit, path, values_files } = request.into_inner();
         let span = tracing::info_span!("Content", commit, path);
         self.call(Call::of_source("Content", source.as_ref(), span), async {
-            let digest = self.sources.content(&required(source, "source")?, &commit, &path).await?;
+            let digest = self.sources.content(&required(source, "source")?, &commit, &path, values_files).await?;
             Ok(ContentResponse { digest })
         })
         .await
     }
 
     async fn contents(&self, request: Request<ContentsRequest>) -> Result<Response<ContentsResponse>, Status> {
-        let ContentsRequest { source, commit, paths } = request.into_inner();
+        let ContentsRequest { source, commit, paths, values_files } = request.into_inner();
         let span = tracing::info_span!("Contents", commit, paths = paths.len());
         self.call(Call::of_source("Contents", source.as_ref(), span), async {
-            let digests = self.sources.contents(&required(source, "source")?, &commit, paths).await?;
+            let of = StackPaths { paths, values_files };
+            let digests = self.sources.contents(&required(source, "source")?, &commit, of).await?;
             Ok(ContentsResponse { digests })
         })
         .await
     }
 
     async fn compare(&self, request: Request<CompareRequest>) -> Result<Response<CompareResponse>, Status> {
-        let CompareRequest { source, base, commit, paths } = request.into_inner();
+        let CompareRequest { source, base, commit, paths, values_files } = request.into_inner();
         let span = tracing::info_span!("Compare", base, commit, paths = paths.len());
         self.call(Call::of_source("Compare", source.as_ref(), span), async {
-            let changed = self.sources.changed(&required(source, "source")?, &base, &commit, paths).await?;
+            let of = StackPaths { paths, values_files };
+            let changed = self.sources.changed(&required(source, "source")?, &base, &commit, of).await?;
             Ok(CompareResponse { is_in_base: changed.is_none(), changed: changed.unwrap_or_default() })
         })
         .await
@@ -381,8 +383,8 @@ impl FunctionRunner for Service {
             let secret = SecretValues::of(&values.platform);
             let rendered = self.generators.render(&self.sources, &source, &request).await;
             let Rendered { spec, warnings, provenance, .. } = secret.protect(rendered).await?;
-            let Provenance { generator, version, files } = provenance;
-            Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files })
+            let Provenance { generator, version, files, origins, modules } = provenance;
+            Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files, origins, modules })
         });
         let mut answer = generated.await?;
         // The caller may have no memory for it.

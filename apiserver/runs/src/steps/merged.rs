@@ -207,7 +207,7 @@ async fn is_in(
     until: Instant,
 ) -> Result<Option<bool>, StepError> {
     let (base, commit) = (base.to_owned(), commit.to_owned());
-    let request = CompareRequest { source: Some(source.clone()), base, commit, paths: Vec::new() };
+    let request = CompareRequest { source: Some(source.clone()), base, commit, ..CompareRequest::default() };
     let runners = execution.runners();
     let answer = execution.unless_canceled(tokio::time::timeout_at(until, runners.compare(request))).await?;
     Ok(match answer {

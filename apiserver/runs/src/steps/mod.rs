@@ -11,6 +11,7 @@ mod changes;
 mod compliance;
 mod deletion;
 mod drift;
+mod generator;
 mod health_record;
 mod import;
 mod merged;

@@ -23,7 +23,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{changes, deletion, import, merged, pending_calls, render};
+use super::{changes, deletion, generator, import, merged, pending_calls, render};
 use crate::{
     StepError, documents,
     execution::Execution,
@@ -59,6 +59,7 @@ pub(super) async fn make(
     if execution.run.spec.operation == Operation::Refresh {
         resources::tell_found(execution, target, state, std::mem::take(&mut response.found)).await?;
     }
+    generator::warn(execution, target, state, &mut response).await?;
     for warning in &response.warnings {
         execution.journal.note("Planning", format!("warning: {warning}"));
     }

@@ -179,6 +179,7 @@ async fn create_release(
             run: run.name_any(),
             commit: source.commit,
             commit_url: source.commit_url,
+            generator: source.generator,
             plan_digest: status.plan.map(|p| p.digest).unwrap_or_default(),
             spec_digest: spec_digest.to_owned(),
             state_digest: state_digest.to_owned(),

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use stoa_controller::events::Kind;
 use stoa_failpoint::reached;
 use stoa_kinds::{run_status::status, text};
-use stoa_types::{delivery::Operation, reason};
+use stoa_types::{
+    delivery::{Operation, UsedGenerator},
+    reason,
+};
 
 use super::{plan, resolve};
 use crate::{
@@ -30,13 +33,13 @@ pub(super) async fn spec(
         let spec = documents::get_spec(target, &sealing, &digest).await?;
         return Ok((spec, digest, None));
     }
-    let mut values = None;
+    let (mut generator, mut values) = (None, None);
     let (spec, kept) = match (execution.run.spec.planned(), execution.run.spec.plan.clone()) {
         (_, Some(plan)) => {
             // The plan names it by this digest.
             let previewed = plan::previewed(execution, target, &plan).await?.plan;
             let digest = previewed.spec_digest.unwrap_or_default();
-            values = previewed.values;
+            (generator, values) = (previewed.generator, previewed.values);
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (Operation::Destroy, None) => {
@@ -46,12 +49,15 @@ pub(super) async fn spec(
         }
         (Operation::Rollback, None) => {
             let release = resolve::release(execution, target).await?;
+            generator = release.spec.generator;
             // Sealed anew below: an earlier version may have kept it in clear, and its key may be about to go.
             (documents::get_spec(target, &sealing, &release.spec.spec_digest).await?, None)
         }
         (Operation::Refresh, None) => {
             // The release is known by this digest.
-            let digest = resolve::release(execution, target).await?.spec.spec_digest;
+            let release = resolve::release(execution, target).await?.spec;
+            generator = release.generator;
+            let digest = release.spec_digest;
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
         (Operation::Preview | Operation::Apply | Operation::Import, None) => {
@@ -60,9 +66,12 @@ pub(super) async fn spec(
                 execution.journal.note("Generating", sentence);
             }
             values = drawn.recorded();
-            let (spec, generator) = generate(execution, target, commit, &drawn).await?;
+            let (spec, used) = generate(execution, target, commit, &drawn).await?;
             let digest = documents::put_spec(target, &sealing, &spec).await?;
-            execution.journal.note("Generating", format!("the {generator} generator made the Spec {digest}"));
+            let of_tool = if used.version.is_empty() { String::new() } else { format!(" ({})", used.version) };
+            let name = &used.name;
+            execution.journal.note("Generating", format!("the {name}{of_tool} generator made the Spec {digest}"));
+            generator = Some(used);
             (spec, Some(digest))
         }
     };
@@ -71,7 +80,7 @@ pub(super) async fn spec(
         None => documents::put_spec(target, &sealing, &spec).await?,
     };
     reached("spec-kept");
-    Ok((spec, digest.clone(), Some(StatusUpdate::Rendered(digest, values))))
+    Ok((spec, digest.clone(), Some(StatusUpdate::Rendered { digest, generator, values })))
 }
 
 /// The values for the generator, which the requester may use.
@@ -81,13 +90,13 @@ async fn drawn(execution: &Execution, target: &Target) -> Result<StackValues, St
     StackValues::of(services, target, &run.spec.parameters, context.as_ref()).await
 }
 
-/// What the function-runner renders, and the generator that it took, with the version of its tool.
+/// What the function-runner renders, and the generator that it took.
 async fn generate(
     execution: &mut Execution,
     target: &Target,
     commit: &str,
     values: &StackValues,
-) -> Result<(Bytes, String), StepError> {
+) -> Result<(Bytes, UsedGenerator), StepError> {
     let request = target.generate_request(&execution.services, commit, values).await?;
     let runner = execution.runners();
     let response = execution.unless_canceled(runner.generate(request)).await?;
@@ -100,11 +109,7 @@ async fn generate(
     if let Some(message) = told(&response.warnings) {
         execution.services.recorder.record(&execution.run, Kind::Warning, reason::GENERATED_WITH_WARNINGS, message);
     }
-    let generator = match response.generator_version.as_str() {
-        "" => response.generator,
-        version => format!("{} ({version})", response.generator),
-    };
-    Ok((response.spec, generator))
+    Ok((response.spec, UsedGenerator { name: response.generator, version: response.generator_version }))
 }
 
 pub(super) fn told(warnings: &[String]) -> Option<String> {

@@ -32,7 +32,7 @@ pub(super) async fn commit(
     };
     let path = target.path();
     let commit_url = target.commit_page(&commit).unwrap_or_default();
-    let source = RunSource { commit: commit.clone(), path, spec_digest: None, commit_url };
+    let source = RunSource { commit: commit.clone(), path, commit_url, ..RunSource::default() };
     Ok((commit, Some(StatusUpdate::Resolved { source, preview_uid })))
 }
 

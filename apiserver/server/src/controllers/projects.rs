@@ -93,7 +93,10 @@ fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, proj
         return Seen::Found;
     }
     match readiness::latest(&services.lookup, &key.0, source) {
-        Some(commit) => folders.look(services, key, Folder { source: source.clone(), commit, path: path.clone() }),
+        Some(commit) => {
+            let (source, path) = (source.clone(), path.clone());
+            folders.look(services, key, Folder { source, commit, path, values_files: Vec::new() })
+        }
         None => Seen::Unknown,
     }
 }

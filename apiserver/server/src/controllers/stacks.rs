@@ -170,7 +170,8 @@ fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stac
     let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
     let folder = || {
         let (source, path) = readiness::folder(&services.lookup, stack)?;
-        Some(Folder { source, commit: readiness::head(&services.lookup, stack)?, path })
+        let commit = readiness::head(&services.lookup, stack)?;
+        Some(Folder { source, commit, path, values_files: Vec::new() })
     };
     match (!is_deployed || allows_move(stack)).then(folder).flatten() {
         Some(folder) => folders.look(services, key, folder),

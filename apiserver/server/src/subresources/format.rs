@@ -96,15 +96,21 @@ pub(super) fn asked(query: &[(String, String)], names: &[&str]) -> Result<Option
 ///
 /// 400 for a value that is neither yes nor no.
 pub(super) fn colour(query: &[(String, String)]) -> Result<Colour, ApiError> {
-    let mut colour = Colour::Never;
-    for name in ["color", "colour"] {
-        match parameter(query, name) {
-            None | Some("false" | "0") => {}
-            Some("true" | "1" | "") => colour = Colour::Always,
-            Some(other) => return Err(bad_parameter(&FieldError::not_supported(name, other, &["true", "false"]))),
-        }
+    let is_wanted = flag(query, "color")? | flag(query, "colour")?;
+    Ok(if is_wanted { Colour::Always } else { Colour::Never })
+}
+
+/// Whether a query parameter is true.
+///
+/// # Errors
+///
+/// 400 for a value that is neither yes nor no.
+pub(super) fn flag(query: &[(String, String)], name: &str) -> Result<bool, ApiError> {
+    match parameter(query, name) {
+        None | Some("false" | "0") => Ok(false),
+        Some("true" | "1" | "") => Ok(true),
+        Some(other) => Err(bad_parameter(&FieldError::not_supported(name, other, &["true", "false"]))),
     }
-    Ok(colour)
 }
 
 /// 400 for a query parameter, with the parameter as the field of its cause.

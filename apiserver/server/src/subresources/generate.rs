@@ -8,12 +8,14 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use stoa_controller::{memory_budget, probes::ProbeSlots};
+use stoa_fairness::Permit;
 use stoa_kinds::{lookup, run::target_workspace};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
     status::FieldError,
 };
+use stoa_proto::GenerateResponse;
 use stoa_runs::{Services, StepError, documents, runner, target::Target, values::StackValues};
 use stoa_types::{Backend, Run, Stack, Workspace, delivery::Operation, reason};
 use tonic::{Code, Status};
@@ -22,12 +24,15 @@ use super::{
     document, failure,
     format::{Format, PLAIN, bad_parameter},
     non_empty, parameter,
-    stack_values::{FORMATS, ShownValues},
+    stack_inputs::{self, ShownInputs},
+    stack_values::{self, ShownValues},
     wants_json,
 };
 
 /// How long a client is kept waiting.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the values wait for those of files, which are not shown after it.
+const VALUES_TIMEOUT: Duration = Duration::from_secs(10);
 /// So many are generated at once, three quarters of them for one namespace alone. It is a small part of the requests that
 /// change something, and of the calls of a function-runner, of which runs need some.
 const AT_ONCE: usize = 32;
@@ -52,7 +57,8 @@ pub(super) struct Generate {
 impl SubresourceHandler for Generate {
     /// Query parameters: `workspace` (may be left out when the stack has one), `version`, `format` (`json` or `yaml`);
     /// every other one is a parameter of the generator, such as `cell=c1`. `show=values` answers with the values for the
-    /// generator and their origins instead; its `format` may be `table` too.
+    /// generator and their origins instead, and `show=inputs` with all that decided the Spec; their `format` may be `table`
+    /// too.
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
         let turns = self.turns.of(&call.namespace);
         let Some(_turn) = turns.try_take() else {
@@ -82,7 +88,7 @@ impl Generate {
         let show = Show::asked(&call.query)?;
         let as_json = match show {
             Show::Spec => wants_json(&call.headers, &call.query, "yaml")?,
-            Show::Values => false,
+            Show::Values | Show::Inputs => false,
         };
         let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
@@ -95,8 +101,44 @@ impl Generate {
             call.query.iter().filter(|(key, _)| !OWN.contains(&key.as_str())).cloned().collect();
         let values = StackValues::of(services, &target, &parameters, Some(&call.context)).await.map_err(failure)?;
         if show == Show::Values {
-            return Format::choose(call, FORMATS)?.write(call, &ShownValues::of(&values));
+            let format = Format::choose(call, stack_values::FORMATS)?;
+            let generated = Box::pin(self.rendered(call, &target, &values, version));
+            let origins = match tokio::time::timeout(VALUES_TIMEOUT, generated).await {
+                Ok(Ok(rendered)) => Ok(rendered.response.origins),
+                Ok(Err(error)) => Err(error.message().to_owned()),
+                Err(_) => Err(format!("rendering took longer than {VALUES_TIMEOUT:?}")),
+            };
+            let origins = origins.unwrap_or_else(|why| {
+                call.context.warn(format!("values of files and defaults are not shown: {why}"));
+                Vec::new()
+            });
+            return format.write(call, &ShownValues::of(&values, &origins));
         }
+        let inputs_format = (show == Show::Inputs).then(|| Format::choose(call, stack_inputs::FORMATS)).transpose()?;
+        let Rendered { commit, response, turn } = Box::pin(self.rendered(call, &target, &values, version)).await?;
+        if let Some(format) = inputs_format {
+            return format.write(call, &ShownInputs::of(&target, commit, response, &values));
+        }
+        for warning in response.warnings {
+            call.context.warn(warning);
+        }
+        let spec = response.spec;
+        let room = memory_budget::take(&call.namespace, spec.len()).await?;
+        let show = move || document(&documents::shown(spec).map_err(ApiError::internal)?, as_json);
+        let (answer, room) = room.work(show).await;
+        drop(turn);
+        room.until_sent(answer?).await
+    }
+
+    /// Renders a version of the stack.
+    async fn rendered(
+        &self,
+        call: &SubresourceCall,
+        target: &Target,
+        values: &StackValues,
+        version: String,
+    ) -> Result<Rendered, ApiError> {
+        let services = &self.services;
         let request = stoa_proto::ResolveRequest {
             source: Some(target.proto_source(services).await.map_err(failure)?),
             version,
@@ -108,7 +150,7 @@ impl Generate {
             _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
         };
         let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
-        let request = target.generate_request(services, &commit, &values).await.map_err(failure)?;
+        let request = target.generate_request(services, &commit, values).await.map_err(failure)?;
         let large = self.large.of(&call.namespace);
         let turn = Mutex::new(None);
         // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source or a
@@ -126,18 +168,17 @@ impl Generate {
             Ok(())
         };
         let response = services.runner.generate_admitted(request, &admit).await.map_err(refused)?;
-        let turn = turn.into_inner();
-        let response = response.into_inner();
-        for warning in response.warnings {
-            call.context.warn(warning);
-        }
-        let spec = response.spec;
-        let room = memory_budget::take(&call.namespace, spec.len()).await?;
-        let show = move || document(&documents::shown(spec).map_err(ApiError::internal)?, as_json);
-        let (answer, room) = room.work(show).await;
-        drop(turn);
-        room.until_sent(answer?).await
+        Ok(Rendered { commit, response: response.into_inner(), turn: turn.into_inner() })
     }
+}
+
+/// A rendered stack.
+#[derive(Debug)]
+struct Rendered {
+    commit: String,
+    response: GenerateResponse,
+    /// For a Spec that is not small.
+    turn: Option<Permit>,
 }
 
 /// What an answer has.
@@ -145,6 +186,7 @@ impl Generate {
 enum Show {
     Spec,
     Values,
+    Inputs,
 }
 
 impl Show {
@@ -157,7 +199,8 @@ impl Show {
         match non_empty(query, "show") {
             None | Some("spec") => Ok(Self::Spec),
             Some("values") => Ok(Self::Values),
-            Some(other) => Err(bad_parameter(&FieldError::not_supported("show", other, &["spec", "values"]))),
+            Some("inputs") => Ok(Self::Inputs),
+            Some(other) => Err(bad_parameter(&FieldError::not_supported("show", other, &["spec", "values", "inputs"]))),
         }
     }
 }
@@ -185,7 +228,7 @@ mod tests {
 
     use http::{HeaderMap, Method};
     use stoa_machinery::RequestContext;
-    use stoa_proto::{GenerateRequest, GenerateResponse, ResolveRequest, ResolveResponse};
+    use stoa_proto::{GenerateRequest, ResolveRequest, ResolveResponse, SourceModule, ValueOrigin};
     use stoa_runs::testing::{Answer, FakeRunner, SPEC_BYTES, runner_at, unreachable_runner};
     use tonic::{Request, Response};
 
@@ -239,13 +282,64 @@ mod tests {
                 serde_json::json!({"id": "v1:ConfigMap:shop:a", "type": "Kubernetes", "attributes": attributes});
             let spec = serde_json::to_vec(&serde_json::json!({ "resources": [resource] })).unwrap();
             let bytes = spec.len();
-            let mut answer = Response::new(GenerateResponse { spec: spec.into(), ..GenerateResponse::default() });
+            let (name, path) = ("db".to_owned(), "web/charts/db".to_owned());
+            let origin = |name: &str, kind: &str, line: u32, is_stronger: bool| ValueOrigin {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+                file: "web/values.yaml".to_owned(),
+                line,
+                is_stronger,
+            };
+            let mut answer = Response::new(GenerateResponse {
+                spec: spec.into(),
+                generator: "Helm".to_owned(),
+                generator_version: "helm v4.1.0".to_owned(),
+                files: vec!["web/Chart.yaml".to_owned()],
+                modules: vec![SourceModule { name, version: "1.2.0".to_owned(), path }],
+                origins: vec![origin("cell", "Default", 2, false), origin("replicas", "File", 7, true)],
+                ..GenerateResponse::default()
+            });
             if self.tells {
                 answer.metadata_mut().insert(SPEC_BYTES, bytes.into());
             }
             self.calls.fetch_add(1, Relaxed);
             Ok(answer)
         }
+    }
+
+    async fn shown(runner: stoa_runs::runner::Runner, show: &str) -> (String, Vec<String>) {
+        let world = TestServer::with_runner(runner).await;
+        let mut call = call("shop");
+        let query = [("workspace", "dev"), ("show", show), ("format", "table"), ("cell", "c1")];
+        call.query.extend(query.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let context = call.context.clone();
+        let answer = Generate::new(world.services.clone()).generate(&call).await.unwrap();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (String::from_utf8(body.to_vec()).unwrap(), context.take_warnings())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn inputs_and_origins_are_shown() {
+        let rendering = || {
+            let calls = Arc::new(AtomicUsize::new(0));
+            runner_at(Rendering { bytes: 1, tells: true, calls }.serve())
+        };
+        let (inputs, _) = shown(rendering(), "inputs").await;
+        let commit = "a".repeat(40);
+        let expected = format!(
+            "GENERATOR   Helm   helm v4.1.0\nCOMMIT      {commit}\nFILE        web/Chart.yaml\n\
+             MODULE      db     1.2.0   web/charts/db\n"
+        );
+        assert_eq!(inputs, expected);
+        let (values, _) = shown(rendering(), "values").await;
+        let expected = "NAME       VALUE   FROM                     FINAL   OVERRIDES\n\
+                        cell       \"c1\"    the Run                  no      Default web/values.yaml:2\n\
+                        replicas   -       File web/values.yaml:7   no\n";
+        assert_eq!(values, expected);
+        // Without a runner, the platform's values are shown all the same.
+        let (values, warnings) = shown(unreachable_runner(), "values").await;
+        assert_eq!(values.lines().nth(1), Some("cell   \"c1\"    the Run   no"));
+        assert!(warnings[0].starts_with("values of files and defaults are not shown: "), "{warnings:?}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ mod log;
 mod release_diff;
 mod release_documents;
 mod run_plan;
+mod stack_inputs;
 mod stack_state;
 mod stack_values;
 mod start_run;

@@ -12,7 +12,7 @@ pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, R
 pub use run::{
     Approval, Decision, Import, ImportResource, KusionRelease, MergedPlan, OnConflict, Operation, PlanStatus,
     PlanSummary, PreviewedPlan, Progress, PullRequestStatus, Requester, Run, RunEnd, RunPhase, RunResource, RunSource,
-    RunSpec, RunStatus, RunValue, RunValues, TerraformState,
+    RunSpec, RunStatus, RunValue, RunValues, TerraformState, UsedGenerator,
 };
 pub use workflow::{
     ApprovalStep, HealthGate, PinnedVersion, ResolvedTemplate, RunCounts, RunStep, SelectedWave, Step, StepApproval,

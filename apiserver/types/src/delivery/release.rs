@@ -4,6 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::run::UsedGenerator;
+
 /// The content of a Release. Stoa alone writes it, and never changes it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -36,6 +38,10 @@ pub struct ReleaseSpec {
     /// The URL of the commit's page at its Git server. Absent if the remote has none.
     #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
     pub commit_url: String,
+    /// The generator that rendered the Spec. Absent: nothing was rendered, or an earlier version of Stoa created the
+    /// release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<UsedGenerator>,
     /// The digest of the plan that was applied.
     pub plan_digest: String,
     /// The digest of the Spec; GET releases/spec returns it.

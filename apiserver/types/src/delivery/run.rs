@@ -433,6 +433,9 @@ pub struct PreviewedPlan {
     /// The values that its Spec was rendered with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<RunValues>,
+    /// The generator that rendered its Spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<UsedGenerator>,
 }
 
 /// A plan that a pull request showed before it was merged.
@@ -525,6 +528,19 @@ pub struct RunSource {
     /// The URL of the commit's page at its Git server. Absent if the remote has none.
     #[serde(default, rename = "commitURL", skip_serializing_if = "String::is_empty")]
     pub commit_url: String,
+    /// The generator that rendered the Spec. Absent: the run renders nothing, or has not rendered yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<UsedGenerator>,
+}
+
+/// The generator that rendered a Spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UsedGenerator {
+    /// The name, as in `spec.generator.type` of a Stack.
+    pub name: String,
+    /// The version of its tool, such as `helm v4.1.0`. Empty for generators of Stoa itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
 }
 
 /// The values that a Spec was rendered with.

@@ -225,3 +225,16 @@ fn warnings_precede_summary_outside_of_digest() {
     assert_eq!((lines.next(), lines.next()), (Some(""), Some("warning: two")));
     assert!(lines.next().is_some_and(|line| line.starts_with("warning: one")), "{table}");
 }
+
+#[test]
+fn origin_is_below_the_resource() {
+    let plan = plan(vec![
+        action("v1:ConfigMap:shop:a", Action::Update, vec![change("data.a", None, Some(json!("b")))]),
+        action("v1:ConfigMap:shop:b", Action::Delete, vec![]),
+    ]);
+    let origins = [(ResourceId::from("v1:ConfigMap:shop:a"), "web/a.yaml:3".to_owned())].into();
+    let table = render_with_origins(&plan, Colour::Never, &origins);
+    let expected =
+        "~ update   v1:ConfigMap:shop:a\n    from web/a.yaml:3\n    + data.a: \"b\"\n- delete   v1:ConfigMap:shop:b\n";
+    assert!(table.starts_with(expected), "{table}");
+}

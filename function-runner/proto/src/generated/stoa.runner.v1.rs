@@ -75,6 +75,8 @@ pub struct ContentRequest {
     pub commit: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub path: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "40")]
+    pub values_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContentResponse {
@@ -89,6 +91,16 @@ pub struct ContentsRequest {
     pub commit: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(map = "string, message", tag = "40")]
+    pub values_files: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ValuesFiles,
+    >,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ValuesFiles {
+    #[prost(string, repeated, tag = "1")]
+    pub values_files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContentsResponse {
@@ -108,6 +120,11 @@ pub struct CompareRequest {
     pub commit: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "4")]
     pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(map = "string, message", tag = "40")]
+    pub values_files: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ValuesFiles,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CompareResponse {
@@ -234,7 +251,7 @@ pub struct Value {
     #[prost(bool, tag = "5")]
     pub is_final: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GenerateResponse {
     #[prost(bytes = "bytes", tag = "1")]
     pub spec: ::prost::bytes::Bytes,
@@ -246,6 +263,32 @@ pub struct GenerateResponse {
     pub generator_version: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "6")]
     pub files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "40")]
+    pub origins: ::prost::alloc::vec::Vec<ValueOrigin>,
+    #[prost(message, repeated, tag = "41")]
+    pub modules: ::prost::alloc::vec::Vec<SourceModule>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ValueOrigin {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub file: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub line: u32,
+    #[prost(bool, tag = "5")]
+    pub is_stronger: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SourceModule {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateEntry {

@@ -67,6 +67,32 @@ pub struct RenderResponse {
     pub files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "6")]
     pub volatile: bool,
+    #[prost(message, repeated, tag = "40")]
+    pub origins: ::prost::alloc::vec::Vec<Origin>,
+    #[prost(message, repeated, tag = "41")]
+    pub subcharts: ::prost::alloc::vec::Vec<Subchart>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Origin {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub subchart: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub file: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub line: u32,
+    #[prost(bool, tag = "5")]
+    pub is_default: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Subchart {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Document {

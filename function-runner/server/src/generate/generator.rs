@@ -8,6 +8,7 @@ use std::path::Path;
 
 use stoa_engine::Spec;
 use stoa_proto::renderer::Document;
+use stoa_proto::{SourceModule, ValueOrigin};
 
 use super::helm::Helm;
 use super::kcl::Kcl;
@@ -166,4 +167,10 @@ pub(crate) struct Provenance {
     /// The files that decided the Spec, sorted; empty if all files of the path did.
     #[prost(string, repeated, tag = "3")]
     pub(crate) files: Vec<String>,
+    /// The files that set values, sorted by name, the weakest first.
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) origins: Vec<ValueOrigin>,
+    /// Packages and subcharts, sorted by name.
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) modules: Vec<SourceModule>,
 }

@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use stoa_fairness::{FairSemaphore, MaxShare};
 use stoa_kcl::VERSION;
 use stoa_proto::renderer::{self, Kustomize, Parameter, RenderRequest, RenderResponse, render_request};
-use stoa_proto::{HelmOptions, Problem, Source};
+use stoa_proto::{HelmOptions, Problem, Source, SourceModule, ValueOrigin};
 use stoa_workers::{Pool, StartError, SubprocessStarter};
 use tonic::Code;
 
@@ -136,7 +136,7 @@ impl Generators {
             }),
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
-        let RenderResponse { documents, warnings, problems, version, files, volatile } =
+        let RenderResponse { documents, warnings, problems, version, files, volatile, origins, subcharts } =
             self.renderer.render(tree.organization(), name, wanted).await?;
         if !problems.is_empty() {
             return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
@@ -147,7 +147,9 @@ impl Generators {
             return Err(Failure::internal(&"a generator that is named detects nothing"));
         };
         rendered.warnings.splice(0..0, warnings);
-        rendered.provenance = Provenance { version, files, ..rendered.provenance };
+        let origins = origins.into_iter().map(origin).collect();
+        let modules = subcharts.into_iter().map(module).collect();
+        rendered.provenance = Provenance { version, files, origins, modules, ..rendered.provenance };
         rendered.is_volatile = volatile;
         Ok(rendered)
     }
@@ -259,6 +261,22 @@ fn release(request: &Request<'_>) -> renderer::Helm {
 fn platform_value(value: &stoa_proto::Value) -> renderer::Value {
     let stoa_proto::Value { name, json, origin, is_final, .. } = value.clone();
     renderer::Value { name, json, origin, is_final }
+}
+
+/// A file that sets a value of a chart. One that the stack names is stronger than the platform.
+fn origin(found: renderer::Origin) -> ValueOrigin {
+    let renderer::Origin { name, subchart, file, line, is_default } = found;
+    let kind = match (subchart.is_empty(), is_default) {
+        (false, _) => "Module",
+        (true, true) => "Default",
+        (true, false) => "File",
+    };
+    ValueOrigin { name, kind: kind.to_owned(), file, line, is_stronger: !is_default }
+}
+
+fn module(found: renderer::Subchart) -> SourceModule {
+    let renderer::Subchart { name, version, path } = found;
+    SourceModule { name, version, path }
 }
 
 /// A problem of the renderer.

@@ -6,8 +6,10 @@ use std::fmt::Display;
 use git2::{Commit, ObjectType, Oid, Repository, Tree, TreeEntry};
 use tonic::Code;
 
+use super::dependencies::{Dependencies, StackPath};
 use super::error::here;
-use super::{lock, outside};
+use super::lock;
+use super::sources::StackPaths;
 use crate::failure::{Failure, problem, reason};
 
 /// The most files of a folder that are read.
@@ -145,21 +147,22 @@ fn read_at(repository: &Repository, revision: &str, root: &Tree<'_>, path: Strin
 
 /// The ids of the files or folders at paths. An id identifies the content that [`read`] finds there. Paths that do not exist
 /// have none.
-pub(super) fn ids(
-    repository: &Repository,
-    commit: Oid,
-    paths: Vec<String>,
-) -> Result<HashMap<String, String>, Failure> {
+pub(super) fn ids(repository: &Repository, commit: Oid, of: StackPaths) -> Result<HashMap<String, String>, Failure> {
     let root = root(repository, commit)?;
-    let id = |path: String| Some((id_of_stack(repository, &root, &normalized(&path).ok()?)?, path));
-    Ok(paths.into_iter().filter_map(id).map(|(id, path)| (path, id)).collect())
+    let dependencies = Dependencies::new(repository);
+    let id = |path: &String| {
+        let plain = normalized(path).ok()?;
+        let stack = StackPath { path: &plain, values_files: of.values_files(path) };
+        Some((path.clone(), id_of_stack(&dependencies, &root, stack)?))
+    };
+    Ok(of.paths.iter().filter_map(id).collect())
 }
 
 /// The id of everything that generators read for the stack at a path that is [`normalized`], if anything is there.
-pub(super) fn id_of_stack(repository: &Repository, root: &Tree<'_>, path: &str) -> Option<String> {
-    let own = id_in(root, path)?;
-    let outside = outside::ids(repository, root, path);
-    let lock = lock::id_around(root, path).unwrap_or_default();
+pub(super) fn id_of_stack(dependencies: &Dependencies<'_>, root: &Tree<'_>, stack: StackPath<'_>) -> Option<String> {
+    let own = id_in(root, stack.path)?;
+    let outside = dependencies.ids(root, stack);
+    let lock = lock::id_around(root, stack.path).unwrap_or_default();
     let parts = [own, outside, lock];
     Some(parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("+"))
 }
@@ -184,7 +187,7 @@ pub(super) fn changed(
     repository: &Repository,
     base: Oid,
     commit: Oid,
-    paths: &[String],
+    of: &StackPaths,
 ) -> Result<Option<Vec<String>>, Failure> {
     let from = match repository.merge_base(base, commit) {
         Ok(from) => from,
@@ -195,10 +198,12 @@ pub(super) fn changed(
         return Ok(None);
     }
     let (before, after) = (root(repository, from)?, root(repository, commit)?);
+    let dependencies = Dependencies::new(repository);
     let mut changed = Vec::new();
-    for path in paths {
+    for path in &of.paths {
         let plain = normalized(path)?;
-        if id_of_stack(repository, &before, &plain) != id_of_stack(repository, &after, &plain) {
+        let stack = StackPath { path: &plain, values_files: of.values_files(path) };
+        if id_of_stack(&dependencies, &before, stack) != id_of_stack(&dependencies, &after, stack) {
             changed.push(path.clone());
         }
     }

@@ -17,6 +17,7 @@ use tonic::Code;
 
 use super::import::{ChartAnswer, ChartQuery, Import};
 use super::repositories::{RemoteAnswer, RemoteRequest};
+use super::sources::StackPaths;
 use super::wire::Files;
 use super::{Cache, Looked, Resolved, content, import, logged, repositories, tree};
 use crate::failure::Failure;
@@ -189,11 +190,13 @@ impl Question {
                 let Looked { latest, commits } = looked?;
                 Reply::Looked(LookResponse { latest, commits })
             }
-            Self::Contents(ContentsRequest { commit, paths, .. }) => {
+            Self::Contents(ContentsRequest { commit, paths, values_files, .. }) => {
+                let paths = StackPaths { paths, values_files };
                 let digests = content::ids(&cache.repository, here(&commit)?, paths)?;
                 Reply::Contents(ContentsResponse { digests })
             }
-            Self::Compare(CompareRequest { base, commit, paths, .. }) => {
+            Self::Compare(CompareRequest { base, commit, paths, values_files, .. }) => {
+                let paths = StackPaths { paths, values_files };
                 here(&base)?;
                 // The base may have gone to make room for the other.
                 let (commit, base) = (here(&commit)?, here(&base)?);

@@ -50,7 +50,7 @@ pub(crate) fn of_folder(root: &Path, path: &str) -> Result<Option<LockFile>, Fai
 }
 
 /// A path and the folders around it, the nearest first.
-fn folders_around(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn folders_around(path: &str) -> impl Iterator<Item = &str> {
     let around = path.rmatch_indices('/').map(|(end, _)| &path[..end]);
     std::iter::once(path).chain(around).chain((!path.is_empty()).then_some(""))
 }
@@ -91,6 +91,7 @@ mod tests {
     use git2::Oid;
 
     use super::super::content::id_of_stack;
+    use super::super::dependencies::{Dependencies, StackPath};
     use super::*;
 
     /// A tree with files, folders included.
@@ -129,7 +130,8 @@ mod tests {
         let found = |files: &[(&str, &str)], path: &str| {
             let tree = repository.find_tree(tree(&repository, files)).unwrap();
             let found = of_tree(&repository, &tree, path).unwrap();
-            (found.map(|file| file.unwrap().path), id_of_stack(&repository, &tree, path))
+            let stack = StackPath { path, values_files: &[] };
+            (found.map(|file| file.unwrap().path), id_of_stack(&Dependencies::new(&repository), &tree, stack))
         };
         let before = found(&files, "apps/web/prod");
         assert_eq!(before.0, None);

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{
-    CompareRequest, ContentRequest, ContentsRequest, LookRequest, ReadFileRequest, ResolveRequest, Source,
+    CompareRequest, ContentRequest, ContentsRequest, LookRequest, ReadFileRequest, ResolveRequest, Source, ValuesFiles,
 };
 use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -46,6 +46,27 @@ pub(crate) struct Sources {
     pub(super) most_of_a_cache: u64,
     /// The repositories that may be named by path.
     pub(super) local: LocalRepositories,
+}
+
+/// Paths of stacks in a commit.
+#[derive(Debug, Default)]
+pub(crate) struct StackPaths {
+    pub(crate) paths: Vec<String>,
+    /// The values files of those that have any.
+    pub(crate) values_files: HashMap<String, ValuesFiles>,
+}
+
+impl StackPaths {
+    /// The values files of the stack at one of the paths.
+    pub(super) fn values_files(&self, path: &str) -> &[String] {
+        self.values_files.get(path).map(|of| of.values_files.as_slice()).unwrap_or_default()
+    }
+}
+
+impl From<Vec<String>> for StackPaths {
+    fn from(paths: Vec<String>) -> Self {
+        Self { paths, ..Self::default() }
+    }
 }
 
 /// The folder for caches of sources.
@@ -171,18 +192,28 @@ impl Sources {
         &self,
         source: &Source,
         commit: &str,
-        paths: Vec<String>,
+        of: impl Into<StackPaths>,
     ) -> Result<HashMap<String, String>, Failure> {
         let commit = refs::revision(commit)?;
-        match self.ask(source, Question::Contents(ContentsRequest { source: None, commit, paths })).await? {
+        let StackPaths { paths, values_files } = of.into();
+        let request = ContentsRequest { source: None, commit, paths, values_files };
+        match self.ask(source, Question::Contents(request)).await? {
             Reply::Contents(contents) => Ok(contents.digests),
             _ => Err(unfitting()),
         }
     }
 
     /// The id in Git of the file or folder at a path of a commit.
-    pub(crate) async fn content(&self, source: &Source, commit: &str, path: &str) -> Result<String, Failure> {
-        let mut digests = self.contents(source, commit, vec![path.to_owned()]).await?;
+    pub(crate) async fn content(
+        &self,
+        source: &Source,
+        commit: &str,
+        path: &str,
+        values_files: Vec<String>,
+    ) -> Result<String, Failure> {
+        let values_files = [(path.to_owned(), ValuesFiles { values_files })].into();
+        let of = StackPaths { paths: vec![path.to_owned()], values_files };
+        let mut digests = self.contents(source, commit, of).await?;
         digests.remove(path).ok_or_else(|| content::not_found(path, commit))
     }
 
@@ -192,10 +223,11 @@ impl Sources {
         source: &Source,
         base: &str,
         commit: &str,
-        paths: Vec<String>,
+        of: impl Into<StackPaths>,
     ) -> Result<Option<Vec<String>>, Failure> {
         let (base, commit) = (refs::revision(base)?, refs::revision(commit)?);
-        let request = CompareRequest { source: None, base, commit, paths };
+        let StackPaths { paths, values_files } = of.into();
+        let request = CompareRequest { source: None, base, commit, paths, values_files };
         match self.ask(source, Question::Compare(request)).await? {
             Reply::Compared(compared) => Ok((!compared.is_in_base).then_some(compared.changed)),
             _ => Err(unfitting()),
@@ -454,7 +486,8 @@ impl Visit {
 }
 
 fn at(commit: &str, path: &str) -> Result<ContentRequest, Failure> {
-    Ok(ContentRequest { source: None, commit: refs::revision(commit)?, path: path.to_owned() })
+    let commit = refs::revision(commit)?;
+    Ok(ContentRequest { commit, path: path.to_owned(), ..ContentRequest::default() })
 }
 
 pub(super) fn unfitting() -> Failure {

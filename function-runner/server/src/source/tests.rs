@@ -170,7 +170,8 @@ async fn content_digest_changes_with_the_path_only() {
     let origin = Origin::new();
     let sources = origin.sources();
     let commit = |files: &[(&str, &str)]| origin.commit("another", files).to_string();
-    let content = async |commit: &str, path: &str| sources.content(&origin.source(), commit, path).await.unwrap();
+    let content =
+        async |commit: &str, path: &str| sources.content(&origin.source(), commit, path, Vec::new()).await.unwrap();
     let first = commit(&[("s/a/b.yaml", "b: 1"), ("t/c.yaml", "c: 1")]);
     let elsewhere = commit(&[("t/c.yaml", "c: 2")]);
     let changed = commit(&[("s/a/b.yaml", "b: 2")]);
@@ -185,7 +186,7 @@ async fn content_digest_changes_with_the_path_only() {
     let paths = ["s", "u", "../s"].map(str::to_owned).to_vec();
     let found = sources.contents(&origin.source(), &first, paths).await.unwrap();
     assert_eq!(found, [("s".to_owned(), content(&first, "s").await)].into());
-    check(sources.content(&origin.source(), &first, "u").await, Code::NotFound, reason::PATH_NOT_FOUND);
+    check(sources.content(&origin.source(), &first, "u", Vec::new()).await, Code::NotFound, reason::PATH_NOT_FOUND);
 }
 
 #[tokio::test]
@@ -541,7 +542,7 @@ async fn changes_count_from_the_merge_base() {
     std::fs::remove_dir_all(origin.directory.path().join("gone")).unwrap();
     let commit = origin.commit("better", &[("web/a.yaml", "a: 2"), ("new/a.yaml", "a: 1")]).to_string();
     let changed = async |base: &str, commit: &str, paths: &[&str]| {
-        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         sources.changed(&origin.source(), base, commit, paths).await
     };
     let all = ["web", "api", "gone/", "new", "never", "README.md"];

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use stoa_proto::{GenerateRequest, GenerateResponse, HelmOptions, Workspace};
+use stoa_proto::{
+    CompareRequest, ContentsRequest, GenerateRequest, GenerateResponse, HelmOptions, ValuesFiles, Workspace,
+};
 use tonic::{Code, Status};
 
 use crate::bed::{Bed, Origin, problem};
@@ -130,6 +132,54 @@ async fn overlay_of_a_base_elsewhere_is_rendered() {
 const CHART: &str = "apiVersion: v2\nname: shop\nversion: 1.0.0\n";
 const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\ndata:\n  level: {{ .Values.level | quote }}\n  from: {{ .Values.from }}\n  found: {{ (lookup \"v1\" \"Secret\" \"\" \"\") | toJson | quote }}\n";
 const HOOKS: &str = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: migrate\n  annotations: {helm.sh/hook: 'pre-install,pre-upgrade'}\n---\napiVersion: batch/v1\nkind: Job\nmetadata:\n  name: announce\n  annotations: {helm.sh/hook: post-install}\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: check\n  annotations: {helm.sh/hook: test}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_file_elsewhere_is_an_origin_and_a_dependency() {
+    let Some(scene) = Scene::real() else { return };
+    let chart = [
+        ("chart/Chart.yaml", CHART),
+        ("chart/values.yaml", "# of the chart\nlevel: 1\nfrom: chart\n"),
+        ("chart/templates/a.yaml", TEMPLATE),
+    ];
+    let with = |file: (&'static str, &'static str)| scene.origin.commit(&[chart.as_slice(), &[file]].concat());
+    let commits = [with(("env/dev.yaml", "from: dev\n")), with(("env/dev.yaml", "from: eu\n"))];
+    let values_files = vec!["../env/dev.yaml".to_owned()];
+    let helm = Some(HelmOptions { values_files: values_files.clone(), ..HelmOptions::default() });
+    let request = GenerateRequest { helm, ..scene.request(&commits[0], "chart", "Helm") };
+    let response = scene.send(request).await.unwrap();
+    let origins: Vec<String> = response
+        .origins
+        .iter()
+        .map(|of| format!("{} {} {}:{} {}", of.name, of.kind, of.file, of.line, of.is_stronger))
+        .collect();
+    let expected = [
+        "from Default chart/values.yaml:3 false",
+        "from File env/dev.yaml:1 true",
+        "level Default chart/values.yaml:2 false",
+    ];
+    assert_eq!(origins, expected);
+    assert!(response.files.contains(&"env/dev.yaml".to_owned()), "{:?}", response.files);
+
+    let mut client = scene.bed.client().await;
+    let by_path = || [("chart".to_owned(), ValuesFiles { values_files: values_files.clone() })].into();
+    let (source, paths) = (Some(git(&scene.origin.remote())), vec!["chart".to_owned()]);
+    let mut digests = Vec::new();
+    for (commit, values_files) in [
+        (&commits[0], by_path()),
+        (&commits[1], by_path()),
+        (&commits[0], HashMap::new()),
+        (&commits[1], HashMap::new()),
+    ] {
+        let (source, paths, commit) = (source.clone(), paths.clone(), commit.clone());
+        let request = ContentsRequest { source, commit, paths, values_files };
+        digests.push(client.contents(request).await.unwrap().into_inner().digests["chart"].clone());
+    }
+    assert_ne!(digests[0], digests[1]);
+    assert_eq!(digests[2], digests[3], "a stack that names no file depends on none");
+    let [base, commit] = commits;
+    let request = CompareRequest { source, base, commit, paths, values_files: by_path() };
+    assert_eq!(client.compare(request).await.unwrap().into_inner().changed, ["chart"]);
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chart_gets_release_values_and_parameters() {

@@ -111,6 +111,35 @@ fn conflicting_values_fail_with_both_origins() {
 }
 
 #[test]
+fn plan_and_inputs_name_their_origins() {
+    let server = Standalone::shared();
+    let kubectl = server.kubectl();
+    let organization = Organization::create(&*server);
+    let name = organization.name.as_str();
+    let commit = organization.stack("web", &config_maps("web", 1, "a"));
+    let eu = format!("{name}-eu");
+    set(&kubectl, &eu, name, "  values: {region: eu}\n");
+    let inputs = path(name, "show=inputs&format=json");
+    let inputs: Value =
+        serde_json::from_str(&kubectl.run(&["create", "--raw", &inputs, "--filename", "/dev/null"])).unwrap();
+    let expected = json!({"generator": {"name": "Spec"}, "commit": commit, "files": ["apps/web"], "modules": [],
+        "variableSets": [eu]});
+    assert_eq!(inputs, expected);
+    let preview = organization.succeed("web", "Preview", "");
+    assert_eq!(preview["status"]["source"]["generator"], json!({"name": "Spec"}), "{preview:#}");
+    let run = preview["metadata"]["name"].as_str().unwrap();
+    let plan = |query: &str| {
+        kubectl.raw(&format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/runs/{run}/plan?origins=true&{query}"))
+    };
+    let table = plan("format=table");
+    assert!(table.contains(" v1:Namespace:web\n    from apps/web/spec.yaml:2\n"), "{table}");
+    assert!(table.ends_with(&format!("Values: region of VariableSet {eu}.\n")), "{table}");
+    let shown: Value = serde_json::from_str(&plan("format=json")).unwrap();
+    assert_eq!(shown["origins"]["v1:Namespace:web"], "apps/web/spec.yaml:2");
+    assert_eq!(shown["values"], json!([{"name": "region", "kind": "VariableSet", "object": eu}]));
+}
+
+#[test]
 fn stored_secrets_deploy_and_are_stored_nowhere() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();

@@ -1,7 +1,7 @@
 //! The snapshot of one Source for a reconciliation: its Stacks, and which of them each pull request changes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use stoa_controller::object::ObjectKey;
 use stoa_kinds::{source_path::path, trigger};
 use stoa_machinery::{ApiError, registry::ListOptions};
-use stoa_proto::{CompareRequest, CompareResponse};
+use stoa_proto::{CompareRequest, CompareResponse, ValuesFiles};
 use stoa_pulls::{PullError, PullRequest, PullRequests};
 use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{Project, Run, Source, Stack, labels, reason};
@@ -147,8 +147,13 @@ impl SourceSnapshot {
         let mut paths: Vec<String> = stacks.iter().map(|(_, path)| path.clone()).collect();
         paths.sort();
         paths.dedup();
+        // Stacks of one path may have other files: then a change of any of them is one of both.
+        let mut values_files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (stack, path) in stacks.iter().filter(|(stack, _)| !target::values_files(stack).is_empty()) {
+            values_files.entry(path.clone()).or_default().extend_from_slice(target::values_files(stack));
+        }
         let mut hasher = DefaultHasher::new();
-        (base, commit, &paths).hash(&mut hasher);
+        (base, commit, &paths, &values_files).hash(&mut hasher);
         let question = hasher.finish();
         let changed = match self.known.changed(&self.key, number, question) {
             Some(changed) => changed,
@@ -164,7 +169,7 @@ impl SourceSnapshot {
                 if Instant::now() >= until {
                     return Err(Stop::Runner(format!("pull request {number} waits in the queue for comparison")));
                 }
-                let changed = match self.compare(source, base, commit, paths).await {
+                let changed = match self.compare(source, [base, commit], paths, values_files).await {
                     Ok(changed) => changed,
                     Err(halt) => {
                         let (why, message) = halt.into_reason(reason::SOURCE_UNREACHABLE);
@@ -193,13 +198,15 @@ impl SourceSnapshot {
     async fn compare(
         &self,
         source: &Source,
-        base: &str,
-        commit: &str,
+        [base, commit]: [&str; 2],
         paths: Vec<String>,
+        values_files: BTreeMap<String, Vec<String>>,
     ) -> Result<Changed, StepError> {
         let source = target::source(&self.services, source).await?;
         let (base, commit) = (base.to_owned(), commit.to_owned());
-        let request = CompareRequest { source: Some(source), base, commit, paths };
+        let values_files =
+            values_files.into_iter().map(|(path, values_files)| (path, ValuesFiles { values_files })).collect();
+        let request = CompareRequest { source: Some(source), base, commit, paths, values_files };
         let response = tokio::time::timeout(COMPARE, self.services.runner.compare(request)).await;
         let response =
             response.map_err(|_| StepError::Retry(format!("the repository did not answer within {COMPARE:?}")))?;

@@ -9,6 +9,7 @@ mod destroyed_records;
 mod drift;
 mod fenced_runners;
 mod full_backend;
+mod generator_changes;
 mod health_record;
 mod health_waits;
 mod merged_plans;

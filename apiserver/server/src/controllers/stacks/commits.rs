@@ -119,7 +119,8 @@ async fn is_in(
     [commit, base]: [&String; 2],
 ) -> Result<bool, StepError> {
     let source = Some(target::source_at(services, namespace, source).await?);
-    let request = CompareRequest { source, base: base.clone(), commit: commit.clone(), paths: Vec::new() };
+    let (base, commit) = (base.clone(), commit.clone());
+    let request = CompareRequest { source, base, commit, ..CompareRequest::default() };
     match turns.ask_repository(services.runner.compare(request)).await? {
         Ok(response) => Ok(response.into_inner().is_in_base),
         Err(status) if runner::lacks_version(&status) => Ok(false),

@@ -23,8 +23,8 @@ pub(super) struct Memory {
     pub(super) noted: Mutex<HashSet<ObjectKey>>,
 }
 
-/// A stack, a commit and the folder.
-type Folder = (ObjectKey, String, String);
+/// A stack, a commit, the folder, and the values files of its chart.
+type Folder = (ObjectKey, String, String, Vec<String>);
 
 impl Memory {
     /// Has a stack looked at once an answer is there by `requeue`.
@@ -50,12 +50,12 @@ pub(super) async fn content(
         Ok(path) => path,
         Err(halt) => return Some(Err(halt)),
     };
-    let folder: Folder = (key.clone(), commit.to_owned(), path);
+    let folder: Folder = (key.clone(), commit.to_owned(), path, target::values_files(stack).to_vec());
     memory.contents.set(&key, [folder.clone()].into());
     memory.contents.answer(&key, &folder, &key.0, |turns| {
         let (services, stack) = (services.clone(), stack.clone());
-        let (_, commit, path) = folder.clone();
-        async move { Box::pin(ask(&services, &turns, &stack, (commit, path))).await }
+        let (_, commit, path, values_files) = folder.clone();
+        async move { Box::pin(ask(&services, &turns, &stack, (commit, path, values_files))).await }
     })
 }
 
@@ -63,10 +63,10 @@ async fn ask(
     services: &Services,
     turns: &NamespaceSlots,
     stack: &Stack,
-    (commit, path): (String, String),
+    (commit, path, values_files): (String, String, Vec<String>),
 ) -> Result<String, StepError> {
     let project = target::project_of(services, stack).await?;
-    let folder = contents::Folder { source: project.spec.source.name, commit, path };
+    let folder = contents::Folder { source: project.spec.source.name, commit, path, values_files };
     let missing = format!("{}: does not exist at commit {}", folder.path, folder.commit);
     let namespace = stack.namespace().unwrap_or_default();
     let digest = services.contents.digest(services, turns, &namespace, folder).await?;

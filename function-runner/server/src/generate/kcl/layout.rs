@@ -10,27 +10,28 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use stoa_kcl::{Package, Parameter, Program, Settings, normalized};
-use stoa_proto::Problem;
+use stoa_proto::{Problem, SourceModule, ValueOrigin};
 
 use super::module_file::{self, ModuleFile, Source};
 use crate::failure::{Failure, problem, reason};
+use crate::generate::field_lines::{FieldLines, line};
 use crate::generate::{Values, join, yaml};
 use crate::source::SourceFile;
 
 /// The files of a project and of a stack, as Kusion names them.
-const PROJECT: &str = "project.yaml";
-pub(super) const STACK: &str = "stack.yaml";
+pub(crate) const PROJECT: &str = "project.yaml";
+pub(crate) const STACK: &str = "stack.yaml";
 /// The settings of older stacks, and their options.
-const SETTINGS: &str = "kcl.yaml";
+pub(crate) const SETTINGS: &str = "kcl.yaml";
 const OPTIONS: &str = "ci-test/settings.yaml";
 /// The folder of a project with the entries of all of its stacks.
-const BASE: &str = "base";
+pub(crate) const BASE: &str = "base";
 /// The folder of a module with packages from elsewhere.
 const VENDOR: &str = "vendor";
 /// The module's folder in entries of `kcl.yaml`.
-const MODULE: &str = "${KCL_MOD}";
+pub(crate) const MODULE: &str = "${KCL_MOD}";
 /// The suffix of sources, and of those that are tests.
-const K: &str = ".k";
+pub(crate) const K: &str = ".k";
 const TEST: &str = "_test.k";
 
 /// A stack, ready to run.
@@ -43,6 +44,10 @@ pub(super) struct Layout {
     pub(super) files: BTreeSet<String>,
     /// The folder with the project's base, if it has sources.
     pub(super) base: Option<String>,
+    /// The files with options, sorted by the name of the option.
+    pub(super) origins: Vec<ValueOrigin>,
+    /// The packages, with their versions.
+    pub(super) modules: Vec<SourceModule>,
 }
 
 /// The names that Kusion gives to resources.
@@ -136,23 +141,30 @@ impl Layout {
             let message = "the folder has no KCL files; add main.k, or [profile] entries to kcl.mod";
             return Err(wrong(folder, 0, message));
         }
+        let mut origins = Vec::new();
+        for (file, name) in [(&settings_file, SETTINGS), (&options, OPTIONS)] {
+            let options = file.iter().flat_map(|file| &file.kcl_options);
+            origins.extend(reader.origins(&join(folder, name), options)?);
+        }
+        origins.sort_by(|a, b| a.name.cmp(&b.name));
         let files = settings_file.iter().chain(&options);
         let given = files.flat_map(|file| &file.kcl_options).map(|it| (it.key.clone(), it.value.clone(), true));
-        let packages = match &module {
+        let modules = match &module {
             Some(module) => reader.packages(module)?,
             None => Vec::new(),
         };
+        let package = |of: &SourceModule| Package { name: of.name.clone(), path: of.path.clone() };
         let program = Program {
             folder: folder.to_owned(),
             entries,
-            packages,
+            packages: modules.iter().map(package).collect(),
             options: parameters(given, values),
             settings: all_settings(settings, kusion.is_some()),
         };
         let parent = folder.rsplit_once('/').map(|(parent, _)| parent).or((!folder.is_empty()).then_some(""));
         let base = parent.map(|parent| join(parent, BASE)).filter(|base| *base != folder);
         let base = base.filter(|base| !reader.sources(base).is_empty());
-        Ok(Self { program, kusion, files: reader.files, base })
+        Ok(Self { program, kusion, files: reader.files, base, origins, modules })
     }
 }
 
@@ -289,9 +301,33 @@ impl Reader<'_> {
         sources
     }
 
+    /// The lines of options in a file.
+    fn origins<'a>(
+        &mut self,
+        path: &str,
+        options: impl Iterator<Item = &'a OptionValue>,
+    ) -> Result<Vec<ValueOrigin>, Failure> {
+        let mut options = options.peekable();
+        if options.peek().is_none() {
+            return Ok(Vec::new());
+        }
+        let bytes = self.text(path)?.unwrap_or_default().into_bytes();
+        let lines = FieldLines::of(&SourceFile { path: path.to_owned(), bytes });
+        let line = |at: usize| line(lines.first()?, &format!("kcl_options[{at}].key"));
+        let origin = |(at, option): (usize, &OptionValue)| ValueOrigin {
+            name: option.key.clone(),
+            kind: "File".to_owned(),
+            file: path.to_owned(),
+            line: line(at).unwrap_or_default(),
+            is_stronger: false,
+        };
+        Ok(options.enumerate().map(origin).collect())
+    }
+
     /// The packages of a module, and those of its packages. A package has the version that its first user names.
-    fn packages(&mut self, module: &str) -> Result<Vec<Package>, Failure> {
+    fn packages(&mut self, module: &str) -> Result<Vec<SourceModule>, Failure> {
         let mut found: BTreeMap<String, String> = BTreeMap::new();
+        let mut versions: BTreeMap<String, String> = BTreeMap::new();
         let mut waiting = vec![module.to_owned()];
         let mut seen = BTreeSet::new();
         while let Some(folder) = waiting.pop() {
@@ -299,6 +335,7 @@ impl Reader<'_> {
                 continue;
             }
             let Some(file) = self.module_file(&folder)? else { continue };
+            versions.insert(folder.clone(), file.version);
             for dependency in file.dependencies {
                 let place = join(&folder, module_file::NAME);
                 let path = match &dependency.source {
@@ -335,7 +372,11 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(found.into_iter().map(|(name, path)| Package { name, path }).collect())
+        let module = |(name, path): (String, String)| {
+            let version = versions.get(&path).cloned().unwrap_or_default();
+            SourceModule { name, version, path }
+        };
+        Ok(found.into_iter().map(module).collect())
     }
 
     /// The folder of a vendored package.
@@ -346,7 +387,7 @@ impl Reader<'_> {
 }
 
 /// The folder of a package from elsewhere, from its module.
-fn vendored_name(name: &str, version: Option<&str>) -> String {
+pub(crate) fn vendored_name(name: &str, version: Option<&str>) -> String {
     match version {
         Some(version) => format!("{VENDOR}/{name}_{version}"),
         None => format!("{VENDOR}/{name}"),

@@ -7,9 +7,9 @@
 
 mod application;
 mod fields;
-mod layout;
+pub(crate) mod layout;
 pub(crate) mod library;
-mod module_file;
+pub(crate) mod module_file;
 mod result;
 mod workload;
 
@@ -83,6 +83,8 @@ impl Generator for Kcl {
         let provenance = Provenance {
             version: format!("kcl_lib {VERSION}"),
             files: files.into_iter().collect(),
+            origins: layout.origins,
+            modules: layout.modules,
             ..Provenance::default()
         };
         Ok(Generated { spec, warnings, provenance })

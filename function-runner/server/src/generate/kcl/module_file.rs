@@ -3,27 +3,29 @@
 use toml_edit::{Document, Item, Value};
 
 /// The name of the file.
-pub(super) const NAME: &str = "kcl.mod";
+pub(crate) const NAME: &str = "kcl.mod";
 
 /// The parts of a `kcl.mod` that decide what a program reads.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ModuleFile {
+pub(crate) struct ModuleFile {
+    /// The version of the package; empty without one.
+    pub(crate) version: String,
     /// The entries of the profile, with paths from the module's folder.
-    pub(super) entries: Vec<String>,
-    pub(super) dependencies: Vec<Dependency>,
+    pub(crate) entries: Vec<String>,
+    pub(crate) dependencies: Vec<Dependency>,
 }
 
 /// A dependency of a module.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Dependency {
+pub(crate) struct Dependency {
     /// The name in `kcl.mod`. Imports have underscores in the positions of hyphens.
-    pub(super) name: String,
-    pub(super) source: Source,
-    pub(super) line: u32,
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) line: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A folder, from the module's folder.
     Path(String),
     /// A package from elsewhere, such as `git`, and its version if it has one.
@@ -31,17 +33,17 @@ pub(super) enum Source {
 }
 
 /// A `kcl.mod` that cannot be read: the line, and the reason.
-pub(super) type Wrong = (u32, String);
+pub(crate) type Wrong = (u32, String);
 
 impl Dependency {
     /// The name that imports use.
-    pub(super) fn import_name(&self) -> String {
+    pub(crate) fn import_name(&self) -> String {
         self.name.replace('-', "_")
     }
 }
 
 /// Reads a `kcl.mod`.
-pub(super) fn read(text: &str) -> Result<ModuleFile, Wrong> {
+pub(crate) fn read(text: &str) -> Result<ModuleFile, Wrong> {
     let line_of = |offset: usize| {
         let before = text.get(..offset).unwrap_or_default();
         u32::try_from(before.matches('\n').count() + 1).unwrap_or_default()
@@ -51,7 +53,8 @@ pub(super) fn read(text: &str) -> Result<ModuleFile, Wrong> {
         let at = error.span().map_or(0, |span| line_of(span.start));
         (at, format!("is no TOML: {}", error.message()))
     })?;
-    let mut file = ModuleFile::default();
+    let version = document.get("package").and_then(|package| package.get("version")).and_then(Item::as_str);
+    let mut file = ModuleFile { version: version.unwrap_or_default().to_owned(), ..ModuleFile::default() };
     if let Some(entries) = document.get("profile").and_then(|profile| profile.get("entries")) {
         let wrong = || (line(entries), "profile.entries must be a list of texts".to_owned());
         let list = entries.as_array().ok_or_else(wrong)?;
@@ -91,11 +94,12 @@ mod tests {
 
     #[test]
     fn entries_and_dependencies_have_lines() {
-        let text = "[package]\nname = \"prod\"\n\n[dependencies]\nkam = { git = \"https://git.example.com/kam\", tag = \"0.2.2\" }\n\
+        let text = "[package]\nname = \"prod\"\nversion = \"1.0\"\n[dependencies]\nkam = { git = \"https://git.example.com/kam\", tag = \"0.2.2\" }\n\
                     service-model = { oci = \"oci://registry.example.com/service\", tag = \"0.1.0\" }\nk8s = \"1.31\"\n\
                     local = { path = \"../../local\" }\n\n[profile]\nentries = [\"../base/base.k\", \"main.k\"]\n";
         let file = read(text).unwrap();
         assert_eq!(file.entries, ["../base/base.k", "main.k"]);
+        assert_eq!(file.version, "1.0");
         let remote = |kind, version: &str| Source::Remote { kind, version: Some(version.to_owned()) };
         let expected = [
             ("kam", remote("Git", "0.2.2"), 5),

@@ -11,7 +11,7 @@ use super::fenced_runners::{A, Conversation, Planned, Rendered, Scripted};
 use super::*;
 
 /// A plan of one action about one object, or of none.
-fn plan(action: Option<Value>) -> Plan {
+pub(super) fn plan(action: Option<Value>) -> Plan {
     let mut actions = Vec::from_iter(action);
     for action in &mut actions {
         (action["id"], action["type"], action["changes"]) = (json!(A), json!("Kubernetes"), json!([]));
@@ -20,24 +20,31 @@ fn plan(action: Option<Value>) -> Plan {
 }
 
 /// A deployment, the plan that the next run gets, and what is carried out.
-struct Deployed {
-    world: TestServer,
+pub(super) struct Deployed {
+    pub(super) world: TestServer,
     planned: Planned,
+    /// The version of the generator.
+    pub(super) generator_version: Arc<Mutex<String>>,
     conversations: UnboundedReceiver<Conversation>,
 }
 
 impl Deployed {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let planned: Planned = Arc::new(Mutex::new(plan(Some(json!({"action": "Create"})))));
-        let rendered = Rendered { spec: r#"{"resources":[]}"#, ..Rendered::default() };
+        let generator_version = Arc::new(Mutex::new("tool v1.0".to_owned()));
+        let rendered = Rendered {
+            spec: r#"{"resources":[]}"#,
+            generator_version: generator_version.clone(),
+            ..Rendered::default()
+        };
         let (address, conversations) = Scripted::rendering(planned.clone(), rendered).await;
         let world = TestServer::with_runner(runner_at(address)).await.controlled();
-        let mut deployed = Self { world, planned, conversations };
+        let mut deployed = Self { world, planned, generator_version, conversations };
         deployed.makes("first", true).await;
         deployed
     }
 
-    async fn start(&self, name: &str, operation: &str, plan: Plan) {
+    pub(super) async fn start(&self, name: &str, operation: &str, plan: Plan) {
         *self.planned.lock().unwrap() = plan;
         self.world.create("Run", name, json!({"stack": "web", "workspace": "dev", "operation": operation})).await;
     }

@@ -72,6 +72,8 @@ pub(super) type Awaits = watch::Sender<Vec<String>>;
 /// version there is not. Without a Spec it has no room to look at commits; where it is held up it does not answer for now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendered {
+    /// The version of its tool, which may change meanwhile.
+    pub(super) generator_version: Arc<Mutex<String>>,
     pub(super) spec: &'static str,
     pub(super) warnings: Vec<String>,
     pub(super) earlier: Vec<String>,
@@ -205,6 +207,7 @@ impl FakeRunner for Scripted {
             spec,
             warnings,
             generator: "Spec".to_owned(),
+            generator_version: self.rendered.generator_version.lock().unwrap().clone(),
             ..GenerateResponse::default()
         }))
     }
