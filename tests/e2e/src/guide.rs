@@ -39,7 +39,7 @@ pub fn play(pages: &[&Path], kubectl: &Kubectl, root: &Path) {
         for step in steps {
             // The quickstart's server is another one here.
             let command = step.command.replace("export KUBECONFIG=", "true ").replace(FOLDER, &folder);
-            let place = format!("{}:{}", page.display(), step.line);
+            let position = format!("{}:{}", page.display(), step.line);
             let deadline = Instant::now() + PATIENCE;
             loop {
                 let (printed, succeeded) = shell.run(&command);
@@ -51,7 +51,7 @@ pub fn play(pages: &[&Path], kubectl: &Kubectl, root: &Path) {
                 }
                 assert!(
                     step.is_read() && Instant::now() < deadline,
-                    "{place}\n{command}\n--- expected\n{}\n--- printed\n{printed}",
+                    "{position}\n{command}\n--- expected\n{}\n--- printed\n{printed}",
                     step.expected.unwrap_or_default()
                 );
                 std::thread::sleep(Duration::from_millis(300));

@@ -100,7 +100,7 @@ async fn chart_of_a_registry_is_rendered() {
     registry.push_chart("charts/web:1.2.0", &archive);
     let digest = stoa_artifacts::Digest::of(&fs::read(&archive).unwrap()).to_string();
     let source = source("Helm", format!("oci://{}/charts", registry.host()), "web");
-    let (ids, generator) = generate(&bed, &source, &digest, "").await;
+    let (ids, generator) = generate(&bed, &source, &digest, ".").await;
     assert_eq!((&ids[..], generator.as_str()), (&["v1:ConfigMap:web-dev".to_owned()][..], "Helm"));
 }
 
