@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,11 +19,28 @@ import (
 // The longest message of a problem, in bytes. A template that includes itself ends in an error of more than 100 kB.
 const longestMessage = 4096
 
+// After so long without a request, the process gives back its memory. Its next request is no slower for that.
+const settled = 500 * time.Millisecond
+
 // renderer answers the calls of the contract.
 type renderer struct {
 	rendererpb.UnimplementedRendererServer
 	// Kustomize has a global schema, so one build runs at a time.
 	rendering sync.Mutex
+	// Gives back memory, unless another request comes.
+	idle *time.Timer
+}
+
+// begin waits for the turn of a request. The result ends it.
+func (r *renderer) begin() (end func()) {
+	r.rendering.Lock()
+	if r.idle != nil {
+		r.idle.Stop()
+	}
+	return func() {
+		r.idle = time.AfterFunc(settled, debug.FreeOSMemory)
+		r.rendering.Unlock()
+	}
 }
 
 // rendering is the outcome of one request.
@@ -38,8 +57,7 @@ type rendering struct {
 
 // Render renders a folder of a tree.
 func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) (*rendererpb.RenderResponse, error) {
-	r.rendering.Lock()
-	defer r.rendering.Unlock()
+	defer r.begin()()
 	root, err := os.OpenRoot(request.Tree)
 	if err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "opening the tree: %v", err)

@@ -76,6 +76,16 @@ pub(crate) struct StandaloneOptions {
     /// Timeout to fetch or read a source, in seconds, also without a waiting caller; default: 900
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) source_timeout_seconds: Option<u32>,
+    /// Program that builds kustomizations and charts; default: stoa-renderer beside the function-runner. Without it, only
+    /// stacks that need it fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) renderer: Option<PathBuf>,
+    /// The Python package kcl_lib, or the shared object in it. Default: none, and only stacks in KCL fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kcl_library: Option<PathBuf>,
+    /// SHA-256 of that file; default: those of the releases that the function-runner knows
+    #[arg(long, value_name = "SHA256", requires = "kcl_library")]
+    pub(crate) kcl_library_sha256: Option<String>,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]

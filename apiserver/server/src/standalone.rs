@@ -154,6 +154,9 @@ impl RunnerProcess {
             ("--source-timeout-seconds", options.source_timeout_seconds),
         ];
         let numbers = numbers.into_iter().filter_map(|(flag, value)| Some((flag, value?.to_string())));
+        let files = [("--renderer", &options.renderer), ("--kcl-library", &options.kcl_library)];
+        let files = files.into_iter().filter_map(|(flag, file)| Some((flag, path(file.clone()?))));
+        let sha256 = options.kcl_library_sha256.iter().map(|sha256| ("--kcl-library-sha256", sha256.clone()));
         let arguments = [
             ("--listen", format!("127.0.0.1:{port}")),
             ("--tls-cert", path(certificates.certificate(RUNNER))),
@@ -161,7 +164,8 @@ impl RunnerProcess {
             ("--client-ca", path(certificates.certificate(RUNNER_AUTHORITY))),
             ("--cache-dir", path(data_dir.join("runner"))),
         ];
-        Ok(Self { binary, arguments: arguments.into_iter().chain(folders).chain(numbers).collect() })
+        let arguments = arguments.into_iter().chain(folders).chain(numbers).chain(files).chain(sha256);
+        Ok(Self { binary, arguments: arguments.collect() })
     }
 
     /// Its standard input is held open by this process and closes with it, however it ends; the
@@ -228,6 +232,9 @@ mod tests {
             "--cache-mib",
             "--source-memory-mib",
             "--source-timeout-seconds",
+            "--renderer",
+            "--kcl-library",
+            "--kcl-library-sha256",
         ];
         let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
         told.map(|(flag, value)| format!("{flag}={value}")).collect()
@@ -245,6 +252,9 @@ mod tests {
             "--cache-mib=9",
             "--source-memory-mib=2048",
             "--source-timeout-seconds=3600",
+            "--renderer=/e/stoa-renderer",
+            "--kcl-library=/e/kcl_lib.whl",
+            "--kcl-library-sha256=00ff",
         ];
         assert_eq!(passed_on(&said), said);
     }

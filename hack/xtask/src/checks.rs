@@ -354,7 +354,14 @@ fn benchmark(bed: &Path, work: &Path, all: bool) -> Result<()> {
     let providers = terraform_providers(work)?.into_string().ok().context("a path is not UTF-8")?;
     let (program, bed) = (text(&program)?, text(bed)?);
     let arguments = [&[&*program, "--small", "--dir", &bed], part].concat();
-    execute(&arguments, &[("STOA_TEST_TERRAFORM_PROVIDERS", &providers)])
+    let renderer = text(&renderer::binary()?)?;
+    let kcl = kcl::wheel()?.map(|wheel| text(&wheel)).transpose()?.unwrap_or_default();
+    let environment = [
+        ("STOA_TEST_TERRAFORM_PROVIDERS", providers.as_str()),
+        ("STOA_TEST_RENDERER", renderer.as_str()),
+        ("STOA_TEST_KCL", kcl.as_str()),
+    ];
+    execute(&arguments, &environment[..if kcl.is_empty() { 2 } else { 3 }])
 }
 
 /// The features with the tests that need the test bed.

@@ -22,7 +22,7 @@ const TARGET: [&str; 8] =
 /// The path of the package, which is downloaded first when the cache does not have it; nothing if it cannot be here.
 pub(crate) fn wheel() -> Result<Option<PathBuf>> {
     if (OS, ARCH) != ("linux", "x86_64") {
-        eprintln!("skipped: tests of KCL, which run on Linux on x86-64");
+        eprintln!("skipped: KCL, whose library is here for Linux on x86-64");
         return Ok(None);
     }
     let wheel = path()?;
@@ -35,7 +35,7 @@ pub(crate) fn wheel() -> Result<Option<PathBuf>> {
         return Ok(Some(wheel));
     }
     if !has_pip() {
-        eprintln!("skipped: tests of KCL; install Python 3 with pip, which downloads {PACKAGE}");
+        eprintln!("skipped: KCL; install Python 3 with pip, which downloads {PACKAGE}");
         return Ok(None);
     }
     eprintln!("downloading {PACKAGE} {VERSION} with pip, once …");

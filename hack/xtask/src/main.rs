@@ -48,6 +48,8 @@ enum Command {
     TerraformProviders,
     /// The program that builds kustomizations and charts, which is built first where it is missing
     Renderer,
+    /// Downloads KCL's library, if it is not there, and prints its path
+    Kcl,
     /// Whether docs/coverage.md names tests that exist
     CheckCoverage,
     /// Commit titles, the width of Markdown, the words of names and docs
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::RunTest(args) => run_test::run(&args),
         Command::Schemas => schemas::generate(),
         Command::TerraformProviders => checks::print_terraform_providers(),
+        Command::Kcl => kcl::wheel().map(|path| path.into_iter().for_each(|path| println!("{}", path.display()))),
         Command::Renderer => renderer::binary().map(|path| println!("{}", path.display())),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),

@@ -3,10 +3,12 @@
 //! Start at [`run`]. It may be interrupted and repeated at any point: what is there is kept, what runs goes on, and a
 //! rollout of what is already rolled out changes nothing.
 //!
-//! Elsewhere: `sample` makes the repositories, `rollout` creates runs and follows them.
+//! Elsewhere: `sample` makes the repositories, `rollout` creates runs and follows them, `tools` has what Kustomize, Helm
+//! and KCL need.
 
 mod rollout;
 mod sample;
+mod tools;
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,6 +26,7 @@ use crate::paths;
 use crate::ports;
 use crate::process::{Daemon, Signal};
 use sample::{Sample, Target};
+use tools::Tools;
 
 /// From a clone to a first rollout.
 #[derive(Debug, Args)]
@@ -57,13 +60,16 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     let dir = paths::make_own_folder(&args.dir)?;
     let _lock = paths::lock(&dir.join(".quickstart.lock"))?;
     let (kubeconfig, target) = if args.cluster {
+        // The test bed starts its runner with them.
+        step("Tools for Kustomize, Helm and KCL");
+        Tools::made();
         step("A Kubernetes control plane with Stoa behind it");
         let built = Some(args.built.clone());
         let options = cluster::Options { stoa: Some(Profile::Debug), built, ..cluster::Options::default() };
         (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), Target::Cluster)
     } else {
         step("Stoa on its own");
-        (standalone(&dir, &args.built)?, Target::GitOps)
+        (standalone(&dir, &args.built, &Tools::there())?, Target::GitOps)
     };
     let kubectl = Kubectl::new(&kubeconfig)?;
 
@@ -92,6 +98,11 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
     kubectl.show(&["get", "releases,resources", "--namespace=shop", "--field-selector=spec.stack=web-dev"])?;
     println!();
     sample.show_result(&kubectl)?;
+    if !args.cluster {
+        // The first rollout needs none of them, and does not wait for a build.
+        step("Tools for Kustomize, Helm and KCL");
+        standalone(&dir, &args.built, &Tools::made())?;
+    }
     next_steps(&dir, &kubeconfig, &sample, &apply);
     if !args.release {
         println!(
@@ -109,15 +120,16 @@ fn standalone_daemon(dir: &Path) -> Daemon {
     Daemon::new(&dir.join("quickstart"), "stoa-apiserver")
 }
 
-/// Starts the program in the folder `built` as `stoa-apiserver standalone` unless it runs; returns its kubeconfig.
-fn standalone(dir: &Path, built: &Path) -> Result<PathBuf> {
+/// Starts the program in the folder `built` as `stoa-apiserver standalone` unless it runs with these tools; returns its
+/// kubeconfig.
+fn standalone(dir: &Path, built: &Path, tools: &Tools) -> Result<PathBuf> {
     let daemon = standalone_daemon(dir);
     let kubeconfig = dir.join("kubeconfig");
     let kubectl = Kubectl::new(&kubeconfig)?;
     let ready = || kubeconfig.exists() && kubectl.succeeds(&["get", "--raw=/readyz"]);
     let stoa = binaries::stoa(Profile::Debug, Some(built))?;
     if let Some(pid) = daemon.pid() {
-        if is_program(pid, &stoa.apiserver) {
+        if is_program(pid, &stoa.apiserver) && tools.are_used_by(pid) {
             eprintln!("stoa-apiserver runs (pid {pid})");
             return daemon.wait(Duration::from_secs(60), ready).map(|()| kubeconfig);
         }
@@ -126,7 +138,7 @@ fn standalone(dir: &Path, built: &Path) -> Result<PathBuf> {
     }
     let mut command = Command::new(&stoa.apiserver);
     command.arg("standalone").arg("--data-dir").arg(dir).arg("--runner-binary").arg(&stoa.runner);
-    command.arg(format!("--secure-port={}", standalone_port(dir)?));
+    command.arg(format!("--secure-port={}", standalone_port(dir)?)).args(tools.flags());
     daemon.spawn(&mut command)?;
     daemon.wait(Duration::from_secs(60), ready)?;
     eprintln!("stoa-apiserver is ready; its data is in {}", dir.display());

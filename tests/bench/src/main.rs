@@ -17,6 +17,7 @@ mod load;
 mod measure;
 mod process;
 mod queues;
+mod render;
 mod report;
 mod rollouts;
 mod scene;
@@ -87,6 +88,8 @@ enum Part {
     Queue,
     /// Resources of a provider, by Stoa and by terraform
     Terraform,
+    /// Kustomizations, charts and KCL, by a function-runner, by the commands and by the libraries
+    Render,
     /// One object among a thousand, ten thousand and so on up to `--objects`
     Scale,
 }
@@ -187,6 +190,9 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     }
     if wanted(Part::Terraform) {
         terraform::measure(bench, scene).await.context("terraform")?;
+    }
+    if wanted(Part::Render) {
+        render::measure(bench).await.context("render")?;
     }
     Ok(())
 }

@@ -44,6 +44,10 @@ pub(crate) enum Side {
     Kpt,
     /// The same resources by `terraform`.
     Terraform,
+    /// The same files by the tool's command.
+    Command,
+    /// The same files by the tool's library, in a process that has done it before.
+    Library,
 }
 
 /// How long a connection that nobody uses is kept. Go's servers close one after 90 s.

@@ -125,7 +125,7 @@ pub(crate) fn resident_with_descendants(pid: u32) -> u64 {
 }
 
 /// The processes that a process started, and those that these started.
-fn descendants(pid: u32) -> Result<Vec<u32>> {
+pub(crate) fn descendants(pid: u32) -> Result<Vec<u32>> {
     let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let with_parent = |process: u32| {
         let parent = stat(&process.to_string()).ok()?.get(PARENT - 3)?.parse().ok()?;

@@ -23,17 +23,19 @@ struct Row {
 }
 
 /// Which side is compared with which, and what that is called: for people, and for programs.
-const RATIOS: [(Side, Side, &str, &str); 6] = [
+const RATIOS: [(Side, Side, &str, &str); 8] = [
     (Side::Stoa, Side::Sample, "/ sample", "ratioSample"),
     (Side::Stoa, Side::Reference, "/ ref", "ratio"),
     (Side::Aggregated, Side::Reference, "agg / ref", "ratioAggregated"),
     (Side::Stoa, Side::Floor, "/ floor", "ratioFloor"),
     (Side::Stoa, Side::Kpt, "/ kpt", "ratioKpt"),
     (Side::Stoa, Side::Terraform, "/ terraform", "ratioTerraform"),
+    (Side::Stoa, Side::Command, "/ command", "ratioCommand"),
+    (Side::Stoa, Side::Library, "/ library", "ratioLibrary"),
 ];
 
 /// The columns and what they are called.
-const COLUMNS: [(Side, &str); 7] = [
+const COLUMNS: [(Side, &str); 9] = [
     (Side::Stoa, "stoa"),
     (Side::Aggregated, "aggregated"),
     (Side::Sample, "sample"),
@@ -41,6 +43,8 @@ const COLUMNS: [(Side, &str); 7] = [
     (Side::Floor, "floor"),
     (Side::Kpt, "kpt"),
     (Side::Terraform, "terraform"),
+    (Side::Command, "command"),
+    (Side::Library, "library"),
 ];
 
 impl Row {
@@ -167,7 +171,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (section, rows) in &self.sections {
             write!(f, "\n{section:<46}")?;
-            let titles = COLUMNS.iter().map(|(_, title)| title).chain(RATIOS.iter().map(|(_, _, title, _)| title));
+            let is_there = |side: Side| rows.iter().any(|row| row.numbers.get(side).is_some());
+            let columns: Vec<_> = COLUMNS.iter().filter(|(side, _)| is_there(*side)).collect();
+            let ratios: Vec<_> =
+                RATIOS.iter().filter(|(side, other, ..)| is_there(*side) && is_there(*other)).collect();
+            let titles = columns.iter().map(|(_, title)| title).chain(ratios.iter().map(|(_, _, title, _)| title));
             for title in titles {
                 write!(f, " {title:>10}")?;
             }
@@ -177,11 +185,11 @@ impl fmt::Display for Report {
                 let operation = if row.operation == before { "" } else { row.operation.as_str() };
                 before = &row.operation;
                 write!(f, "  {operation:<32} {:<11}", row.measure)?;
-                for (side, _) in COLUMNS {
-                    write!(f, " {:>10}", row.numbers.get(side).map_or_else(String::new, three_digits))?;
+                for (side, _) in &columns {
+                    write!(f, " {:>10}", row.numbers.get(*side).map_or_else(String::new, three_digits))?;
                 }
-                for (side, other, ..) in RATIOS {
-                    let ratio = row.ratio(side, other).map_or_else(String::new, |ratio| three_digits(ratio) + "×");
+                for (side, other, ..) in &ratios {
+                    let ratio = row.ratio(*side, *other).map_or_else(String::new, |ratio| three_digits(ratio) + "×");
                     write!(f, " {ratio:>10}")?;
                 }
                 writeln!(f)?;

@@ -276,7 +276,9 @@ impl Scene {
         let (group, kind, padded) = match target.side {
             Side::Stoa | Side::Aggregated | Side::Floor => ("config.stoa.dev", "Stack", Side::Stoa),
             Side::Sample => (SAMPLE_GROUP, "Flunder", Side::Sample),
-            Side::Reference | Side::Kpt | Side::Terraform => (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference),
+            Side::Reference | Side::Kpt | Side::Terraform | Side::Command | Side::Library => {
+                (REFERENCE_GROUP, REFERENCE_KIND, Side::Reference)
+            }
         };
         let padding = self.padding.get(&padded).map_or("", String::as_str);
         let description = "The checkout of the web shop, as customers see it";

@@ -35,6 +35,10 @@ pub(crate) struct Size {
     pub(crate) large_stack: usize,
     /// Numbers of Terraform resources that are deployed, besides one.
     pub(crate) terraform_resources: &'static [usize],
+    /// Generations of one kustomization, chart or program, each of a Stack of its own.
+    pub(crate) generations: usize,
+    /// Generations of all of them together, by two clients.
+    pub(crate) generations_together: usize,
     /// How often the idle servers are looked at.
     pub(crate) idle_windows: u32,
     /// How long to wait for the servers to have nothing to do.
@@ -65,6 +69,8 @@ impl Size {
             stacks: 20,
             large_stack: 100,
             terraform_resources: &[50],
+            generations: 5,
+            generations_together: 60,
             idle_windows: 2,
             patience: Duration::from_secs(5),
         }
@@ -88,6 +94,8 @@ impl Size {
             stacks: 1_000,
             large_stack: 10_000,
             terraform_resources: &[50, 500, 5_000],
+            generations: 40,
+            generations_together: 10_000,
             idle_windows: 10,
             patience: Duration::from_secs(180),
         }

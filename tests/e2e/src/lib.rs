@@ -3,7 +3,7 @@
 //! Start at [`Server`]: Stoa on its own, started by the test, or the test bed's cluster with Stoa behind it. `hack/test`
 //! describes the test bed in the environment; CONTRIBUTING.md says how to do that by hand. Without it these tests fail.
 //!
-//! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`Caller`] sends what kubectl would not, [`Etcd`] is read and written past Stoa, [`fixture`] makes
+//! Elsewhere: [`remote`] is a Git server for the control repository, [`transcript`] compares what commands print, [`guide`] plays pages of the guide, [`Caller`] sends what kubectl would not, [`Etcd`] is read and written past Stoa, [`fixture`] makes
 //! what stacks are rendered from, [`webhook`] answers admission reviews, [`Door`] is asked in HTTP by hand, [`Child`] is a server that is seen to end, [`endpoint`] is told of events, [`repeat`] says how often faults are tried, [`crashes`] ends processes at boundaries, [`Proxy`] stands between two processes, [`Disk`] and [`Clock`] are a machine's that fails them.
 #![expect(clippy::unwrap_used, reason = "a test's harness fails its test")]
 
@@ -18,6 +18,7 @@ pub mod fixture;
 mod flunders;
 mod follower;
 mod go;
+pub mod guide;
 mod handshake;
 pub mod kinds;
 mod kubectl;

@@ -1,6 +1,7 @@
 //! The servers that tests talk to.
 
 use std::collections::hash_map::RandomState;
+use std::env;
 use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -64,6 +65,17 @@ impl Standalone {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         Self::start_in(folder, data, arguments)
+    }
+
+    /// The same with the programs of Kustomize and Helm, and of KCL; nothing where the environment does not name both.
+    pub fn start_with_tools() -> Option<Self> {
+        let tools = [("renderer", "STOA_TEST_RENDERER"), ("kcl-library", "STOA_TEST_KCL")];
+        let flag = |(flag, variable): (&str, &str)| Some(format!("--{flag}={}", env::var(variable).ok()?));
+        let flags: Option<Vec<String>> = tools.into_iter().map(flag).collect();
+        if flags.is_none() {
+            eprintln!("skipped: STOA_TEST_RENDERER or STOA_TEST_KCL is not set");
+        }
+        Some(Self::start_with(&flags?))
     }
 
     /// Starts it with its data in a folder, which it makes.

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_secs(15);
 /// How many jobs a process does, and how much memory it may have after one, in bytes.
 const MOST_JOBS: u32 = 1000;
-const MOST_MEMORY: u64 = 192 << 20;
+const MOST_MEMORY: u64 = 60 << 20;
 
 /// Why a job has no answer.
 #[derive(Debug)]

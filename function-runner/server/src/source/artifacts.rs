@@ -296,6 +296,7 @@ fn digests(question: &Question) -> Vec<&str> {
         Question::Contents(ContentsRequest { commit, .. })
         | Question::ReadFile(ReadFileRequest { commit, .. })
         | Question::Fetch(commit)
+        | Question::WriteTree(commit)
         | Question::Read(ContentRequest { commit, .. }) => vec![commit],
         Question::Compare(CompareRequest { base, commit, .. }) => vec![base, commit],
         _ => Vec::new(),

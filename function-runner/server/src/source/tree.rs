@@ -69,7 +69,7 @@ pub(crate) fn trees_of(caches: &Folders, organization: &str) -> PathBuf {
 impl Sources {
     /// The tree of a commit, written unless it is there.
     pub(crate) async fn tree(&self, source: &Source, commit: &str) -> Result<Tree, Failure> {
-        let commit = refs::parse_commit(commit)?.to_string();
+        let commit = refs::revision(commit)?;
         let name: String = Sha256::digest(format!("{}/{commit}", cache_name(source)))
             .iter()
             .map(|byte| format!("{byte:02x}"))

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
 
+mod artifacts;
 mod awaited;
 mod bed;
 mod caller;
@@ -9,6 +10,7 @@ mod delivery;
 mod drain;
 mod faults;
 mod grants;
+mod idle;
 mod input;
 mod kcl;
 mod ownership;

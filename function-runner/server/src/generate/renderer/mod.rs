@@ -28,8 +28,9 @@ use crate::source::trees_of;
 const NAME: &str = "stoa-renderer";
 /// How long a process without a request lives.
 const IDLE: Duration = Duration::from_secs(300);
-/// A process that uses more memory after a request ends, in bytes.
-const LARGEST_IDLE: u64 = 256 << 20;
+/// After so long without a request, a process has given back its memory; one that still uses more ends, in bytes.
+const SETTLED: Duration = Duration::from_secs(2);
+const LARGEST_IDLE: u64 = 60 << 20;
 
 /// How the renderer runs.
 #[derive(Clone, Debug)]
@@ -65,6 +66,13 @@ struct Idle {
     organization: String,
     process: Process,
     since: Instant,
+}
+
+impl Idle {
+    fn may_stay(&self) -> bool {
+        let since = self.since.elapsed();
+        since < SETTLED || (since < IDLE && self.process.resident() <= Some(LARGEST_IDLE))
+    }
 }
 
 /// The installed program. Another file at its path is another program.
@@ -128,16 +136,14 @@ impl Renderer {
 
     /// Keeps a process for the next request of its organization, for some time.
     fn keep(&self, organization: &str, process: Process) {
-        if process.resident() > Some(LARGEST_IDLE) {
-            return;
-        }
         let organization = organization.to_owned();
         self.idle().push_back(Idle { organization, process, since: Instant::now() });
         let renderer = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(IDLE).await;
-            if let Some(shared) = renderer.upgrade() {
-                Self(shared).idle().retain(|idle| idle.since.elapsed() < IDLE);
+            for wait in [SETTLED, IDLE - SETTLED] {
+                tokio::time::sleep(wait).await;
+                let Some(shared) = renderer.upgrade() else { return };
+                Self(shared).idle().retain(Idle::may_stay);
             }
         });
     }
