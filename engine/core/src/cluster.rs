@@ -254,11 +254,18 @@ mod tests {
         assert_eq!(named(json!({"kubeConfig": 1}).as_object().unwrap()), Err("extensions.kubeConfig".to_owned()));
     }
 
+    /// Kinds outside of namespaces.
+    fn scopes() -> Scopes {
+        Scopes::NONE.with([("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")])
+    }
+
     #[test]
     fn object_without_namespace_is_in_default_namespace() {
         let places = [("main", "a"), ("also", "a"), ("apart", "a")];
         let places = places.map(|(name, place)| (name.to_owned(), place.to_owned()));
-        let clusters = Clusters::at(places).with_default_namespaces(["shop", "shop", "other"].map(str::to_owned));
+        let clusters = Clusters::at(places)
+            .with_default_namespaces(["shop", "shop", "other"].map(str::to_owned))
+            .with_scopes(scopes());
         let wanted = |kind: &str, namespace: Option<&str>, cluster: &str| {
             let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": namespace}});
             let resource = Resource {
@@ -281,7 +288,8 @@ mod tests {
     #[test]
     fn server_aliases_share_objects_of_one_namespace() {
         let places = [("main", "a"), ("east", "b"), ("also", "a"), ("far", "b")];
-        let clusters = Clusters::at(places.map(|(name, place)| (name.to_owned(), place.to_owned())));
+        let clusters =
+            Clusters::at(places.map(|(name, place)| (name.to_owned(), place.to_owned()))).with_scopes(scopes());
         let servers: Vec<&str> = clusters.names().iter().map(|name| clusters.server(name)).collect();
         assert_eq!(servers, ["main", "east", "main", "east"]);
         assert_eq!(clusters.server("gone"), "gone", "of what the workspace does not have nothing is known");
