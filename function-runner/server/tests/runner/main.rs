@@ -11,6 +11,7 @@ mod faults;
 mod grants;
 mod input;
 mod kcl;
+mod modules;
 mod ownership;
 mod process;
 mod proposals;

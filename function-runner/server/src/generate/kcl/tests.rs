@@ -42,6 +42,7 @@ fn values(parameters: &[(&str, &str)]) -> Values {
     Values {
         project: "shop".to_owned(),
         stack: "prod".to_owned(),
+        workspace: "eu".to_owned(),
         parameters: parameters.collect(),
         platform: vec![stoa_proto::Value { name: "cell".to_owned(), json: "\"c1\"".to_owned(), ..Default::default() }],
         ..Values::default()
@@ -210,6 +211,53 @@ fn jobs_files_probes_and_hooks_become_kubernetes_fields() {
 }
 
 #[test]
+fn accessories_and_workloads_are_calls_of_modules() {
+    let Some(_turn) = library() else { return };
+    let accessory = MAIN
+        .replace("    workload:", "    accessories: {\"network\" = n.Network {ports: [{port = 80}]}}\n    workload:");
+    let accessory = format!("import network as n\n{accessory}");
+    let files = konfig(&[("shop/prod/main.k", &accessory)]);
+    let calls = |modules: Value| {
+        let root = tree(&files);
+        let modules = crate::generate::modules::Settings::of_spec(json!({"modules": modules}).to_string().as_bytes());
+        let values = Values { modules, ..values(&[]) };
+        let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
+        Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect::<Vec<_>>())
+    };
+    let module = json!({"path": "oci://ghcr.io/kusionstack/network", "version": "0.2.0"});
+    let generated = calls(json!({"network": module})).unwrap();
+    assert_eq!(ids(&generated.spec)[..2], ["v1:Namespace:shop", "apps/v1:Deployment:shop:shop-prod-web"]);
+    let [network] = generated.calls.as_slice() else { panic!("{:?}", generated.calls) };
+    let request = network.request().unwrap();
+    assert_eq!((request.project.as_str(), request.stack.as_str(), request.app.as_str()), ("shop", "prod", "web"));
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(text(&request.dev_config), "{\"ports\":[{\"port\":80}],\"_type\":\"network.Network\"}");
+    // The order of the program stays.
+    assert!(
+        text(&request.workload).contains("\"env\":{\"Z\":\"1\",\"A\":\"secret://keys/a\"}"),
+        "{}",
+        text(&request.workload)
+    );
+    assert!(text(&request.workload).ends_with("\"_type\":\"service.Service\"}"), "{}", text(&request.workload));
+
+    let generated = calls(json!({"network": module, "service": module})).unwrap();
+    assert_eq!(ids(&generated.spec), ["v1:Namespace:shop"]);
+    let [workload, _] = generated.calls.as_slice() else { panic!("{:?}", generated.calls) };
+    assert_eq!(workload.request().unwrap().dev_config, workload.request().unwrap().workload);
+
+    let labelled = accessory.replace("    workload:", "    labels: {a: \"b\"}\n    workload:");
+    let files = konfig(&[("shop/prod/main.k", &labelled)]);
+    let root = tree(&files);
+    let modules =
+        crate::generate::modules::Settings::of_spec(json!({"modules": {"service": module}}).to_string().as_bytes());
+    let values = Values { modules, ..values(&[]) };
+    let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
+    let failure = Kcl.generate(&input).unwrap_err();
+    let expected = "web.labels: is not for a workload of a Kusion module; set it in the workload";
+    assert!(shown(&failure.problems()[0]).ends_with(expected), "{:?}", failure.problems());
+}
+
+#[test]
 fn parts_that_are_not_deployed_are_errors() {
     let Some(_turn) = library() else { return };
     let with = |field: &str| MAIN.replace("        replicas = 3\n", &format!("        replicas = 3\n{field}"));
@@ -221,7 +269,8 @@ fn parts_that_are_not_deployed_are_errors() {
         (
             "shop/prod/main.k",
             accessory.as_str(),
-            "shop/prod/main.k:5: web.accessories.network: is of the Kusion module network (network.Network), and Stoa runs no modules yet; remove it",
+            "shop/prod/main.k:5: web.accessories.network: is of the Kusion module network (network.Network), which spec.modules of workspace eu \
+             does not have; add its path and version there",
         ),
         (
             "shop/prod/kcl.mod",
