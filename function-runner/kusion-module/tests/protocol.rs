@@ -1,4 +1,5 @@
 //! The client against a module in Go, which `STOA_TEST_MODULES` names (`tests/modules`).
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -238,7 +238,7 @@ impl Generators {
             Answered::Rendered(rendered) => Ok(rendered),
             Answered::Incomplete(rendered, calls) => {
                 let lock = source::lock_of_folder(tree.root(), &path)?;
-                self.complete(&request.values.organization, rendered, calls, (&path, lock)).await
+                Box::pin(self.complete(&request.values.organization, rendered, calls, (&path, lock))).await
             }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }

@@ -211,6 +211,42 @@ fn jobs_files_probes_and_hooks_become_kubernetes_fields() {
 }
 
 #[test]
+fn server_of_the_library_becomes_objects() {
+    let Some(_turn) = library() else { return };
+    let server = include_str!("../../../../modules/server/server.k");
+    let program = |more: &str| {
+        format!(
+            "import server\nweb = server.objects(server.Server {{name = \"web\", namespace = \"shop\", image = \"shop/web:1\"{more}}})\n"
+        )
+    };
+    let module = "[package]\nname = \"prod\"\n\n[dependencies]\nserver = { path = \"../modules/server\" }\n";
+    let found = |more: &str| {
+        let main = program(more);
+        let library =
+            [("modules/server/kcl.mod", "[package]\nname = \"server\"\n"), ("modules/server/server.k", server)];
+        render(&[library.as_slice(), &[("s/kcl.mod", module), ("s/main.k", &main)]].concat(), "s", &[])
+    };
+    assert_eq!(ids(&found("").unwrap().spec), ["apps/v1:Deployment:shop:web"]);
+    let all = ", port = 8080, env = {B = \"1\", A = \"2\"}, files = {\"a.conf\" = \"x\"}, host = \"web.example.com\", metricsPath = \"/metrics\"";
+    let spec = found(all).unwrap().spec;
+    let expected = [
+        "apps/v1:Deployment:shop:web",
+        "v1:ConfigMap:shop:web",
+        "v1:Service:shop:web",
+        "networking.k8s.io/v1:Ingress:shop:web",
+        "monitoring.coreos.com/v1:ServiceMonitor:shop:web",
+    ];
+    assert_eq!(ids(&spec), expected);
+    let pod = attributes(&spec, expected[0])["spec"]["template"]["spec"].clone();
+    assert_eq!(pod["containers"][0]["env"], json!([{"name": "B", "value": "1"}, {"name": "A", "value": "2"}]));
+    assert_eq!(pod["volumes"], json!([{"name": "files", "configMap": {"name": "web"}}]));
+    let backend = &attributes(&spec, expected[3])["spec"]["rules"][0]["http"]["paths"][0]["backend"];
+    assert_eq!(*backend, json!({"service": {"name": "web", "port": {"name": "http"}}}));
+    let wrong = found(", host = \"web.example.com\"").unwrap_err();
+    assert!(wrong[0].contains("host needs port"), "{wrong:?}");
+}
+
+#[test]
 fn accessories_and_workloads_are_calls_of_modules() {
     let Some(_turn) = library() else { return };
     let accessory = MAIN
