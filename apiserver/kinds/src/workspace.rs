@@ -1,6 +1,7 @@
 //! Workspace: a deployment target, reached in exactly one way.
 
 mod clusters;
+mod modules;
 pub mod referents;
 mod terraform;
 
@@ -305,6 +306,7 @@ fn secret_store(store: &Map<String, Value>, errors: &mut Vec<FieldError>) {
 /// Finds what is wrong with what is new. What a workspace has from before this was refused keeps nobody from changing it.
 fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldError> {
     let mut errors = clusters::validate_new(new, old);
+    errors.extend(modules::validate_new(new, old));
     let repository = |spec: &WorkspaceSpec| spec.gitops.as_ref().map(|gitops| gitops.repository.clone());
     if let Some(address) = repository(new).filter(|address| old.and_then(repository).as_ref() != Some(address)) {
         validation::new_repository_address("spec.gitops.repository", &address, &mut errors);

@@ -10,9 +10,11 @@ use clap::{Parser, ValueEnum};
 use stoa_apply::MARGIN;
 use stoa_engine::bounds::LARGEST_SPEC;
 use stoa_git::cache::{Bounds, Folders};
+use stoa_kusion_module::mirror::Mirror;
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig, SubprocessConfig, SubprocessStarter};
 
+use crate::generate::modules::{self, Modules};
 use crate::generate::{Renderer, RendererOptions, WarmWorkers, kcl};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::{self, ProviderMetrics, Terraform};
@@ -303,6 +305,12 @@ pub(crate) struct KclArgs {
     /// SHA-256 of that file; default: those of the known releases
     #[arg(long, value_name = "SHA256", requires = "kcl_library")]
     pub(crate) kcl_library_sha256: Option<String>,
+
+    /// Directory with the programs of Kusion modules, with the limits of workers. A module is in PATH/VERSION, such as
+    /// ghcr.io/kusionstack/network/0.2.0, with SHA256SUMS beside OS/ARCH/kusion-module-NAME_VERSION. Default: none, and only stacks with
+    /// modules fail
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) kusion_modules: Option<PathBuf>,
 }
 
 impl KclArgs {
@@ -315,6 +323,15 @@ impl KclArgs {
         let config = SubprocessConfig { program, arguments, environment, limits };
         let starter = SubprocessStarter::new(config).context("starting processes for KCL")?;
         Ok(Some(WarmWorkers::new(starter, workers)))
+    }
+
+    /// Modules in sandboxes, with the folders of their sockets in `temporary`.
+    pub(crate) fn of_modules(&self, pool: &PoolArgs, temporary: PathBuf) -> Option<Modules> {
+        let mirror = Mirror::new(self.kusion_modules.as_ref()?);
+        let PoolConfig { program, limits, workers, .. } = pool.of_pool();
+        let launcher = SandboxLauncher { program, memory: limits.memory, directories: Vec::new() };
+        let launcher = Arc::new(launcher);
+        Some(Modules::new(modules::Options { mirror, launcher, temporary, limits, processes: workers }))
     }
 }
 
@@ -453,7 +470,7 @@ impl Args {
         let of_terraform = &mut self.terraform;
         let of_providers = of_terraform.provider_mirrors.iter_mut().chain(&mut of_terraform.provider_directories);
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories).chain(of_providers);
-        for folder in folders.chain(&mut self.pool.renderer) {
+        for folder in folders.chain(&mut self.pool.renderer).chain(&mut self.kcl.kusion_modules) {
             *folder = std::path::absolute(&*folder).with_context(|| format!("finding {}", folder.display()))?;
         }
         Ok(self)

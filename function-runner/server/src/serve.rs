@@ -80,7 +80,8 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let of_repositories = readers.with_slots(args.limits.gitops_processes(), MaxShare::All);
     let renderer = args.pool.of_renderer(caches.clone(), temporary.clone());
     let kcl = args.kcl.of_workers(&args.pool, &temporary)?;
-    let generators = Generators::new(pool, tree_workers, tree_slots, renderer).with_kcl(kcl);
+    let modules = args.kcl.of_modules(&args.pool, temporary.clone());
+    let generators = Generators::new(pool, tree_workers, tree_slots, renderer).with_kcl(kcl).with_modules(modules);
     let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary, metrics.providers.clone()));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),

@@ -369,11 +369,15 @@ impl FunctionRunner for Service {
         let generated = self.call(call, async {
             let source: Source = required(request.source, "source")?;
             let helm = request.helm.unwrap_or_default();
+            let workspace = request.workspace.unwrap_or_default();
+            let modules = generate::modules::Settings::of_spec(&workspace.spec);
             let values = Values {
+                module_digests: self.generators.module_digests(&modules).await?,
+                modules,
                 organization: request.organization,
                 project: request.project,
                 stack: request.stack,
-                workspace: request.workspace.unwrap_or_default().name,
+                workspace: workspace.name,
                 parameters: request.parameters,
                 platform: request.values,
                 namespace: helm.namespace.clone(),

@@ -28,7 +28,7 @@ struct Proto {
     go: Option<&'static str>,
 }
 
-const PROTOS: [Proto; 4] = [
+const PROTOS: [Proto; 5] = [
     Proto {
         folder: "function-runner/proto",
         file: "stoa/runner/v1/runner.proto",
@@ -42,6 +42,13 @@ const PROTOS: [Proto; 4] = [
         code: "../proto/src/renderer",
         with_services: true,
         go: Some("rendererpb"),
+    },
+    Proto {
+        folder: "function-runner/kusion-module",
+        file: "module.proto",
+        code: "src/generated",
+        with_services: true,
+        go: None,
     },
     // One set of calls serves both protocols, so only their messages are written.
     Proto {

@@ -218,6 +218,7 @@ fn format() -> Result<()> {
         "tests/controller-runtime",
         "tests/conformance",
         "tests/kubectl",
+        SAMPLE_MODULE.0,
         "tests/oracle",
         PACKAGES_ORACLE,
         "tests/terraform/framework",
@@ -267,6 +268,9 @@ const OWN_PROVIDERS: [(&str, &str); 2] = [
     ("tests/terraform/sdk", "terraform-provider-legacy-own"),
 ];
 
+/// The module of Kusion that tests run: its Go module and its program.
+const SAMPLE_MODULE: (&str, &str) = ("tests/modules", "kusion-module-sample");
+
 /// The providers of Terraform that tests run.
 fn terraform_providers(work: &Path) -> Result<OsString> {
     joined_providers(OWN_PROVIDERS.map(|(_, program)| work.join(program)).to_vec())
@@ -304,6 +308,9 @@ fn go_programs(work: &Path) -> Result<()> {
         let program = text(work.join(provider))?;
         go(module, &["build", "-trimpath", "-ldflags=-s -w", "-o", &program, "."])?;
     }
+    let (module, program) = SAMPLE_MODULE;
+    go(module, &["vet", "./..."])?;
+    go(module, &["build", "-trimpath", "-ldflags=-s -w", "-o", &text(work.join(program))?, "."])?;
     go(renderer::MODULE, &["vet", "./..."])?;
     go(renderer::MODULE, &["test", "./..."])?;
     go(renderer::MODULE, &["build", "-o", &text(standin_renderer(work))?, "./standin"])?;
@@ -448,12 +455,14 @@ struct Targets {
 /// * `STOA_TEST_REGISTRY`, `STOA_TEST_ORAS`: the program registry, an OCI registry, and the program oras, a client of it;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
 /// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between;
-/// * `STOA_TEST_KCL`: the Python package with KCL's library.
+/// * `STOA_TEST_KCL`: the Python package with KCL's library;
+/// * `STOA_TEST_MODULES`: a module of Kusion.
 pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
     let mut environment = vec![
         ("STOA_TEST_TERRAFORM_PROVIDERS", text(terraform_providers(work)?.into())?),
+        ("STOA_TEST_MODULES", text(work.join(SAMPLE_MODULE.1))?),
         ("STOA_TEST_KUBECONFIG", text(bed.join("kubeconfig"))?),
         ("STOA_TEST_CLUSTER_DIR", text(bed.to_path_buf())?),
         ("STOA_TEST_XTASK", text(xtask.to_path_buf())?),

@@ -195,7 +195,9 @@ async fn workspace_lives() {
     let spec = json!({
         "backend": { "name": "default" },
         "kubernetes": { "clusters": clusters },
-        "modules": { "mysql@0.1": { "default": { "instanceType": "db.t3.micro" } } },
+        "modules": { "mysql": { "path": "oci://ghcr.io/kusionstack/mysql", "version": "0.2.0", "configs": {
+            "default": { "instanceType": "db.t3.micro" }, "large": { "instanceType": "db.t3.large", "projectSelector": ["shop"] },
+        } } },
     });
     Client::of(&world).live(&cluster_wide(PLATFORM, "workspaces"), PLATFORM, "Workspace", spec).await;
 }

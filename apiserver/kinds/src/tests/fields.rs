@@ -73,6 +73,17 @@ async fn validation_reports_every_invalid_field() {
             "platform.stoa.dev/v1alpha1",
             "Workspace",
             "",
+            json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] }, "modules": {
+                "a": "0.1", "b": { "default": {} }, "c": { "path": "oci://me:secret@example.com/c", "version": "../1", "configs": {
+                    "default": { "projectSelector": ["shop"] }, "large": {}, "small": { "projectSelector": [1] }, "other": 1,
+                } },
+                "d": { "path": "oci://ghcr.io:443/kusionstack/d", "version": "0.2.0+a", "configs": { "default": null } },
+            } } }),
+        ),
+        (
+            "platform.stoa.dev/v1alpha1",
+            "Workspace",
+            "",
             json!({ "metadata": { "name": "w" }, "spec": { "backend": { "name": "b" }, "kubernetes": { "clusters": [{ "name": "a", "inCluster": true }] }, "healthPolicies": [
                 { "apiVersion": "example.com/v1", "kind": "Widget", "current": "status.phase == 'Running'" },
                 { "apiVersion": "example.com/v2", "kind": "Widget", "current": " ", "failed": "request.name" },
@@ -154,6 +165,16 @@ async fn validation_reports_every_invalid_field() {
     Workspace spec.kubernetes.clusters[1]: Duplicate value: {"name":"a"}
     Workspace spec.kubernetes.clusters[0].kubeconfigSecretRef: Required value: kubeconfigSecretRef or inCluster must be set
     Workspace spec.gitops: Forbidden: may not be set together with kubernetes; a workspace has either clusters or a repository
+    Workspace spec.modules[a]: Invalid value: "<module>": must be a map with path and version
+    Workspace spec.modules[b].default: Forbidden: is unknown; a module has path, version, configs, and configs has its configuration
+    Workspace spec.modules[b].path: Required value
+    Workspace spec.modules[b].version: Required value
+    Workspace spec.modules[c].path: Invalid value: "<value>": must be a registry path without credentials, such as oci://ghcr.io/kusionstack/network
+    Workspace spec.modules[c].version: Invalid value: "<value>": must be a version such as 0.2.0
+    Workspace spec.modules[c].configs[default].projectSelector: Forbidden: the block default is for all projects
+    Workspace spec.modules[c].configs[large].projectSelector: Required value: must list the projects of the patcher
+    Workspace spec.modules[c].configs[other]: Invalid value: "<value>": must be a map
+    Workspace spec.modules[c].configs[small].projectSelector: Invalid value: "<value>": must be a list of names of projects
     Workspace spec.healthPolicies[1]: Duplicate value: "Widget"
     Workspace spec.healthPolicies[1].current: Required value: must be an expression in CEL
     Workspace spec.healthPolicies[1].failed: Invalid value: "request.name": compilation failed: ERROR: <input>:1:1: undeclared reference to 'request' (in container '')

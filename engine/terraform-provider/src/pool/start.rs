@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::package::digest;
-use crate::process::StartOptions;
+use crate::process::{StartOptions, TERRAFORM_PROVIDER};
 use crate::protocol::{CallError, Diagnostics, Provider, ProviderError, Schemas};
 use crate::value::Value;
 
@@ -35,6 +35,7 @@ async fn configured(
         }
     }
     let start = StartOptions {
+        plugin: TERRAFORM_PROVIDER,
         executable: spec.executable.clone(),
         digest: Some(spec.digest),
         environment: spec.environment.clone(),

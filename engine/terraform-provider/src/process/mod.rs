@@ -3,6 +3,9 @@
 //! Start at [`Process::start`]. A provider listens on a socket in a private folder of its own, and speaks HTTP/2 there:
 //! with mutual TLS if its library offers that, and else in plain text, which no other user can read either.
 //!
+//! The programs of this form are plugins of HashiCorp's library. [`Plugin`] says which ones: providers of Terraform, or modules of
+//! Kusion.
+//!
 //! Elsewhere: [`Launcher`] makes the command, so that a sandbox can wrap it; `handshake` reads the line that a provider
 //! prints, and `tls` has the certificates.
 
@@ -31,14 +34,30 @@ use tokio::task::JoinHandle;
 use tokio_util::either::Either;
 use tonic::transport::{Channel, Endpoint};
 
-pub use self::handshake::{Handshake, HandshakeError, Protocol};
+pub use self::handshake::{Handshake, HandshakeError};
 pub use self::launch::{DirectLauncher, Launcher, Network, Program};
 pub use self::output::Output;
 use self::tls::Identity;
 
-/// The variable by which a provider knows that a client started it, not a person.
-const COOKIE: (&str, &str) =
-    ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
+/// The plugins that one kind of client starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Plugin {
+    /// The variable by which a plugin knows that a client started it, not a person, and its value.
+    pub cookie: (&'static str, &'static str),
+    /// The versions of its protocol that the client speaks.
+    pub versions: &'static [u32],
+    /// More variables of its environment.
+    pub environment: &'static [(&'static str, &'static str)],
+}
+
+/// Providers of Terraform.
+pub const TERRAFORM_PROVIDER: Plugin = Plugin {
+    cookie: ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2"),
+    versions: &[5, 6],
+    // The libraries of providers log each step otherwise, which is half of their work.
+    environment: &[("TF_LOG_SDK", "off")],
+};
+
 /// The longest path of a socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
 /// The longest name of a socket in its folder: `plugin` and the digits of a random number.
@@ -51,6 +70,8 @@ const LAST_LINES: Duration = Duration::from_millis(200);
 /// How a provider's process is started.
 #[derive(Clone)]
 pub struct StartOptions {
+    /// The kind of the plugin.
+    pub plugin: Plugin,
     /// The executable.
     pub executable: PathBuf,
     /// The SHA-256 of the executable, for launchers that verify it.
@@ -73,9 +94,11 @@ impl fmt::Debug for StartOptions {
 }
 
 impl StartOptions {
-    /// An executable with an empty environment, all of the network, the system's folder for temporary files, and a minute to start.
+    /// A provider of Terraform with an empty environment, all of the network, the system's folder for temporary files, and a minute to
+    /// start.
     pub fn new(executable: impl Into<PathBuf>) -> Self {
         Self {
+            plugin: TERRAFORM_PROVIDER,
             executable: executable.into(),
             digest: None,
             environment: Vec::new(),
@@ -180,8 +203,8 @@ struct End {
 /// A running provider. The process ends with this value.
 #[derive(Debug)]
 pub struct Process {
-    /// The protocol that it speaks.
-    pub protocol: Protocol,
+    /// The version of the protocol that it speaks.
+    pub version: u32,
     /// Whether the connection is encrypted by mutual TLS.
     pub encrypted: bool,
     channel: Channel,
@@ -205,11 +228,12 @@ impl Process {
         let folder = socket_folder(&options.temporary)?;
         let identity = Identity::new().map_err(StartError::Certificate)?;
         let executable = &options.executable;
-        // The libraries of providers log each step otherwise, which is half of their work.
-        let mut environment: Vec<(OsString, OsString)> = vec![("TF_LOG_SDK".into(), "off".into())];
+        let Plugin { cookie, versions, environment: of_plugin } = options.plugin;
+        let mut environment: Vec<(OsString, OsString)> =
+            of_plugin.iter().map(|(name, value)| (name.into(), value.into())).collect();
         environment.extend(options.environment.iter().cloned());
-        environment.push((COOKIE.0.into(), COOKIE.1.into()));
-        environment.push(("PLUGIN_PROTOCOL_VERSIONS".into(), "5,6".into()));
+        environment.push((cookie.0.into(), cookie.1.into()));
+        environment.push(("PLUGIN_PROTOCOL_VERSIONS".into(), handshake::joined(versions).into()));
         environment.push(("PLUGIN_CLIENT_CERT".into(), identity.pem().into()));
         environment.push(("TMPDIR".into(), folder.path().into()));
         let mut command = launcher.command(&Program {
@@ -239,9 +263,10 @@ impl Process {
             output: &output,
             exit: &mut exit,
             socket_folder: &socket_folder,
+            versions,
         };
         let connected = tokio::time::timeout(options.time_limit, starting.connect(stdout)).await;
-        let (protocol, encrypted, channel) = connected.unwrap_or_else(|_| {
+        let (version, encrypted, channel) = connected.unwrap_or_else(|_| {
             Err(StartError::TimedOut {
                 executable: executable.clone(),
                 time_limit: options.time_limit,
@@ -250,11 +275,11 @@ impl Process {
         })?;
         // Its own output arrives by a call from now on, and blocks the provider when it is not read.
         tokio::spawn(plugin::drain_output(channel.clone(), output.clone()));
-        Ok(Self { protocol, encrypted, channel, output, exit, kill, id })
+        Ok(Self { version, encrypted, channel, output, exit, kill, id })
     }
 
     /// The connection.
-    pub(crate) fn channel(&self) -> Channel {
+    pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
@@ -351,16 +376,17 @@ struct Starting<'a> {
     output: &'a Arc<Output>,
     exit: &'a mut watch::Receiver<Option<End>>,
     socket_folder: &'a Path,
+    versions: &'a [u32],
 }
 
 impl Starting<'_> {
-    async fn connect(self, mut stdout: tokio::process::ChildStdout) -> Result<(Protocol, bool, Channel), StartError> {
+    async fn connect(self, mut stdout: tokio::process::ChildStdout) -> Result<(u32, bool, Channel), StartError> {
         let line = match output::first_line(&mut stdout).await {
             Ok(Some(line)) => line,
             Ok(None) | Err(_) => return Err(self.ended().await),
         };
         let executable = || self.executable.to_owned();
-        let handshake = Handshake::parse(&line, self.socket_folder)
+        let handshake = Handshake::parse(&line, self.socket_folder, self.versions)
             .map_err(|source| StartError::Handshake { executable: executable(), source })?;
         tokio::spawn(output::drain(stdout, self.output.clone()));
         let socket = handshake.socket;
@@ -381,7 +407,7 @@ impl Starting<'_> {
         let endpoint = Endpoint::from_static("http://localhost").http2_adaptive_window(true);
         let channel = endpoint.connect_with_connector(connector).await;
         let channel = channel.map_err(|source| StartError::Connect { executable: executable(), source })?;
-        Ok((handshake.protocol, encrypted, channel))
+        Ok((handshake.version, encrypted, channel))
     }
 
     /// The error of a process that printed no line. Its exit status says nothing: some failures have status 0.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -17,7 +17,12 @@ const QUOTED: usize = 10;
 #[derive(Debug, Default)]
 pub struct Output {
     lines: Mutex<VecDeque<String>>,
+    /// The line by which the runtime of Go says why the program ends. Hundreds of others may follow it.
+    reason: OnceLock<String>,
 }
+
+/// The beginnings of such a line.
+const REASONS: [&str; 3] = ["panic: ", "fatal error: ", "runtime: out of memory"];
 
 impl Output {
     /// The last lines, the oldest first: 200 at most, of 4 KiB each.
@@ -25,11 +30,19 @@ impl Output {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
+    /// The line by which the runtime of Go says why the program ends, if it did.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.get().map(String::as_str)
+    }
+
     fn push(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         if line.is_empty() {
             return;
+        }
+        if REASONS.iter().any(|reason| line.starts_with(reason)) {
+            self.reason.get_or_init(|| line.to_owned());
         }
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LINES {
@@ -114,6 +127,16 @@ mod tests {
         assert_eq!(lines[0], "line 102");
         assert_eq!(lines[LINES - 2].len(), LINE);
         assert_eq!(lines[LINES - 1], "end");
+    }
+
+    #[tokio::test]
+    async fn reason_of_an_end_outlives_its_stack() {
+        let output = Arc::new(Output::default());
+        let stack: String = (0..300).map(|number| format!("frame {number}\n")).collect();
+        let text = format!("fatal error: out of memory\n{stack}panic: later\n");
+        drain(text.as_bytes(), output.clone()).await;
+        assert_eq!(output.reason(), Some("fatal error: out of memory"));
+        assert_eq!(Output::default().reason(), None);
     }
 
     #[tokio::test]

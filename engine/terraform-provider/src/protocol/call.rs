@@ -10,13 +10,12 @@ use tonic_prost::ProstCodec;
 
 use crate::generated::tfplugin6 as proto;
 use crate::msgpack::{self, DecodeError, EncodeError};
-use crate::process::Protocol;
 use crate::schema::SchemaError;
 use crate::value::json::JsonError;
 use crate::value::state::StateError;
 use crate::value::{Json, Type, Value, state};
 
-use super::{Diagnostics, Provider};
+use super::{Diagnostics, Protocol, Provider};
 
 /// How long a process may take to end after it stopped answering.
 const END: Duration = Duration::from_secs(2);

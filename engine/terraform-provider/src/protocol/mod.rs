@@ -24,7 +24,7 @@ use std::time::Duration;
 use tonic::transport::Channel;
 
 use crate::generated::tfplugin6 as proto;
-use crate::process::{Exit, Launcher, Process, Protocol, StartError, StartOptions};
+use crate::process::{Exit, Launcher, Process, StartError, StartOptions};
 use crate::value::Value;
 
 pub use self::call::{Call, CallError};
@@ -41,6 +41,15 @@ pub use self::schemas::{Capabilities, Function, Parameter, Schemas};
 
 /// The version of Terraform that providers see.
 const TERRAFORM_VERSION: &str = "1.11.4";
+
+/// The version of the provider protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Version 5.
+    V5,
+    /// Version 6.
+    V6,
+}
 
 /// The limits of calls.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +108,9 @@ impl Provider {
         known: Option<Arc<Schemas>>,
     ) -> Result<Self, ProviderError> {
         let process = Process::start(launcher, options).await?;
-        let (channel, protocol) = (process.channel(), process.protocol);
+        // The handshake accepts no other version than 5 and 6.
+        let protocol = if process.version == 5 { Protocol::V5 } else { Protocol::V6 };
+        let channel = process.channel();
         let schemas = known.clone().unwrap_or_default();
         let (calls, observer) = (AtomicU64::new(0), Arc::new(()));
         let mut provider = Self { process, channel, protocol, limits, schemas, calls, observer };

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::generated::{tfplugin5, tfplugin6};
-use crate::process::Protocol;
 use crate::schema::{Schema, decode};
 use crate::value::{Type, TypeError};
 
 use super::call::{Call, CallError};
 use super::identity::IdentitySchema;
-use super::{Diagnostics, Provider};
+use super::{Diagnostics, Protocol, Provider};
 
 /// The schemas of a provider.
 #[derive(Clone, Debug, Default)]

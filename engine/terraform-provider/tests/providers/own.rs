@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use stoa_terraform_provider::change::{Applied, ChangeError, Object, Step, apply, plan};
 use stoa_terraform_provider::checks::Action;
-use stoa_terraform_provider::process::{DirectLauncher, Protocol};
+use stoa_terraform_provider::process::DirectLauncher;
 use stoa_terraform_provider::proposed::ignore::IgnoreChanges;
-use stoa_terraform_provider::protocol::{Call, CallError, ImportRequest, Limits, MoveRequest, Provider, RawState};
+use stoa_terraform_provider::protocol::{
+    Call, CallError, ImportRequest, Limits, MoveRequest, Protocol, Provider, RawState,
+};
 use stoa_terraform_provider::value::{Json, Path, Value};
 
 use crate::support::{self, changed, config, refreshed, text};

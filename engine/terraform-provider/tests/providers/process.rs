@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use stoa_terraform_provider::process::{DirectLauncher, Process, Protocol, StartError, StartOptions};
-use stoa_terraform_provider::protocol::{Call, CallError};
+use stoa_terraform_provider::process::{DirectLauncher, Process, StartError, StartOptions};
+use stoa_terraform_provider::protocol::{Call, CallError, Protocol};
 use stoa_terraform_provider::value::Value;
 
 use crate::support;

@@ -47,7 +47,7 @@ pub(super) fn key(source: &Source, request: &Request<'_>) -> Key {
     let values = request.values;
     let stack = [&values.organization, &values.project, &values.stack, &values.workspace];
     [cache_name(source).as_str(), request.commit, request.path, request.generator].into_iter().for_each(&mut part);
-    stack.into_iter().for_each(|text| part(text));
+    stack.into_iter().chain([&values.modules, &values.module_digests]).for_each(|text| part(text));
     let helm = request.helm;
     [&helm.release_name, &helm.namespace].into_iter().chain(&helm.values_files).for_each(|text| part(text));
     let mut sorted: Vec<_> = values.parameters.iter().collect();
@@ -165,6 +165,8 @@ mod tests {
             of(|values| values.project = "x".to_owned()),
             of(|values| values.stack = "x".to_owned()),
             of(|values| values.workspace = "x".to_owned()),
+            of(|values| values.modules = "x".to_owned()),
+            of(|values| values.module_digests = "x".to_owned()),
             of(|values| values.parameters = [("a".to_owned(), "c".to_owned())].into()),
             of(|values| values.parameters = [("ab".to_owned(), String::new())].into()),
             key(&source("r", "t"), &Request { helm: &of_helm("a", &[]), ..request }),

@@ -14,6 +14,7 @@ use super::helm::Helm;
 use super::kcl::Kcl;
 use super::kustomize::Kustomize;
 use super::manifests::Manifests;
+use super::modules::Call;
 use super::spec_file::SpecFile;
 use crate::failure::Failure;
 use crate::source::Content;
@@ -139,6 +140,12 @@ pub(crate) struct Values {
     /// The namespace of objects without one, for the generator Helm.
     #[prost(string, tag = "7")]
     pub(crate) namespace: String,
+    /// The modules of the Workspace, and what they get of it ([`Settings`](super::modules::Settings)); empty without modules.
+    #[prost(string, tag = "8")]
+    pub(crate) modules: String,
+    /// The digests of their programs.
+    #[prost(string, tag = "9")]
+    pub(crate) module_digests: String,
 }
 
 /// The output of a generator.
@@ -147,11 +154,13 @@ pub(crate) struct Generated {
     pub(crate) spec: Spec,
     pub(crate) warnings: Vec<String>,
     pub(crate) provenance: Provenance,
+    /// The calls of modules whose resources the Spec lacks.
+    pub(crate) calls: Vec<Call>,
 }
 
 impl From<Spec> for Generated {
     fn from(spec: Spec) -> Self {
-        Self { spec, warnings: Vec::new(), provenance: Provenance::default() }
+        Self { spec, warnings: Vec::new(), provenance: Provenance::default(), calls: Vec::new() }
     }
 }
 

@@ -11,13 +11,15 @@ use prost::Message as _;
 use prost::bytes::Bytes;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
+use stoa_kusion_module::proto::GeneratorResponse;
 use stoa_proto::Problem;
 use stoa_proto::renderer::Document;
 use stoa_workers::worker::Progress;
 use stoa_workers::{Failed, Fault, Limits};
 use tonic::Code;
 
-use super::generator::{Files, Input, Provenance, Values};
+use super::generator::{Files, Generated, Input, Provenance, Values};
+use super::modules::{self, Call};
 use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
 use crate::source::{self, Content, LockFile, StackFiles};
@@ -32,7 +34,7 @@ pub(super) struct Job {
     generator: String,
     #[prost(message, optional, tag = "3")]
     values: Option<Values>,
-    #[prost(oneof = "JobFiles", tags = "2, 4, 5")]
+    #[prost(oneof = "JobFiles", tags = "2, 4, 5, 7")]
     files: Option<JobFiles>,
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
@@ -47,6 +49,21 @@ enum JobFiles {
     Tree(JobTree),
     #[prost(message, tag = "5")]
     Documents(JobDocuments),
+    #[prost(message, tag = "7")]
+    Modules(JobModules),
+}
+
+/// A Spec without the resources of modules, and the answers of these.
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobModules {
+    #[prost(bytes = "bytes", tag = "1")]
+    spec: Bytes,
+    #[prost(message, repeated, tag = "2")]
+    calls: Vec<Call>,
+    #[prost(message, repeated, tag = "3")]
+    responses: Vec<GeneratorResponse>,
+    #[prost(string, tag = "4")]
+    path: String,
 }
 
 /// The output of the renderer.
@@ -82,6 +99,8 @@ struct Answer {
     provenance: Option<Provenance>,
     #[prost(string, tag = "6")]
     detected: String,
+    #[prost(message, repeated, tag = "7")]
+    calls: Vec<Call>,
 }
 
 /// The result of a generator in a worker.
@@ -101,6 +120,8 @@ pub(super) enum Answered {
     Rendered(Rendered),
     /// `Auto` detected this generator, which needs other files or another process.
     Detected(String),
+    /// The Spec lacks the resources of modules, which are called.
+    Incomplete(Rendered, Vec<Call>),
 }
 
 /// Does a job in a worker.
@@ -136,6 +157,12 @@ impl Job {
     /// A job about what the renderer made of a path.
     pub(super) fn of_documents(generator: &str, values: &Values, documents: Vec<Document>, path: &str) -> Self {
         Self::new(generator, values, JobFiles::Documents(JobDocuments { documents, path: path.to_owned() }))
+    }
+
+    /// A job about a Spec of a path, and the answers of modules.
+    pub(super) fn of_modules(spec: Bytes, calls: Vec<Call>, responses: Vec<GeneratorResponse>, path: &str) -> Self {
+        let modules = JobModules { spec, calls, responses, path: path.to_owned() };
+        Self { files: Some(JobFiles::Modules(modules)), ..Self::default() }
     }
 
     fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
@@ -177,6 +204,12 @@ impl Job {
                 let files = Files::Documents(&documents);
                 Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
             }
+            Some(JobFiles::Modules(JobModules { spec, calls, responses, path })) => {
+                let merged = modules::merge(&spec, &calls, &responses);
+                merged
+                    .and_then(|generated| Answer::rendered(generated, lock.as_ref(), &path))
+                    .unwrap_or_else(Answer::from)
+            }
             None => Failure::internal(&"a job has files").into(),
         }
     }
@@ -186,17 +219,16 @@ impl Answer {
     fn of(generator: &str, input: &Input<'_>, lock: Option<&LockFile>, path: &str) -> Self {
         let outcome = generate(generator, input).and_then(|outcome| match outcome {
             Outcome::Detected(detected) => Ok(Self { detected: detected.to_owned(), ..Self::default() }),
-            Outcome::Rendered(mut generated) => {
-                lock::record(&mut generated.spec, lock)?;
-                Ok(Self {
-                    spec: bounded(canonical_json(&generated.spec), path)?,
-                    warnings: generated.warnings,
-                    provenance: Some(generated.provenance),
-                    ..Self::default()
-                })
-            }
+            Outcome::Rendered(generated) => Self::rendered(generated, lock, path),
         });
         outcome.unwrap_or_else(Self::from)
+    }
+
+    fn rendered(generated: Generated, lock: Option<&SourceFile>, path: &str) -> Result<Self, Failure> {
+        let Generated { mut spec, warnings, provenance, calls } = generated;
+        lock::record(&mut spec, lock)?;
+        let spec = bounded(canonical_json(&spec), path)?;
+        Ok(Self { spec, warnings, provenance: Some(provenance), calls, ..Self::default() })
     }
 }
 
@@ -209,8 +241,9 @@ pub(super) fn answered(answer: Bytes) -> Result<Answered, Failure> {
     if !answer.detected.is_empty() {
         return Ok(Answered::Detected(answer.detected));
     }
-    let Answer { spec, warnings, provenance, .. } = answer;
-    Ok(Answered::Rendered(Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile: false }))
+    let Answer { spec, warnings, provenance, calls, .. } = answer;
+    let rendered = Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile: false };
+    Ok(if calls.is_empty() { Answered::Rendered(rendered) } else { Answered::Incomplete(rendered, calls) })
 }
 
 /// Checks the size of a Spec in JSON, which was rendered from a path.
@@ -244,9 +277,11 @@ impl Paths {
                 let files = files.into_iter().map(|file| file.path).collect();
                 Self { folder: folder.map(|folder| folder.path), files }
             }
-            Some(JobFiles::Tree(JobTree { path, .. }) | JobFiles::Documents(JobDocuments { path, .. })) => {
-                Self { folder: Some(path), files: Vec::new() }
-            }
+            Some(
+                JobFiles::Tree(JobTree { path, .. })
+                | JobFiles::Documents(JobDocuments { path, .. })
+                | JobFiles::Modules(JobModules { path, .. }),
+            ) => Self { folder: Some(path), files: Vec::new() },
             None => Self { folder: None, files: Vec::new() },
         }
     }

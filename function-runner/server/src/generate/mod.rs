@@ -15,6 +15,7 @@ mod kustomize;
 mod lines;
 mod lock;
 mod manifests;
+pub(crate) mod modules;
 mod overlays;
 mod pipeline;
 mod renderer;

@@ -17,6 +17,7 @@ use tonic::Code;
 use super::cached::{Cached, key};
 use super::generator::{Profile, Provenance, Tool, Values, named};
 use super::job::{Answered, Job, Paths, Rendered, answered};
+use super::modules::{Call, Modules, without_modules};
 use super::renderer::Renderer;
 use super::warm::{WarmError, WarmWorkers};
 use super::{is_auto, kcl};
@@ -48,6 +49,8 @@ pub(crate) struct Generators {
     renderer: Renderer,
     /// Workers with KCL's library, if the runner has it.
     kcl: Option<WarmWorkers>,
+    /// Modules of Kusion, if the runner has any.
+    modules: Option<Modules>,
     cached: Cached,
 }
 
@@ -55,12 +58,29 @@ impl Generators {
     /// As many workers read trees at once.
     pub(crate) fn new(pool: Pool, tree_workers: SubprocessStarter, workers: usize, renderer: Renderer) -> Self {
         let tree_slots = FairSemaphore::new(workers, MaxShare::All);
-        Self { pool, tree_workers, tree_slots, renderer, kcl: None, cached: Cached::default() }
+        Self { pool, tree_workers, tree_slots, renderer, kcl: None, modules: None, cached: Cached::default() }
     }
 
     /// Renders programs in KCL in these workers.
     pub(crate) fn with_kcl(self, kcl: Option<WarmWorkers>) -> Self {
         Self { kcl, ..self }
+    }
+
+    /// Calls these modules.
+    pub(crate) fn with_modules(self, modules: Option<Modules>) -> Self {
+        Self { modules, ..self }
+    }
+
+    /// The digests of the programs of a Workspace's modules.
+    pub(crate) async fn module_digests(&self, settings: &str) -> Result<String, Failure> {
+        match self.modules.clone().filter(|_| !settings.is_empty()) {
+            None => Ok(String::new()),
+            Some(modules) => {
+                let settings = settings.to_owned();
+                let digests = tokio::task::spawn_blocking(move || modules.digests(&settings)).await;
+                digests.map_err(|error| Failure::internal(&error))
+            }
+        }
     }
 
     /// Ends the idle processes of the renderer.
@@ -103,6 +123,7 @@ impl Generators {
             match self.render_content(request, content).await? {
                 Answered::Rendered(rendered) => return Ok(rendered),
                 Answered::Detected(detected) => name = detected,
+                Answered::Incomplete(..) => return Err(Failure::internal(&"a generator without a tree calls modules")),
             }
         }
         if profile(&name) == Profile::Kcl && self.kcl.is_none() {
@@ -189,7 +210,9 @@ impl Generators {
         let answer = done.map_err(|failed| Paths::of(job).explain(failed, self.tree_workers.limits()))?;
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
-            Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
+            Answered::Detected(_) | Answered::Incomplete(..) => {
+                Err(Failure::internal(&"a tree is rendered in one job"))
+            }
         }
     }
 
@@ -215,8 +238,38 @@ impl Generators {
         })?;
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
+            Answered::Incomplete(rendered, calls) => {
+                let lock = source::lock_of_folder(tree.root(), &path)?;
+                Box::pin(self.complete(&request.values.organization, rendered, calls, (&path, lock))).await
+            }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }
+    }
+
+    /// Calls the modules whose resources a Spec of a path lacks, and adds these.
+    async fn complete(
+        &self,
+        organization: &str,
+        rendered: Rendered,
+        calls: Vec<Call>,
+        (path, lock): (&str, Option<source::SourceFile>),
+    ) -> Result<Rendered, Failure> {
+        let modules = self.modules.as_ref().ok_or_else(|| without_modules(&calls))?;
+        let responses = modules.call_all(organization, &calls).await?;
+        let mut versions: Vec<String> = calls.iter().map(Call::versioned).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        let job = Job::of_modules(rendered.spec, calls, responses, path).with_lock(lock);
+        let Answered::Rendered(merged) = self.work(organization, job).await? else {
+            return Err(Failure::internal(&"a job about modules calls others"));
+        };
+        let version = format!("{}, modules {}", rendered.provenance.version, versions.join(", "));
+        Ok(Rendered {
+            spec: merged.spec,
+            warnings: [rendered.warnings, merged.warnings].concat(),
+            provenance: Provenance { version, ..rendered.provenance },
+            is_volatile: rendered.is_volatile,
+        })
     }
 
     async fn start_tree_worker(&self, root: &Path) -> Result<stoa_workers::Subprocess, Failure> {

@@ -170,7 +170,7 @@ fn of_start(provider: &str, error: &StartError) -> Failed {
         StartError::Handshake { source, .. } => {
             let remedy = match source {
                 HandshakeError::Certificate => "use another version of it",
-                HandshakeError::Form(_) | HandshakeError::Version(_) | HandshakeError::Address(_) => {
+                HandshakeError::Form(_) | HandshakeError::Version(..) | HandshakeError::Address(_) => {
                     "use a version of it for Terraform 1.0 or later"
                 }
             };

@@ -13,6 +13,7 @@ mod grants;
 mod idle;
 mod input;
 mod kcl;
+mod modules;
 mod ownership;
 mod process;
 mod proposals;

@@ -1,16 +1,17 @@
 //! The Kubernetes objects of an AppConfiguration, with the names that Kusion gives them.
 //!
 //! Start at [`objects`]. A Service becomes a Deployment and Services for its ports, a Job becomes a Job or a CronJob. Accessories are for
-//! modules of Kusion.
+//! modules of Kusion, and so are workloads whose module the Workspace has.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 use stoa_kcl::Value;
 
-use super::fields::{Fields, Read, Wrong};
+use super::fields::{Fields, Read, Wrong, ordered_json};
 use super::layout::Names;
 use super::workload::{Pod, Port};
+use crate::generate::modules::{self, Call, Part, Platform};
 
 /// The name of the schema.
 pub(super) const SCHEMA: &str = "AppConfiguration";
@@ -24,27 +25,70 @@ pub(super) fn namespace(names: &Names) -> Json {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.namespace}})
 }
 
-/// The objects of an application.
-pub(super) fn objects(name: &str, value: &Value, names: &Names) -> Result<Vec<Json>, Vec<Wrong>> {
-    let app = Fields::of(name, value).map_err(|wrong| vec![wrong])?;
-    let accessories = accessories(&app).map_err(|wrong| vec![wrong])?;
-    if !accessories.is_empty() {
-        return Err(accessories);
+/// The objects of an application, and the calls of modules for the rest of it.
+pub(super) fn objects(
+    name: &str,
+    value: &Value,
+    names: &Names,
+    platform: &Platform,
+) -> Result<(Vec<Json>, Vec<Call>), Vec<Wrong>> {
+    let alone = |wrong| vec![wrong];
+    let app = Fields::of(name, value).map_err(alone)?;
+    app.only(&FIELDS).map_err(alone)?;
+    let workload = app.map("workload").and_then(|it| it.ok_or_else(|| app.wrong("workload", "is required")));
+    let workload = workload.map_err(alone)?;
+    let is_of_module = platform.has(workload.schema());
+    let mut parts = accessories(&app).map_err(alone)?;
+    let (objects, id) = if is_of_module {
+        without_metadata(&app).map_err(alone)?;
+        let (field, schema, json) = (app.at("workload"), workload.schema(), ordered_json(&workload.value()));
+        parts.insert(0, Part { field, schema, json, is_workload: true });
+        (Vec::new(), String::new())
+    } else {
+        let application = Application::of(name, &app, names).map_err(alone)?;
+        let objects = application.objects(&app).map_err(alone)?;
+        let id = objects.iter().find_map(|object| application.workload_id(object)).unwrap_or_default();
+        (objects, id)
+    };
+    let workload = if parts.is_empty() { String::new() } else { ordered_json(&workload.value()) };
+    let of = modules::Application {
+        project: &names.project,
+        stack: &names.stack,
+        name,
+        workload: &workload,
+        workload_id: &id,
+    };
+    let (mut calls, mut problems) = (Vec::new(), Vec::new());
+    for part in parts {
+        let field = part.field.clone();
+        match platform.call(&of, part) {
+            Ok(call) => calls.push(call),
+            Err(message) => problems.push(Wrong { field, message }),
+        }
     }
-    Application::of(name, &app, names).and_then(|application| application.objects(&app)).map_err(|wrong| vec![wrong])
+    if problems.is_empty() { Ok((objects, calls)) } else { Err(problems) }
 }
 
-/// The accessories of an application, each with the reason why it is not deployed.
-fn accessories(app: &Fields<'_>) -> Read<Vec<Wrong>> {
-    app.only(&FIELDS)?;
+/// The accessories of an application, in the order of the program.
+fn accessories<'a>(app: &Fields<'a>) -> Read<Vec<Part<'a>>> {
     let Some(accessories) = app.map("accessories")? else { return Ok(Vec::new()) };
-    let each = accessories.entries().map(|(name, value)| {
-        let schema = Fields::of(name, value).map(|fields| fields.schema().to_owned()).unwrap_or_default();
-        let module = schema.split('.').next().filter(|module| !module.is_empty()).unwrap_or(name);
-        let message = format!("is of the Kusion module {module} ({schema}), and Stoa runs no modules yet; remove it");
-        accessories.wrong(name, message)
-    });
-    Ok(each.collect())
+    let part = |(name, value): (&str, &'a Value)| {
+        let schema = Fields::of(&accessories.at(name), value)?.schema();
+        if schema.is_empty() {
+            return Err(accessories.wrong(name, "is no instance of a schema of a Kusion module"));
+        }
+        Ok(Part { field: accessories.at(name), schema, json: ordered_json(value), is_workload: false })
+    };
+    accessories.entries().map(part).collect()
+}
+
+/// Rejects labels and annotations of an application whose workload is of a module, which would not get them.
+fn without_metadata(app: &Fields<'_>) -> Read<()> {
+    let set = ["labels", "annotations"].into_iter().find(|field| app.get(field).is_some_and(|it| !it.is_empty()));
+    match set {
+        Some(field) => Err(app.wrong(field, "is not for a workload of a Kusion module; set it in the workload")),
+        None => Ok(()),
+    }
 }
 
 struct Application<'a> {
@@ -78,6 +122,15 @@ impl<'a> Application<'a> {
             labels,
             annotations: all("annotations", &names.annotations)?,
         })
+    }
+
+    /// The id of an object if it is the workload, which has the application's own name.
+    fn workload_id(&self, object: &Json) -> Option<String> {
+        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+        let is_workload = object["metadata"]["name"] == self.unique.as_str() && object["kind"] != "ConfigMap";
+        let names =
+            [text(&object["apiVersion"]), text(&object["kind"]), self.names.namespace.clone(), self.unique.clone()];
+        is_workload.then(|| names.join(":"))
     }
 
     /// Labels and annotations, with a name if the object has one.

@@ -32,6 +32,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The map itself.
+    pub(super) fn value(&self) -> Value {
+        Value::Map(self.map.clone())
+    }
+
     pub(super) fn wrong(&self, field: &str, message: impl Into<String>) -> Wrong {
         Wrong { field: self.at(field), message: message.into() }
     }
@@ -131,6 +136,20 @@ impl<'a> Fields<'a> {
     /// A value as it is, without the schemas of instances.
     pub(super) fn json(&self, field: &str) -> Option<Json> {
         self.get(field).map(without_schemas)
+    }
+}
+
+/// A value as JSON in the order of the program, with the schemas of instances.
+pub(super) fn ordered_json(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(",");
+    match value {
+        Value::List(list) => format!("[{}]", joined(list.iter().map(ordered_json).collect())),
+        Value::Map(map) => {
+            let field =
+                |(name, value): &(String, Value)| format!("{}:{}", Json::from(name.as_str()), ordered_json(value));
+            format!("{{{}}}", joined(map.0.iter().map(field).collect()))
+        }
+        other => Json::from(other.clone()).to_string(),
     }
 }
 

@@ -22,7 +22,9 @@ use stoa_proto::Problem;
 use stoa_workers::{Failed, Fault};
 
 use self::layout::Layout;
+use self::result::Found;
 use super::generator::{At, Files, Generated, Generator, Input, Profile, Provenance};
+use super::modules::Platform;
 use crate::failure::{Failure, problem, reason};
 use crate::source::Content;
 
@@ -72,13 +74,15 @@ impl Generator for Kcl {
         let Files::Tree { root, path } = input.files else {
             return Err(Failure::internal(&"the generator KCL got no tree"));
         };
+        let platform = Platform::of(input.values)?;
         let layout = Layout::read(root, path, input.values)?;
         let output = run(&layout, root)?;
         without_base(&layout, &output)?;
         let mut warnings: Vec<String> = output.warnings.iter().map(sentence).collect();
         warnings.extend(logged(&output.log));
         let files: BTreeSet<String> = layout.files.iter().chain(&output.files).cloned().collect();
-        let (spec, more) = result::spec(output, layout.kusion.as_ref()).map_err(Failure::invalid)?;
+        let Found { spec, warnings: more, calls } =
+            result::spec(output, layout.kusion.as_ref(), &platform).map_err(Failure::invalid)?;
         warnings.extend(more);
         let provenance = Provenance {
             version: format!("kcl_lib {VERSION}"),
@@ -87,7 +91,7 @@ impl Generator for Kcl {
             modules: layout.modules,
             ..Provenance::default()
         };
-        Ok(Generated { spec, warnings, provenance })
+        Ok(Generated { spec, warnings, provenance, calls })
     }
 }
 

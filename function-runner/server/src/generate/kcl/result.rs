@@ -9,6 +9,7 @@ use super::fields::{TYPE, without_schemas};
 use super::layout::{Names, STACK};
 use crate::failure::{problem, reason};
 use crate::generate::manifests::{self, Located};
+use crate::generate::modules::{Call, Platform};
 use crate::generate::spec_file;
 use crate::source::SourceFile;
 
@@ -33,8 +34,16 @@ impl Places {
     }
 }
 
-/// The Spec of a result, and warnings.
-pub(super) fn spec(output: Output, names: Option<&Names>) -> Result<(Spec, Vec<String>), Vec<Problem>> {
+/// The Spec of a result, with warnings, and the calls of modules for the rest of it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) spec: Spec,
+    pub(super) warnings: Vec<String>,
+    pub(super) calls: Vec<Call>,
+}
+
+/// The Spec of a result.
+pub(super) fn spec(output: Output, names: Option<&Names>, platform: &Platform) -> Result<Found, Vec<Problem>> {
     let places = Places(output.exports);
     let fallback = output.files.first().cloned().unwrap_or_default();
     let mut objects: Vec<Located> = Vec::new();
@@ -47,10 +56,8 @@ pub(super) fn spec(output: Output, names: Option<&Names>) -> Result<(Spec, Vec<S
             let (file, line) = places.of(RESOURCES);
             return read_spec(&documents[0], file, line);
         }
-        return match configured(map, &places, names) {
-            Ok(objects) => read_objects(objects),
-            Err(problems) => Err(problems),
-        };
+        let (objects, calls) = configured(map, &places, names, platform)?;
+        return Ok(Found { calls, ..read_objects(objects)? });
     }
     for document in documents.drain(..) {
         if let Err(found) = collect("", &document, (fallback.clone(), 0), &mut objects) {
@@ -60,10 +67,10 @@ pub(super) fn spec(output: Output, names: Option<&Names>) -> Result<(Spec, Vec<S
     if problems.is_empty() { read_objects(objects) } else { Err(problems) }
 }
 
-fn read_objects(objects: Vec<Located>) -> Result<(Spec, Vec<String>), Vec<Problem>> {
+fn read_objects(objects: Vec<Located>) -> Result<Found, Vec<Problem>> {
     let mut warnings = Warnings::at_most(WARNED);
     let spec = manifests::of_objects(objects, &mut warnings)?;
-    Ok((spec, warnings.into_lines()))
+    Ok(Found { spec, warnings: warnings.into_lines(), calls: Vec::new() })
 }
 
 fn is_object(map: &Map) -> bool {
@@ -77,25 +84,30 @@ fn is_spec(map: &Map) -> bool {
     }))
 }
 
-fn read_spec(document: &Value, file: String, line: u32) -> Result<(Spec, Vec<String>), Vec<Problem>> {
+fn read_spec(document: &Value, file: String, line: u32) -> Result<Found, Vec<Problem>> {
     let bytes = without_schemas(document).to_string().into_bytes();
     match spec_file::read(&SourceFile { path: file, bytes }) {
         Ok(mut spec) => {
             for resource in &mut spec.resources {
                 resource.extensions.insert(stoa_engine::spec::LINE.to_owned(), line.into());
             }
-            Ok((spec, Vec::new()))
+            Ok(Found { spec, warnings: Vec::new(), calls: Vec::new() })
         }
         // Lines of the result are not those of the source.
         Err(problems) => Err(problems.into_iter().map(|found| Problem { line, ..found }).collect()),
     }
 }
 
-/// The objects of exported names: AppConfigurations, or Kubernetes objects.
-fn configured(map: &Map, places: &Places, names: Option<&Names>) -> Result<Vec<Located>, Vec<Problem>> {
+/// The objects of exported names: AppConfigurations, or Kubernetes objects. Modules are called for the rest of AppConfigurations.
+fn configured(
+    map: &Map,
+    places: &Places,
+    names: Option<&Names>,
+    platform: &Platform,
+) -> Result<(Vec<Located>, Vec<Call>), Vec<Problem>> {
     let is_application = |value: &Value| matches!(value, Value::Map(map) if is_application(map));
     let exported = || map.0.iter().filter(|(name, _)| name != TYPE);
-    let (mut objects, mut problems) = (Vec::new(), Vec::new());
+    let (mut objects, mut calls, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let applications = exported().filter(|(_, value)| is_application(value)).count();
     if let Some((name, _)) = exported().find(|(_, value)| is_application(value)) {
         let Some(names) = names else {
@@ -110,9 +122,10 @@ fn configured(map: &Map, places: &Places, names: Option<&Names>) -> Result<Vec<L
                 problems.push(places.wrong(name, name, message));
                 continue;
             }
-            match application::objects(name, value, names) {
-                Ok(found) => {
+            match application::objects(name, value, names, platform) {
+                Ok((found, of_modules)) => {
                     let (file, line) = places.of(name);
+                    calls.extend(of_modules.into_iter().map(|call| call.at(&file, line)));
                     let located = |value| Located { value, file: file.clone(), line };
                     objects.extend(found.into_iter().map(located));
                 }
@@ -129,7 +142,7 @@ fn configured(map: &Map, places: &Places, names: Option<&Names>) -> Result<Vec<L
             }
         }
     }
-    if problems.is_empty() { Ok(objects) } else { Err(problems) }
+    if problems.is_empty() { Ok((objects, calls)) } else { Err(problems) }
 }
 
 fn is_application(map: &Map) -> bool {

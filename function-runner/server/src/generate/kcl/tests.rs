@@ -42,6 +42,7 @@ fn values(parameters: &[(&str, &str)]) -> Values {
     Values {
         project: "shop".to_owned(),
         stack: "prod".to_owned(),
+        workspace: "eu".to_owned(),
         parameters: parameters.collect(),
         platform: vec![stoa_proto::Value { name: "cell".to_owned(), json: "\"c1\"".to_owned(), ..Default::default() }],
         ..Values::default()
@@ -210,6 +211,89 @@ fn jobs_files_probes_and_hooks_become_kubernetes_fields() {
 }
 
 #[test]
+fn server_of_the_library_becomes_objects() {
+    let Some(_turn) = library() else { return };
+    let server = include_str!("../../../../modules/server/server.k");
+    let program = |more: &str| {
+        format!(
+            "import server\nweb = server.objects(server.Server {{name = \"web\", namespace = \"shop\", image = \"shop/web:1\"{more}}})\n"
+        )
+    };
+    let module = "[package]\nname = \"prod\"\n\n[dependencies]\nserver = { path = \"../modules/server\" }\n";
+    let found = |more: &str| {
+        let main = program(more);
+        let library =
+            [("modules/server/kcl.mod", "[package]\nname = \"server\"\n"), ("modules/server/server.k", server)];
+        render(&[library.as_slice(), &[("s/kcl.mod", module), ("s/main.k", &main)]].concat(), "s", &[])
+    };
+    assert_eq!(ids(&found("").unwrap().spec), ["apps/v1:Deployment:shop:web"]);
+    let all = ", port = 8080, env = {B = \"1\", A = \"2\"}, files = {\"a.conf\" = \"x\"}, host = \"web.example.com\", metricsPath = \"/metrics\"";
+    let spec = found(all).unwrap().spec;
+    let expected = [
+        "apps/v1:Deployment:shop:web",
+        "v1:ConfigMap:shop:web",
+        "v1:Service:shop:web",
+        "networking.k8s.io/v1:Ingress:shop:web",
+        "monitoring.coreos.com/v1:ServiceMonitor:shop:web",
+    ];
+    assert_eq!(ids(&spec), expected);
+    let pod = attributes(&spec, expected[0])["spec"]["template"]["spec"].clone();
+    assert_eq!(pod["containers"][0]["env"], json!([{"name": "B", "value": "1"}, {"name": "A", "value": "2"}]));
+    assert_eq!(pod["volumes"], json!([{"name": "files", "configMap": {"name": "web"}}]));
+    let backend = &attributes(&spec, expected[3])["spec"]["rules"][0]["http"]["paths"][0]["backend"];
+    assert_eq!(*backend, json!({"service": {"name": "web", "port": {"name": "http"}}}));
+    let wrong = found(", host = \"web.example.com\"").unwrap_err();
+    assert!(wrong[0].contains("host needs port"), "{wrong:?}");
+}
+
+#[test]
+fn accessories_and_workloads_are_calls_of_modules() {
+    let Some(_turn) = library() else { return };
+    let accessory = MAIN
+        .replace("    workload:", "    accessories: {\"network\" = n.Network {ports: [{port = 80}]}}\n    workload:");
+    let accessory = format!("import network as n\n{accessory}");
+    let files = konfig(&[("shop/prod/main.k", &accessory)]);
+    let calls = |modules: Value| {
+        let root = tree(&files);
+        let modules = crate::generate::modules::Settings::of_spec(json!({"modules": modules}).to_string().as_bytes());
+        let values = Values { modules, ..values(&[]) };
+        let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
+        Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect::<Vec<_>>())
+    };
+    let module = json!({"path": "oci://ghcr.io/kusionstack/network", "version": "0.2.0"});
+    let generated = calls(json!({"network": module})).unwrap();
+    assert_eq!(ids(&generated.spec)[..2], ["v1:Namespace:shop", "apps/v1:Deployment:shop:shop-prod-web"]);
+    let [network] = generated.calls.as_slice() else { panic!("{:?}", generated.calls) };
+    let request = network.request().unwrap();
+    assert_eq!((request.project.as_str(), request.stack.as_str(), request.app.as_str()), ("shop", "prod", "web"));
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(text(&request.dev_config), "{\"ports\":[{\"port\":80}],\"_type\":\"network.Network\"}");
+    // The order of the program stays.
+    assert!(
+        text(&request.workload).contains("\"env\":{\"Z\":\"1\",\"A\":\"secret://keys/a\"}"),
+        "{}",
+        text(&request.workload)
+    );
+    assert!(text(&request.workload).ends_with("\"_type\":\"service.Service\"}"), "{}", text(&request.workload));
+
+    let generated = calls(json!({"network": module, "service": module})).unwrap();
+    assert_eq!(ids(&generated.spec), ["v1:Namespace:shop"]);
+    let [workload, _] = generated.calls.as_slice() else { panic!("{:?}", generated.calls) };
+    assert_eq!(workload.request().unwrap().dev_config, workload.request().unwrap().workload);
+
+    let labelled = accessory.replace("    workload:", "    labels: {a: \"b\"}\n    workload:");
+    let files = konfig(&[("shop/prod/main.k", &labelled)]);
+    let root = tree(&files);
+    let modules =
+        crate::generate::modules::Settings::of_spec(json!({"modules": {"service": module}}).to_string().as_bytes());
+    let values = Values { modules, ..values(&[]) };
+    let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
+    let failure = Kcl.generate(&input).unwrap_err();
+    let expected = "web.labels: is not for a workload of a Kusion module; set it in the workload";
+    assert!(shown(&failure.problems()[0]).ends_with(expected), "{:?}", failure.problems());
+}
+
+#[test]
 fn parts_that_are_not_deployed_are_errors() {
     let Some(_turn) = library() else { return };
     let with = |field: &str| MAIN.replace("        replicas = 3\n", &format!("        replicas = 3\n{field}"));
@@ -221,7 +305,8 @@ fn parts_that_are_not_deployed_are_errors() {
         (
             "shop/prod/main.k",
             accessory.as_str(),
-            "shop/prod/main.k:5: web.accessories.network: is of the Kusion module network (network.Network), and Stoa runs no modules yet; remove it",
+            "shop/prod/main.k:5: web.accessories.network: is of the Kusion module network (network.Network), which spec.modules of workspace eu \
+             does not have; add its path and version there",
         ),
         (
             "shop/prod/kcl.mod",

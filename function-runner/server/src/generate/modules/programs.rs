@@ -1,0 +1,144 @@
+//! Runs modules, each in a process of its own for one rendering.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use stoa_fairness::{FairSemaphore, MaxShare};
+use stoa_kusion_module::mirror::{Mirror, Program};
+use stoa_kusion_module::module::{self, Module, ModuleError};
+use stoa_kusion_module::proto::GeneratorResponse;
+use stoa_outbound::causes;
+use stoa_proto::Problem;
+use stoa_terraform_provider::process::Launcher;
+use stoa_workers::Limits;
+use tonic::Code;
+
+use super::calls::{Call, Settings};
+use crate::failure::{Failure, reason};
+
+/// How modules run.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// The folder with the programs.
+    pub(crate) mirror: Mirror,
+    /// How processes are started.
+    pub(crate) launcher: Arc<dyn Launcher>,
+    /// Where the folders of their sockets are.
+    pub(crate) temporary: PathBuf,
+    /// The limits on the calls of one rendering. The launcher limits the memory.
+    pub(crate) limits: Limits,
+    /// The most renderings at once.
+    pub(crate) processes: usize,
+}
+
+/// The modules of a runner. Clones share its slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Modules {
+    options: Options,
+    /// A slot for each rendering.
+    slots: FairSemaphore,
+}
+
+impl Modules {
+    pub(crate) fn new(options: Options) -> Self {
+        let slots = FairSemaphore::new(options.processes, MaxShare::ThreeQuarters);
+        Self { options, slots }
+    }
+
+    /// The SHA-256 of the programs of a Workspace, as a part of the key of a cached rendering.
+    pub(crate) fn digests(&self, settings: &str) -> String {
+        let digest = |module: &stoa_kusion_module::configuration::ModuleSettings| {
+            let found = self.options.mirror.find(&module.path, &module.version);
+            found.map_or_else(|_| "-".to_owned(), |program| hex(&program.digest))
+        };
+        Settings::each(settings).iter().map(digest).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes calls in order. Calls of one module share a process, and all processes end with the last call.
+    pub(in crate::generate) async fn call_all(
+        &self,
+        organization: &str,
+        calls: &[Call],
+    ) -> Result<Vec<GeneratorResponse>, Failure> {
+        let _slot = self.slots.acquire(organization, 1).await;
+        let end = Instant::now() + self.options.limits.time;
+        let mut running: HashMap<(&str, &str), Module> = HashMap::new();
+        let mut responses = Vec::with_capacity(calls.len());
+        for call in calls {
+            let key = (call.path.as_str(), call.version.as_str());
+            if !running.contains_key(&key) {
+                running.insert(key, self.start(call, end).await?);
+            }
+            let Some(module) = running.get_mut(&key) else { continue };
+            let left = end.saturating_duration_since(Instant::now());
+            let request = call.request.clone().unwrap_or_default();
+            responses.push(module.generate(request, left).await.map_err(|error| self.failed(call, &error))?);
+        }
+        futures_util::future::join_all(running.into_values().map(Module::end)).await;
+        Ok(responses)
+    }
+
+    async fn start(&self, call: &Call, end: Instant) -> Result<Module, Failure> {
+        let Options { mirror, launcher, temporary, limits, .. } = &self.options;
+        let (mirror, path, version) = (mirror.clone(), call.path.clone(), call.version.clone());
+        let found = tokio::task::spawn_blocking(move || mirror.find(&path, &version)).await;
+        let found = found.map_err(|error| Failure::internal(&error))?;
+        let Program { executable, digest } = found.map_err(|error| {
+            let message = format!("the function-runner does not have it: {error}");
+            Failure::of(Code::InvalidArgument, vec![call.problem(reason::NOT_AVAILABLE, &message)])
+        })?;
+        // The heap is collected more often before the limit is reached.
+        let heap = format!("{}B", limits.memory / 4 * 3);
+        let options = module::Options {
+            executable,
+            digest,
+            environment: vec![(OsString::from("GOMEMLIMIT"), heap.into())],
+            temporary: temporary.clone(),
+            time_limit: end.saturating_duration_since(Instant::now()),
+        };
+        Module::start(&**launcher, &options).await.map_err(|error| self.failed(call, &error))
+    }
+
+    fn failed(&self, call: &Call, error: &ModuleError) -> Failure {
+        let limits = &self.options.limits;
+        let (reason, message) = match error {
+            ModuleError::Start(_) => {
+                tracing::error!(
+                    error = error as &dyn std::error::Error,
+                    module = call.module,
+                    "a module did not start"
+                );
+                let message = format!("{}: {}; try again", call.subject(), causes(error));
+                return Failure::new(Code::Unavailable, reason::UNAVAILABLE, message);
+            }
+            ModuleError::NoModule(why) => {
+                (reason::NOT_RENDERED, format!("it is no module of Kusion: {why}; use another version of it"))
+            }
+            ModuleError::TookTooLong(_) => (
+                reason::TOOK_TOO_LONG,
+                format!("the modules of the stack took more than {} s together", limits.time.as_secs()),
+            ),
+            ModuleError::Memory => {
+                (reason::TOO_LARGE, format!("it took more than {} MiB of memory", limits.memory >> 20))
+            }
+            ModuleError::Ended { .. } => (reason::REJECTED, error.to_string()),
+            ModuleError::Rejected(_) => (reason::NOT_RENDERED, error.to_string()),
+            ModuleError::Answer(_) => (reason::NOT_RENDERED, format!("{error}; use another version of it")),
+        };
+        Failure::invalid(vec![call.problem(reason, &message)])
+    }
+}
+
+/// The failure of calls in a runner without modules.
+pub(in crate::generate) fn without_modules(calls: &[Call]) -> Failure {
+    let message = "the function-runner runs no Kusion modules; start function-runner with --kusion-modules, a folder with their programs";
+    let problems: Vec<Problem> = calls.iter().map(|call| call.problem(reason::NOT_AVAILABLE, message)).collect();
+    Failure::of(Code::InvalidArgument, problems)
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
