@@ -88,7 +88,7 @@ mod tests {
             &json!({"metadata": metadata, "spec": {"stack": "web-dev", "workspace": "dev", "operation": "Apply"},
                 "status": {"phase": "Generating", "startTime": "2026-01-01T00:00:00Z"}}),
         );
-        let ready = json!({"type": "Ready", "status": "False"});
+        let ready = json!({"type": "Ready", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let workspace = happened(
             "platform.stoa.dev/workspaces",
             &json!({"metadata": {"name": "dev", "uid": "w"}, "spec": {"backend": {"name": "b"}}, "status": {"conditions": [ready]}}),

@@ -232,6 +232,7 @@ mod tests {
     use stoa_engine::spec::ResourceType;
 
     use super::*;
+    use crate::scopes;
 
     fn resource(id: &str, object: &Value) -> Resource {
         Resource {
@@ -267,7 +268,7 @@ mod tests {
             changes: vec![label],
             ..PlannedAction::new("changed".into(), ResourceType::Kubernetes, action)
         };
-        let clusters = Clusters::default();
+        let clusters = Clusters::default().with_scopes(scopes([]));
         let admission_dependencies = AdmissionDependencies::of(
             [&planned],
             |_| Some(&wanted).filter(|_| action != Action::Delete),

@@ -32,6 +32,8 @@ impl World {
     }
 
     async fn label_organization(&self, organization: &str, labels: Value) {
+        // An Organization adopts no namespace.
+        self.lose(&format!("/registry/core/namespaces/{organization}")).await;
         let object = json!({ "metadata": { "name": organization, "labels": labels }, "spec": {} });
         self.make("config.stoa.dev/v1alpha1", "Organization", "", object).await.unwrap();
     }
@@ -56,15 +58,15 @@ async fn set_is_validated_field_by_field() {
         .await
         .unwrap_err();
     insta::assert_snapshot!(causes(&error).join("\n"), @r#"
+    spec.finalValues[1]: Duplicate value: "region"
+    spec.organizations[1]: Duplicate value: "shop"
     spec.owners[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"
     spec.values[]: Invalid value: "": must be at most 128 letters, digits, '-' and '_', and begin with a letter or '_'
     spec.values[9]: Invalid value: "9": must be at most 128 letters, digits, '-' and '_', and begin with a letter or '_'
     spec.values[a.b]: Invalid value: "a.b": must be at most 128 letters, digits, '-' and '_', and begin with a letter or '_'
-    spec.finalValues[1]: Duplicate value: "region"
     spec.finalValues[2]: Not found: "none"
     spec.secrets[password].key: Required value
     spec.secrets[region]: Duplicate value: "region"
-    spec.organizations[1]: Duplicate value: "shop"
     spec.projects[0]: Required value
     spec.workspaceSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator
     "#);

@@ -90,7 +90,8 @@ fn run_event_has_plan_message_page_and_command() {
     let path = "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/x";
     let page = "https://git.example.com/shop/config/commit/c0ffee";
     let waiting =
-        json!({"type": "Waiting", "status": "True", "reason": "AwaitingApproval", "message": "plan sha256:1 waits"});
+        json!({"type": "Waiting", "status": "True", "reason": "AwaitingApproval", "message": "plan sha256:1 waits",
+            "lastTransitionTime": start});
     let mut status = json!({"phase": "AwaitingApproval", "startTime": start, "conditions": [waiting],
         "source": {"commit": "c0ffee", "commitURL": page},
         "plan": {"digest": "sha256:1", "summary": {"create": 12, "update": 3}}});
@@ -103,7 +104,8 @@ fn run_event_has_plan_message_page_and_command() {
 
     status["phase"] = json!("Failed");
     status["conditions"] =
-        json!([{"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "no".repeat(2000)}]);
+        json!([{"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "no".repeat(2000),
+            "lastTransitionTime": start}]);
     let data = data_of(&status);
     assert_eq!(data["message"].as_str().unwrap().chars().count(), MESSAGE + 1, "it is cut");
     assert_eq!(data["command"], format!("kubectl get --raw \"{path}/log\""));
@@ -117,7 +119,8 @@ fn run_event_has_plan_message_page_and_command() {
 
 #[test]
 fn failure_event_has_no_message_of_a_resource() {
-    let failed = json!({"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "1 resource failed"});
+    let failed = json!({"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "1 resource failed",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"phase": "Failed", "startTime": "2026-01-01T00:00:00Z", "conditions": [failed],
         "resources": [{"id": "v1:Secret:a:b", "action": "Create", "phase": "Failed", "message": "hunter2"}]});
     let states = [run(&json!({"phase": "Pending"})), run(&status)];

@@ -118,6 +118,10 @@ fn object_follows_namespace_of_its_cluster() {
 
 #[test]
 fn object_follows_dependency_under_server_alias() {
+    const NAMESPACE: &str = "v1:Namespace:n";
+    const DEFINITION: &str = "apiextensions.k8s.io/v1:CustomResourceDefinition:widgets.example.com";
+    const A: &str = "example.com/v1:Widget:n:w/also";
+    const B: &str = "example.com/v1:Widget:n:w/east";
     let of = |id: &str, api_version: &str, kind: &str, name: &str, rest: serde_json::Value, cluster: &str| {
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
         object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -133,21 +137,21 @@ fn object_follows_dependency_under_server_alias() {
     let inside = json!({"metadata": {"name": "w", "namespace": "n"}});
     let widget = |id: &str, cluster: &str| of(id, "example.com/v1", "Widget", "w", inside.clone(), cluster);
     let resources = [
-        of("namespace", "v1", "Namespace", "n", json!({}), "main"),
-        of("definition", "apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com", defined, "also"),
-        widget("a", "also"),
-        widget("b", "east"),
+        of(NAMESPACE, "v1", "Namespace", "n", json!({}), "main"),
+        of(DEFINITION, "apiextensions.k8s.io/v1", "CustomResourceDefinition", "widgets.example.com", defined, "also"),
+        widget(A, "also"),
+        widget(B, "east"),
     ];
     let places = [("main", "1"), ("east", "2"), ("also", "1")].map(|(name, place)| (name.to_owned(), place.to_owned()));
     let needs = |clusters: &Clusters, id: &str| before(&resources, clusters, id);
     let known = Clusters::at(places.clone()).with_scopes(scopes([]));
     assert_eq!(
-        (needs(&known, "a"), needs(&known, "b")),
-        (vec!["definition".to_owned(), "namespace".to_owned()], Vec::new())
+        (needs(&known, A), needs(&known, B)),
+        (vec![DEFINITION.to_owned(), NAMESPACE.to_owned()], Vec::new())
     );
     // Where nothing tells that two names are one server, they are two.
     let apart = clusters(places.map(|(name, _)| name).to_vec());
-    assert_eq!((needs(&apart, "a"), needs(&apart, "b")), (vec!["definition".to_owned()], Vec::new()));
+    assert_eq!((needs(&apart, A), needs(&apart, B)), (vec![DEFINITION.to_owned()], Vec::new()));
 }
 
 #[test]
