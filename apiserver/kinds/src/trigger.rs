@@ -1,8 +1,8 @@
 //! The permission to have Stoa start Runs by itself.
 //!
 //! A trigger starts Runs later, for whatever the Source contains then. Three changes therefore take the
-//! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, and
-//! changing where its Project or Source points. The Git server decides who may push.
+//! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, or its labels
+//! or those of its Project, and changing where its Project or Source points. The Git server decides who may push.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -42,7 +42,7 @@ pub fn operation(trigger: Trigger) -> Option<Operation> {
     }
 }
 
-/// Whether a change of a stack decides about what its trigger starts.
+/// Whether a change of a stack decides about what its trigger starts. VariableSets select by labels.
 pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
     let deploys = |stack: &Stack| StackSpec {
         description: None,
@@ -51,7 +51,8 @@ pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
         deletion_policy: Default::default(),
         ..stack.spec.clone()
     };
-    operation(new.spec.trigger).is_some() && old.is_none_or(|old| deploys(new) != deploys(old))
+    operation(new.spec.trigger).is_some()
+        && old.is_none_or(|old| deploys(new) != deploys(old) || new.labels() != old.labels())
 }
 
 /// Keeps who decided about what is started by itself, with the write that did.
@@ -145,9 +146,13 @@ pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -
     lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
     for name in &stack.spec.workspaces {
         let Some(workspace) = workspace::require_use(lookup, context, name).await? else { continue };
-        // A conflict fails the run, and uses nothing.
-        if let Ok(chosen) = variable_set::values(lookup, (stack, &workspace), &BTreeMap::new()).await? {
-            variable_set::require_use(context, values::variable_sets(&chosen)).await?;
+        // After a conflict is solved, any of the sets may decide.
+        match variable_set::values(lookup, (stack, &workspace), &BTreeMap::new()).await? {
+            Ok(chosen) => variable_set::require_use(context, values::variable_sets(&chosen)).await?,
+            Err(_) => {
+                let selecting = variable_set::selecting(lookup, (stack, &workspace)).await?;
+                variable_set::require_use(context, selecting.iter().map(String::as_str)).await?;
+            }
         }
     }
     Ok(())

@@ -133,12 +133,7 @@ pub async fn values(
     (stack, workspace): (&Stack, &Workspace),
     parameters: &BTreeMap<String, String>,
 ) -> Result<Result<Vec<Chosen>, Vec<Conflict>>, ApiError> {
-    let mut layers = Vec::new();
-    let sets = lookup.api::<VariableSet>()?.list_with(None, &ListOptions::default()).await?;
-    if !sets.is_empty() {
-        let subject = subject(lookup, stack, workspace).await?;
-        layers.extend(sets.iter().filter(|set| selects(&set.spec, &subject)).map(layer));
-    }
+    let mut layers: Vec<Layer> = sets_of(lookup, (stack, workspace)).await?.iter().map(layer).collect();
     layers.push(Layer {
         origin: Origin::Workspace(workspace.name_any()),
         values: plain(&workspace.spec.values),
@@ -147,6 +142,24 @@ pub async fn values(
     layers.push(Layer::of_parameters(Origin::Stack(stack.name_any()), &stack.spec.generator.parameters));
     layers.push(Layer::of_parameters(Origin::Run, parameters));
     Ok(values::merge(&layers))
+}
+
+/// The names of all VariableSets that select a stack in a workspace.
+///
+/// # Errors
+///
+/// When the objects cannot be read.
+pub(crate) async fn selecting(lookup: &Lookup, of: (&Stack, &Workspace)) -> Result<Vec<String>, ApiError> {
+    Ok(sets_of(lookup, of).await?.iter().map(kube::ResourceExt::name_any).collect())
+}
+
+async fn sets_of(lookup: &Lookup, (stack, workspace): (&Stack, &Workspace)) -> Result<Vec<VariableSet>, ApiError> {
+    let mut sets = lookup.api::<VariableSet>()?.list_with(None, &ListOptions::default()).await?;
+    if !sets.is_empty() {
+        let subject = subject(lookup, stack, workspace).await?;
+        sets.retain(|set| selects(&set.spec, &subject));
+    }
+    Ok(sets)
 }
 
 fn plain(values: &Map<String, Value>) -> BTreeMap<String, Given> {
