@@ -35,11 +35,14 @@ struct SecretStore {
     provider: Provider,
 }
 
-/// The provider of a store, by its name in Kusion. Others are read as unknown.
+/// The provider of a store, by its name in Kusion.
 #[derive(Default, Deserialize)]
 struct Provider {
     kubernetes: Option<serde_json::Value>,
     vault: Option<vault::Settings>,
+    /// Those that Stoa does not read.
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
 }
 
 /// The Spec with the values of its workspace's secret store.
@@ -55,10 +58,14 @@ pub(crate) async fn resolve(mut spec: Spec, target: &Target) -> Result<Spec, Fai
         Provider { vault: Some(settings), .. } => {
             Vault::new(settings, &workspace.secret_store_credentials)?.read(&named).await?
         }
-        Provider { kubernetes: None, vault: None } => {
+        Provider { kubernetes: None, vault: None, others } => {
+            let names: Vec<&str> = others.keys().map(String::as_str).collect();
+            let has = match names.as_slice() {
+                [] => "no provider".to_owned(),
+                names => format!("provider {}, which Stoa does not read", names.join(", ")),
+            };
             let message = format!(
-                "{first}: spec.secretStore of workspace {:?} has no provider that Stoa reads; set provider.kubernetes or \
-                 provider.vault",
+                "{first}: spec.secretStore of workspace {:?} has {has}; set provider.kubernetes or provider.vault",
                 workspace.name
             );
             return Err(invalid(message));
@@ -130,12 +137,13 @@ mod tests {
 
     #[tokio::test]
     async fn store_without_a_known_provider_is_refused() {
-        for store in [json!({}), json!({"provider": {"aws": {"region": "x"}}})] {
+        for (store, has) in [
+            (json!({}), "no provider"),
+            (json!({"provider": {"aws": {"region": "x"}}}), "provider aws, which Stoa does not read"),
+        ] {
             let told = refusal("ref://db/password", &target(&store)).await;
-            assert!(
-                told.starts_with("ref://db/password: spec.secretStore of workspace \"dev\" has no provider"),
-                "{told}"
-            );
+            let expected = "set provider.kubernetes or provider.vault";
+            assert_eq!(told, format!("ref://db/password: spec.secretStore of workspace \"dev\" has {has}; {expected}"));
         }
         let plain = resolve(spec("x"), &target(&json!({}))).await.unwrap();
         assert_eq!(plain, spec("x"), "a Spec without such values needs no store");
