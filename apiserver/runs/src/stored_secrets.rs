@@ -16,7 +16,7 @@ use stoa_engine::{
     Spec,
     stored_secret::{StoredSecret, stored_secrets},
 };
-use stoa_kinds::{lookup, pull_request, trigger};
+use stoa_kinds::lookup;
 use stoa_types::{Run, SecretKeyReference, platform::WorkspaceSpec, reason};
 
 use crate::{
@@ -41,17 +41,17 @@ pub(crate) async fn read(
     let mut values = HashMap::new();
     let Some(store) = Store::of(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
     let (namespace, context) = (&store.namespace, requester(services, run));
-    let is_unreviewed = pull_request::is_plan(run) || trigger::is_triggered(run);
     let mut secrets = Secrets::new(services);
     let mut permitted: BTreeSet<String> = BTreeSet::new();
     for stored in named(spec).await? {
         let StoredSecret { name, property, .. } = &stored;
-        if let Some(context) = context.as_ref().filter(|_| !permitted.contains(name)) {
-            lookup::require_secret(context, namespace, name).await?;
-            permitted.insert(name.clone());
-        }
-        if is_unreviewed {
-            store.require_triggered(&stored)?;
+        match &context {
+            Some(context) if !permitted.contains(name) => {
+                lookup::require_secret(context, namespace, name).await?;
+                permitted.insert(name.clone());
+            }
+            Some(_) => {}
+            None => store.require_triggered(&stored)?,
         }
         let key = SecretKeyReference { namespace: namespace.clone(), name: name.clone(), key: property.clone() };
         let value = secrets.key(&key).await.map_err(|error| match error {
