@@ -4,7 +4,7 @@
 //! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, or its labels
 //! or those of its Project, and changing where its Project or Source points. The Git server decides who may push.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
@@ -19,7 +19,7 @@ use super::{
     changes,
     lookup::{self, Lookup},
     run_status::status,
-    stack, values, variable_set, workspace,
+    stack, variable_set, workspace,
 };
 
 /// What the requester of a run says besides that Stoa started by itself: who had it do so, and so may not approve it alone.
@@ -139,6 +139,16 @@ pub fn on_behalf_of(component: &str, people: Vec<String>) -> RequestContext {
 ///
 /// 403 that names the verb and the object.
 pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+    require_in(lookup, context, stack, None).await
+}
+
+/// The same in a project as it is to be, if it changes.
+async fn require_in(
+    lookup: &Lookup,
+    context: &RequestContext,
+    stack: &Stack,
+    project: Option<&Project>,
+) -> Result<(), ApiError> {
     let Some(operation) = operation(stack.spec.trigger).filter(|_| !context.is_internal()) else { return Ok(()) };
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     lookup::require::<Run>(context, "create", "", &namespace, "").await?;
@@ -146,14 +156,8 @@ pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -
     lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
     for name in &stack.spec.workspaces {
         let Some(workspace) = workspace::require_use(lookup, context, name).await? else { continue };
-        // After a conflict is solved, any of the sets may decide.
-        match variable_set::values(lookup, (stack, &workspace), &BTreeMap::new()).await? {
-            Ok(chosen) => variable_set::require_use(context, values::variable_sets(&chosen)).await?,
-            Err(_) => {
-                let selecting = variable_set::selecting(lookup, (stack, &workspace)).await?;
-                variable_set::require_use(context, selecting.iter().map(String::as_str)).await?;
-            }
-        }
+        let sets = variable_set::deciding(lookup, (stack, &workspace), project).await?;
+        variable_set::require_use(context, sets.iter().map(String::as_str)).await?;
     }
     Ok(())
 }
@@ -170,7 +174,7 @@ pub(crate) async fn require_of_project(
 ) -> Result<(), ApiError> {
     let namespace = project.namespace().unwrap_or_default();
     for stack in stack::of_project(lookup, &namespace, &project.name_any()).await? {
-        require(lookup, context, &stack).await?;
+        require_in(lookup, context, &stack, Some(project)).await?;
     }
     Ok(())
 }
