@@ -16,9 +16,6 @@ import (
 	"stoa.dev/function-runner/renderer/rendererpb"
 )
 
-// The longest message of a problem, in bytes. A template that includes itself ends in an error of more than 100 kB.
-const longestMessage = 4096
-
 // After so long without a request, the process gives back its memory. Its next request is no slower for that.
 const settled = 500 * time.Millisecond
 
@@ -135,12 +132,9 @@ func problem(folder string, err error) *rendererpb.Problem {
 	}
 }
 
-// plain is a tool's message with paths from the root of the tree.
+// plain is a tool's message with paths from the root of the tree. It is whole: the caller cuts it after it has hidden
+// secret values, of which no part would be recognised.
 func plain(message string) string {
 	message = strings.ReplaceAll(message, mount+"/", "")
-	message = strings.TrimSpace(strings.ToValidUTF8(message, "�"))
-	if len(message) > longestMessage {
-		message = strings.ToValidUTF8(message[:longestMessage], "") + "…"
-	}
-	return message
+	return strings.TrimSpace(strings.ToValidUTF8(message, "�"))
 }

@@ -138,6 +138,11 @@ async fn require_edit(context: &RequestContext, new: &Project, old: Option<&Proj
     }
 }
 
+/// Whether a change decides about what the triggers of its stacks start. VariableSets select by labels.
+fn decides_about_triggers(new: &Project, old: &Project) -> bool {
+    new.spec.path != old.spec.path || new.labels() != old.labels()
+}
+
 #[async_trait]
 impl Strategy for ProjectStrategy {
     type Object = Project;
@@ -157,7 +162,7 @@ impl Strategy for ProjectStrategy {
         validation::keep_finalizer(new, labels::STACKS_FINALIZER);
         let is_changed = new.spec != old.spec;
         validation::observe_change(new, is_changed, |project| observe(&self.lookup, project));
-        if new.spec.path != old.spec.path {
+        if decides_about_triggers(new, old) {
             let status = new.status.get_or_insert_default();
             changes::note(context, &mut status.set_by, &mut status.changed_by);
         }
@@ -201,8 +206,10 @@ impl Strategy for ProjectStrategy {
                 if new.spec != old.spec || access::decides_end(of_new, of_old, labels::STACKS_FINALIZER) {
                     require_edit(context, new, Some(old)).await?;
                 }
-                if new.spec.path != old.spec.path {
+                if decides_about_triggers(new, old) {
                     trigger::require_of_project(&self.lookup, context, new).await?;
+                }
+                if new.spec.path != old.spec.path {
                     self.refuse_move(new).await?;
                 }
                 if new.spec.deletion_policy != old.spec.deletion_policy {

@@ -1,10 +1,10 @@
 //! The permission to have Stoa start Runs by itself.
 //!
 //! A trigger starts Runs later, for whatever the Source contains then. Three changes therefore take the
-//! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, and
-//! changing where its Project or Source points. The Git server decides who may push.
+//! permission to start the Run: setting the trigger, changing what such a Stack deploys or where to, or its labels
+//! or those of its Project, and changing where its Project or Source points. The Git server decides who may push.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
@@ -19,7 +19,7 @@ use super::{
     changes,
     lookup::{self, Lookup},
     run_status::status,
-    stack, values, variable_set, workspace,
+    stack, variable_set, workspace,
 };
 
 /// What the requester of a run says besides that Stoa started by itself: who had it do so, and so may not approve it alone.
@@ -42,7 +42,7 @@ pub fn operation(trigger: Trigger) -> Option<Operation> {
     }
 }
 
-/// Whether a change of a stack decides about what its trigger starts.
+/// Whether a change of a stack decides about what its trigger starts. VariableSets select by labels.
 pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
     let deploys = |stack: &Stack| StackSpec {
         description: None,
@@ -51,7 +51,8 @@ pub(crate) fn is_decided(new: &Stack, old: Option<&Stack>) -> bool {
         deletion_policy: Default::default(),
         ..stack.spec.clone()
     };
-    operation(new.spec.trigger).is_some() && old.is_none_or(|old| deploys(new) != deploys(old))
+    operation(new.spec.trigger).is_some()
+        && old.is_none_or(|old| deploys(new) != deploys(old) || new.labels() != old.labels())
 }
 
 /// Keeps who decided about what is started by itself, with the write that did.
@@ -138,6 +139,16 @@ pub fn on_behalf_of(component: &str, people: Vec<String>) -> RequestContext {
 ///
 /// 403 that names the verb and the object.
 pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -> Result<(), ApiError> {
+    require_in(lookup, context, stack, None).await
+}
+
+/// The same in a project as it is to be, if it changes.
+async fn require_in(
+    lookup: &Lookup,
+    context: &RequestContext,
+    stack: &Stack,
+    project: Option<&Project>,
+) -> Result<(), ApiError> {
     let Some(operation) = operation(stack.spec.trigger).filter(|_| !context.is_internal()) else { return Ok(()) };
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     lookup::require::<Run>(context, "create", "", &namespace, "").await?;
@@ -145,10 +156,8 @@ pub async fn require(lookup: &Lookup, context: &RequestContext, stack: &Stack) -
     lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
     for name in &stack.spec.workspaces {
         let Some(workspace) = workspace::require_use(lookup, context, name).await? else { continue };
-        // A conflict fails the run, and uses nothing.
-        if let Ok(chosen) = variable_set::values(lookup, (stack, &workspace), &BTreeMap::new()).await? {
-            variable_set::require_use(context, values::variable_sets(&chosen)).await?;
-        }
+        let sets = variable_set::deciding(lookup, (stack, &workspace), project).await?;
+        variable_set::require_use(context, sets.iter().map(String::as_str)).await?;
     }
     Ok(())
 }
@@ -165,7 +174,7 @@ pub(crate) async fn require_of_project(
 ) -> Result<(), ApiError> {
     let namespace = project.namespace().unwrap_or_default();
     for stack in stack::of_project(lookup, &namespace, &project.name_any()).await? {
-        require(lookup, context, &stack).await?;
+        require_in(lookup, context, &stack, Some(project)).await?;
     }
     Ok(())
 }

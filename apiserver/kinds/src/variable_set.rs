@@ -111,10 +111,18 @@ fn selects(spec: &VariableSetSpec, subject: &Subject) -> bool {
     criteria(spec).iter().zip(subject).all(|(criterion, (name, labels))| criterion.selects(name, labels))
 }
 
-async fn subject(lookup: &Lookup, stack: &Stack, workspace: &Workspace) -> Result<Subject, ApiError> {
+async fn subject(
+    lookup: &Lookup,
+    stack: &Stack,
+    workspace: &Workspace,
+    project: Option<&Project>,
+) -> Result<Subject, ApiError> {
     let namespace = stack.namespace().unwrap_or_default();
     let organization = lookup.api::<Organization>()?.get_opt("", &namespace).await?;
-    let project = lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?;
+    let project = match project {
+        Some(project) => Some(project.clone()),
+        None => lookup.api::<Project>()?.get_opt(&namespace, &stack.spec.project).await?,
+    };
     Ok([
         (namespace, organization.map(|it| it.labels().clone()).unwrap_or_default()),
         (stack.spec.project.clone(), project.map(|it| it.labels().clone()).unwrap_or_default()),
@@ -130,15 +138,36 @@ async fn subject(lookup: &Lookup, stack: &Stack, workspace: &Workspace) -> Resul
 /// When the objects cannot be read.
 pub async fn values(
     lookup: &Lookup,
-    (stack, workspace): (&Stack, &Workspace),
+    of: (&Stack, &Workspace),
     parameters: &BTreeMap<String, String>,
 ) -> Result<Result<Vec<Chosen>, Vec<Conflict>>, ApiError> {
-    let mut layers = Vec::new();
-    let sets = lookup.api::<VariableSet>()?.list_with(None, &ListOptions::default()).await?;
-    if !sets.is_empty() {
-        let subject = subject(lookup, stack, workspace).await?;
-        layers.extend(sets.iter().filter(|set| selects(&set.spec, &subject)).map(layer));
-    }
+    Ok(merged(&sets_of(lookup, of, None).await?, of, parameters))
+}
+
+/// The names of the VariableSets that decide values of a stack in a workspace. While sets conflict, all that select the
+/// stack, as any of them may decide later. `project` is the Project as it is to be, if it changes.
+///
+/// # Errors
+///
+/// When the objects cannot be read.
+pub(crate) async fn deciding(
+    lookup: &Lookup,
+    of: (&Stack, &Workspace),
+    project: Option<&Project>,
+) -> Result<Vec<String>, ApiError> {
+    let sets = sets_of(lookup, of, project).await?;
+    Ok(match merged(&sets, of, &BTreeMap::new()) {
+        Ok(chosen) => values::variable_sets(&chosen).into_iter().map(str::to_owned).collect(),
+        Err(_) => sets.iter().map(VariableSet::name_any).collect(),
+    })
+}
+
+fn merged(
+    sets: &[VariableSet],
+    (stack, workspace): (&Stack, &Workspace),
+    parameters: &BTreeMap<String, String>,
+) -> Result<Vec<Chosen>, Vec<Conflict>> {
+    let mut layers: Vec<Layer> = sets.iter().map(layer).collect();
     layers.push(Layer {
         origin: Origin::Workspace(workspace.name_any()),
         values: plain(&workspace.spec.values),
@@ -146,7 +175,20 @@ pub async fn values(
     });
     layers.push(Layer::of_parameters(Origin::Stack(stack.name_any()), &stack.spec.generator.parameters));
     layers.push(Layer::of_parameters(Origin::Run, parameters));
-    Ok(values::merge(&layers))
+    values::merge(&layers)
+}
+
+async fn sets_of(
+    lookup: &Lookup,
+    (stack, workspace): (&Stack, &Workspace),
+    project: Option<&Project>,
+) -> Result<Vec<VariableSet>, ApiError> {
+    let mut sets = lookup.api::<VariableSet>()?.list_with(None, &ListOptions::default()).await?;
+    if !sets.is_empty() {
+        let subject = subject(lookup, stack, workspace, project).await?;
+        sets.retain(|set| selects(&set.spec, &subject));
+    }
+    Ok(sets)
 }
 
 fn plain(values: &Map<String, Value>) -> BTreeMap<String, Given> {

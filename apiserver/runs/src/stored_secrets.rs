@@ -3,6 +3,9 @@
 //!
 //! The server reads them right before a call of a runner, and stores them nowhere. Elsewhere: the runner reads the other
 //! stores, and replaces the texts in the Spec.
+//!
+//! Nobody reviewed what a trigger or a pull request brings, and no requester has the permission `use` there. Such a Run reads
+//! the Secrets alone that the Workspace lists in [`TRIGGERED`].
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,8 +22,11 @@ use stoa_types::{Run, SecretKeyReference, platform::WorkspaceSpec, reason};
 
 use crate::{
     Services, StepError,
-    target::{Target, requester, secret_key},
+    target::{Secrets, Target, requester},
 };
+
+/// The field of the store with the names of the Secrets that Runs of triggers and pull requests may read.
+const TRIGGERED: &str = "triggered";
 
 /// The values that a Spec or the context of the workspace names, by the text there. For those of the Spec, the requester of
 /// the run needs the verb `use` on each Secret.
@@ -35,20 +41,26 @@ pub(crate) async fn read(
     spec: &Bytes,
 ) -> Result<HashMap<String, Bytes>, StepError> {
     let mut values = HashMap::new();
-    let Some(namespace) = namespace(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
-    let context = requester(services, run);
+    let Some(store) = Store::of(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
+    let (namespace, context) = (&store.namespace, requester(services, run));
+    let mut secrets = Secrets::new(services);
     let mut permitted: BTreeSet<String> = BTreeSet::new();
     let of_spec = named(spec).await?;
-    // The authors of workspaces may name any Secret.
     let of_context: BTreeSet<StoredSecret> = of_context(&target.workspace.spec).collect();
     for stored in of_spec.union(&of_context) {
         let StoredSecret { name, property, .. } = stored;
-        if let Some(context) = context.as_ref().filter(|_| of_spec.contains(stored) && !permitted.contains(name)) {
-            lookup::require_secret(context, &namespace, name).await?;
-            permitted.insert(name.clone());
+        match &context {
+            // The authors of workspaces may name any Secret.
+            _ if !of_spec.contains(stored) => {}
+            Some(context) if !permitted.contains(name) => {
+                lookup::require_secret(context, namespace, name).await?;
+                permitted.insert(name.clone());
+            }
+            Some(_) => {}
+            None => store.require_triggered(stored)?,
         }
         let key = SecretKeyReference { namespace: namespace.clone(), name: name.clone(), key: property.clone() };
-        let value = secret_key(services, &key).await.map_err(|error| match error {
+        let value = secrets.key(&key).await.map_err(|error| match error {
             StepError::Failed { reason, message } => StepError::failed(reason, format!("{stored}: {message}")),
             other => other,
         })?;
@@ -57,11 +69,47 @@ pub(crate) async fn read(
     Ok(values)
 }
 
-/// The namespace of the Secrets if they are the store of a workspace: that of the organization, unless it names another.
-fn namespace(workspace: &WorkspaceSpec, organization: &str) -> Option<String> {
-    let store = workspace.secret_store.get("provider")?.get("kubernetes").filter(|store| !store.is_null())?;
-    let named = store.get("namespace").and_then(Value::as_str).filter(|namespace| !namespace.is_empty());
-    Some(named.unwrap_or(organization).to_owned())
+/// The Secrets that are the store of a workspace.
+struct Store {
+    /// That of the organization, unless the workspace names another.
+    namespace: String,
+    /// The names of those that Runs of triggers and pull requests may read.
+    triggered: Vec<String>,
+}
+
+impl Store {
+    fn of(workspace: &WorkspaceSpec, organization: &str) -> Option<Self> {
+        let store = workspace.secret_store.get("provider")?.get("kubernetes").filter(|store| !store.is_null())?;
+        let named = store.get("namespace").and_then(Value::as_str).filter(|namespace| !namespace.is_empty());
+        let triggered = store.get(TRIGGERED).and_then(Value::as_array).into_iter().flatten();
+        Some(Self {
+            namespace: named.unwrap_or(organization).to_owned(),
+            triggered: triggered.filter_map(Value::as_str).map(str::to_owned).collect(),
+        })
+    }
+
+    fn require_triggered(&self, stored: &StoredSecret) -> Result<(), StepError> {
+        let StoredSecret { name, .. } = stored;
+        if self.triggered.contains(name) {
+            return Ok(());
+        }
+        let message = format!(
+            "{stored}: a Run of a trigger or pull request may not read Secret {}/{name}; add {name:?} to \
+             spec.secretStore.provider.kubernetes.{TRIGGERED} of the Workspace, or start the Run yourself",
+            self.namespace
+        );
+        Err(StepError::failed(reason::PERMISSION_DENIED, message))
+    }
+}
+
+/// Whether a Spec may name such values.
+pub(crate) fn may_be_in(spec: &[u8]) -> bool {
+    memmem::find(spec, b"ref://").is_some()
+}
+
+/// Whether the context of a workspace names such values.
+pub(crate) fn are_in_context(workspace: &WorkspaceSpec) -> bool {
+    of_context(workspace).next().is_some()
 }
 
 /// The secrets that the context of a workspace names for the environment of Terraform's providers.
@@ -72,7 +120,7 @@ fn of_context(workspace: &WorkspaceSpec) -> impl Iterator<Item = StoredSecret> {
 }
 
 async fn named(spec: &Bytes) -> Result<BTreeSet<StoredSecret>, StepError> {
-    if memmem::find(spec, b"ref://").is_none() {
+    if !may_be_in(spec) {
         return Ok(BTreeSet::new());
     }
     let (bytes, spec) = (spec.len(), spec.clone());
@@ -115,10 +163,21 @@ mod tests {
         let of = |store: Value| {
             let spec = json!({"backend": {"name": "b"}, "secretStore": {"provider": store}});
             let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
-            namespace(&spec, "shop")
+            Store::of(&spec, "shop")
         };
-        assert_eq!(of(json!({"vault": {"server": "https://vault"}})), None);
-        assert_eq!(of(json!({"kubernetes": {}})), Some("shop".to_owned()));
-        assert_eq!(of(json!({"kubernetes": {"namespace": "stores"}})), Some("stores".to_owned()));
+        let namespace = |store: Value| of(store).map(|store| store.namespace);
+        assert_eq!(namespace(json!({"vault": {"server": "https://vault"}})), None);
+        assert_eq!(namespace(json!({"kubernetes": {}})), Some("shop".to_owned()));
+        assert_eq!(namespace(json!({"kubernetes": {"namespace": "stores"}})), Some("stores".to_owned()));
+        let stored = StoredSecret::parse("ref://db/password").unwrap().unwrap();
+        let store = of(json!({"kubernetes": {"triggered": ["db"]}})).unwrap();
+        assert!(store.require_triggered(&stored).is_ok());
+        let Err(StepError::Failed { message, .. }) = of(json!({"kubernetes": {}})).unwrap().require_triggered(&stored)
+        else {
+            panic!("a trigger reads a Secret that nobody listed");
+        };
+        let expected = "ref://db/password: a Run of a trigger or pull request may not read Secret shop/db; add \"db\" to \
+                        spec.secretStore.provider.kubernetes.triggered of the Workspace, or start the Run yourself";
+        assert_eq!(message, expected);
     }
 }

@@ -1,7 +1,7 @@
 //! Everything that a run refers to, gathered and checked, in the shape that the runner takes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -210,8 +210,16 @@ impl Target {
         run: &Run,
         spec: &Bytes,
     ) -> Result<stoa_proto::Target, StepError> {
-        let stored_secrets = stored_secrets::read(services, self, run, spec).await?;
-        Ok(stoa_proto::Target { stored_secrets, ..self.proto(services, run).await? })
+        let mut target = self.proto(services, run).await?;
+        if !stored_secrets::may_be_in(spec) && !stored_secrets::are_in_context(&self.workspace.spec) {
+            return Ok(target);
+        }
+        target.stored_secrets = stored_secrets::read(services, self, run, spec).await?;
+        if let Some(workspace) = &mut target.workspace {
+            let secret = secret_store_secret(&self.workspace.spec);
+            workspace.secret_store_credentials = optional_secret(services, secret.as_ref()).await?;
+        }
+        Ok(target)
     }
 
     /// Checks again that who asked for the run may use what it needs.
@@ -273,13 +281,40 @@ pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<sto
         pull_request_credentials,
         provider_secrets: provider_secrets(services, spec).await?,
         mirror_credentials: optional_secret(services, mirror.and_then(|mirror| mirror.secret_ref.as_ref())).await?,
-        secret_store_credentials: optional_secret(services, secret_store_secret(spec).as_ref()).await?,
+        // Only a Spec or a context that names values of the store needs them.
+        secret_store_credentials: HashMap::new(),
     })
 }
 
 /// The Secret with the credentials of the secret store, whose validation has read it.
 fn secret_store_secret(spec: &WorkspaceSpec) -> Option<SecretReference> {
     serde_json::from_value(spec.secret_store.get("secretRef")?.clone()).ok()
+}
+
+/// Secrets that are read once each, so that all of their keys are of one version.
+pub(crate) struct Secrets<'s> {
+    services: &'s Services,
+    read: HashMap<(String, String), HashMap<String, Bytes>>,
+}
+
+impl<'s> Secrets<'s> {
+    pub(crate) fn new(services: &'s Services) -> Self {
+        Self { services, read: HashMap::new() }
+    }
+
+    /// The value of one key of a Secret.
+    ///
+    /// # Errors
+    ///
+    /// Failed when the Secret or its key does not exist.
+    pub(crate) async fn key(&mut self, reference: &SecretKeyReference) -> Result<Bytes, StepError> {
+        let SecretKeyReference { namespace, name, .. } = reference;
+        let keys = match self.read.entry((namespace.clone(), name.clone())) {
+            Entry::Occupied(read) => read.into_mut(),
+            Entry::Vacant(unread) => unread.insert(secret(self.services, namespace, name).await?),
+        };
+        key_of(keys, reference)
+    }
 }
 
 /// The secrets of the Terraform providers of a workspace, by their names there.
@@ -388,10 +423,13 @@ async fn optional_secret(
 /// # Errors
 ///
 /// Failed when the Secret or its key does not exist.
-pub(crate) async fn secret_key(services: &Services, reference: &SecretKeyReference) -> Result<Bytes, StepError> {
+async fn secret_key(services: &Services, reference: &SecretKeyReference) -> Result<Bytes, StepError> {
+    key_of(&secret(services, &reference.namespace, &reference.name).await?, reference)
+}
+
+fn key_of(keys: &HashMap<String, Bytes>, reference: &SecretKeyReference) -> Result<Bytes, StepError> {
     let SecretKeyReference { namespace, name, key } = reference;
-    let mut keys = secret(services, namespace, name).await?;
-    keys.remove(key).ok_or_else(|| {
+    keys.get(key).cloned().ok_or_else(|| {
         StepError::failed(reason::REFERENCE_NOT_FOUND, format!("secret {namespace}/{name} has no key {key:?}"))
     })
 }

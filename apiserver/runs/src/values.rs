@@ -8,7 +8,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use stoa_engine::digest::digest;
+use stoa_engine::{
+    digest::digest,
+    secret_digest::{DigestKeys, STATE_KEY},
+};
 use stoa_kinds::{
     text,
     values::{self, Chosen, Given, Origin},
@@ -23,13 +26,16 @@ use stoa_types::{
 
 use crate::{
     Services, StepError,
-    target::{Target, secret_key},
+    target::{Secrets, Target},
 };
 
 /// The most bytes of all values, as JSON with their names.
 const LARGEST: usize = 1 << 20;
 /// The most values in the status of a Run.
 const RECORDED: usize = 100;
+
+/// The beginning of what is in place of a text of a Secret.
+const PLACEHOLDER: &str = "placeholder-of-secret-";
 
 /// The values of a stack in a workspace.
 #[derive(Clone, Default)]
@@ -69,9 +75,10 @@ impl StackValues {
             variable_set::require_use(context, values::variable_sets(&chosen)).await?;
         }
         let mut secrets = BTreeMap::new();
+        let mut read = Secrets::new(services);
         for Chosen { name, given, origin, .. } in &chosen {
             if let Given::Secret(reference) = given {
-                secrets.insert(name.clone(), text_of(services, name, origin, reference).await?);
+                secrets.insert(name.clone(), text_of(&mut read, name, origin, reference).await?);
             }
         }
         let values = Self { chosen, secrets };
@@ -88,6 +95,18 @@ impl StackValues {
     #[cfg(any(test, feature = "testing"))]
     pub fn decided(chosen: Vec<Chosen>) -> Self {
         Self { chosen, secrets: BTreeMap::new() }
+    }
+
+    /// The same with a placeholder for each text of a Secret: another one for another text. Nobody reviewed what a generator
+    /// of a pull request does with a text, such as write a part of it, or decide by it.
+    #[must_use]
+    pub(crate) fn with_placeholders(mut self, keys: &DigestKeys) -> Self {
+        for (name, text) in &mut self.secrets {
+            let mask = keys.mask(&name.as_str().into(), &json!(text));
+            let keyed = mask[STATE_KEY].as_str().and_then(|digest| digest.rsplit(':').next()).unwrap_or_default();
+            *text = format!("{PLACEHOLDER}{}", &keyed[..keyed.len().min(32)]);
+        }
+        self
     }
 
     /// The values, sorted by name.
@@ -158,7 +177,7 @@ pub fn shown(given: &Given) -> Value {
 
 /// The text that a key of a Secret has.
 async fn text_of(
-    services: &Services,
+    read: &mut Secrets<'_>,
     name: &str,
     origin: &Origin,
     reference: &SecretKeyReference,
@@ -169,7 +188,7 @@ async fn text_of(
         }
         other => other,
     };
-    let bytes = secret_key(services, reference).await.map_err(of)?;
+    let bytes = read.key(reference).await.map_err(of)?;
     String::from_utf8(bytes.to_vec()).map_err(|_| {
         let SecretKeyReference { namespace, name, key } = reference;
         let message = format!("key {key:?} of secret {namespace}/{name} is not a text in UTF-8");
@@ -211,6 +230,21 @@ mod tests {
             .map(|value| format!("{} {} {} {}", value.name, value.json, value.origin, value.sensitive))
             .collect();
         assert_eq!(sent, ["password \"hunter2\" VariableSet eu true", "replicas 3 Workspace dev false"]);
+    }
+
+    #[test]
+    fn placeholder_changes_with_its_text() {
+        let keys = DigestKeys::new(&[7; 32], &[]);
+        let sent = |text: &str| {
+            let mut values = values();
+            values.secrets.insert("password".to_owned(), text.to_owned());
+            values.with_placeholders(&keys).proto()[0].clone()
+        };
+        let value = sent("hunter2");
+        assert!(value.json.starts_with("\"placeholder-of-secret-") && value.sensitive, "{value:?}");
+        assert_eq!(value.json.len(), 2 + PLACEHOLDER.len() + 32);
+        assert_eq!(value, sent("hunter2"));
+        assert_ne!(value, sent("hunter3"));
     }
 
     #[test]

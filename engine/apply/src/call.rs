@@ -480,7 +480,7 @@ impl Caller {
     ) -> ResourceResult {
         let sensitive = &ready.sensitive;
         if !self.runtime.accepts_sensitive(planned.kind)
-            && let Some(problem) = exposure(&planned.id, &ready.desired.attributes, sensitive)
+            && let Some(problem) = exposure(&ready.desired, &ready.desired.attributes, sensitive)
         {
             return failed(planned, problem);
         }

@@ -14,7 +14,9 @@ use serde_json::{Map, Value};
 use stoa_engine::{
     Action, Clusters, DigestKeys, ForgottenClusters, KindRules, KubernetesObject, Live, ObjectRef, Plan, PlanInput,
     PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
-    Summary, Warnings, forgotten_clusters,
+    Summary, Warnings,
+    declared::declared,
+    forgotten_clusters,
     moved::Moves,
     object::is_secret,
     planner::{self, Outline, Sketch},
@@ -331,19 +333,22 @@ fn exposed(
     let problem = |resource: &Resource| {
         let resolved = sketch.desired.get(&resource.id)?;
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
-        exposure(&resource.id, &resolved.attributes, &sensitive).or_else(|| refers_to_sensitive(resource))
+        exposure(resource, &resolved.attributes, &sensitive).or_else(|| refers_to_sensitive(resource))
     };
     spec.resources.iter().filter(is_exposed).filter_map(problem).collect()
 }
 
 /// The problem of a resource with sensitive values where they are stored in plain text.
-pub(crate) fn exposure(id: &ResourceId, attributes: &Map<String, Value>, sensitive: &Sensitive) -> Option<Problem> {
+pub(crate) fn exposure(resource: &Resource, attributes: &Map<String, Value>, sensitive: &Sensitive) -> Option<Problem> {
     let field = sensitive.paths().first()?;
-    let message = match is_secret(attributes) {
-        true => SECRET_IN_THE_OPEN,
-        false => "a reference puts a sensitive value here, which would be stored in plain text",
+    let message = if is_secret(attributes) {
+        SECRET_IN_THE_OPEN
+    } else if declared(resource).contains(field) {
+        "a secret value is here, which the repository would have in clear; use a Secret that the cluster has, or SOPS"
+    } else {
+        "a reference puts a sensitive value here, which would be stored in plain text"
     };
-    Some(Problem::new(reason::INVALID_RESOURCE, message).of(id).at(format!("attributes.{field}")))
+    Some(Problem::new(reason::INVALID_RESOURCE, message).of(&resource.id).at(format!("attributes.{field}")))
 }
 
 /// Live objects, and problems of resources whose kinds do not exist, unless the plan creates them.

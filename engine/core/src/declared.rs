@@ -67,16 +67,12 @@ mod tests {
             .unwrap()
     }
 
-    fn secrets(values: Value) -> Sensitive {
-        Sensitive::of_texts(values.as_object().unwrap())
-    }
-
     #[test]
     fn fields_with_secret_texts_are_declared() {
         let mut spec =
             spec(json!({"kind": "Deployment", "metadata": {"name": "hunter22", "labels": {"a.b/c": "hunter22"}},
             "spec": {"env": [{"value": "x"}, {"value": "db://hunter22@db"}], "encoded": "aHVudGVyMjI=", "n": 1}}));
-        declare(&mut spec, &secrets(json!({"password": "hunter22", "short": "x"})));
+        declare(&mut spec, &Sensitive::of_texts(["hunter22", "x"]));
         let paths = &spec.resources[0].extensions[SENSITIVE];
         assert_eq!(
             *paths,
@@ -90,7 +86,7 @@ mod tests {
     #[test]
     fn spec_without_secret_texts_is_unchanged() {
         let mut same = spec(json!({"kind": "ConfigMap", "data": {"a": "b"}}));
-        declare(&mut same, &secrets(json!({"password": "hunter22"})));
+        declare(&mut same, &Sensitive::of_texts(["hunter22"]));
         assert_eq!(same, spec(json!({"kind": "ConfigMap", "data": {"a": "b"}})));
     }
 

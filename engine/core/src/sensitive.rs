@@ -5,6 +5,7 @@
 //! [`MASK`], states hold a keyed digest (`secret_digest`), Specs are stored `sealed`, and messages are filtered by
 //! [`Sensitive::redact`].
 
+mod forms;
 mod texts;
 
 use std::collections::BTreeSet;
@@ -85,14 +86,25 @@ impl Sensitive {
         Self { paths, texts: texts.into() }
     }
 
-    /// The texts of secret values, which stand nowhere in particular.
-    pub fn of_texts(values: &Map<String, Value>) -> Self {
-        let mut texts = BTreeSet::new();
-        for value in values.values() {
-            collect_texts(value, &mut texts);
-            texts.extend(value.as_str().map(|text| Arc::from(encoded(text))));
+    /// Secret texts in all forms in which a generator may write them. They stand nowhere in particular.
+    pub fn of_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let mut found = BTreeSet::new();
+        for text in texts {
+            forms::collect(text, &mut found);
+            found.extend(decoded_text(text));
         }
-        Self { paths: BTreeSet::new(), texts: texts.into() }
+        Self { paths: BTreeSet::new(), texts: found.into() }
+    }
+
+    /// The same, and words that are sensitive as whole values alone: inside other texts they are by chance.
+    #[must_use]
+    pub fn with_words<'t>(mut self, words: impl IntoIterator<Item = &'t str>) -> Self {
+        let mut found: BTreeSet<Arc<str>> = BTreeSet::new();
+        for word in words.into_iter().filter(|word| word.len() >= SEARCHED) {
+            found.extend([Arc::from(word), Arc::from(encoded(word))]);
+        }
+        self.texts.extend(&Texts::of_words(found));
+        self
     }
 
     /// The paths of all values of an object that have one of the texts.
@@ -246,10 +258,16 @@ impl Sensitive {
         }
         // The server may move a value, so that equal texts are masked everywhere. Names are excluded, since ids contain
         // them, and so is the uid, which no server derives from a value.
-        value.as_str().is_some_and(|text| self.is_sensitive_text(text) && !message_names_object(at))
+        match value {
+            Value::String(text) => self.is_sensitive_text(text) && !message_names_object(at),
+            // A text of digits becomes a number where nobody quotes it.
+            Value::Number(number) => self.texts.have(&number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+        }
     }
 
-    fn is_sensitive_text(&self, text: &str) -> bool {
+    /// Whether a text is sensitive, or contains a sensitive one.
+    pub fn is_sensitive_text(&self, text: &str) -> bool {
         self.texts.are_in(text)
     }
 }
@@ -265,13 +283,18 @@ fn collect_texts(value: &Value, texts: &mut BTreeSet<Arc<str>>) {
     match value {
         Value::String(text) if !text.is_empty() => {
             // Servers quote the text behind base64 in their messages, too.
-            texts.extend(decoded(text).filter(|plain| plain.len() >= SEARCHED).map(Arc::from));
+            texts.extend(decoded_text(text));
             texts.insert(Arc::from(text.as_str()));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(map) => map.values().for_each(|value| collect_texts(value, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The text behind base64.
+fn decoded_text(text: &str) -> Option<Arc<str>> {
+    decoded(text).filter(|plain| plain.len() >= SEARCHED).map(Arc::from)
 }
 
 #[cfg(test)]
@@ -365,6 +388,26 @@ mod tests {
         let recorded = sensitive.recorded(&"v1:Secret:db".into(), live.as_object().unwrap(), &keys());
         assert!(is_masked(&recorded["metadata"]["annotations"]["copy"]));
         assert_eq!(sensitive.paths().len(), 2, "it is a text and no place: {sensitive:?}");
+    }
+
+    #[test]
+    fn number_of_secret_digits_is_masked() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pin"},
+            "stringData": {"pin": "471142", "replicas": "1"}});
+        let sensitive = Sensitive::of(secret.as_object().unwrap(), &BTreeSet::new());
+        let live = json!({"spec": {"pin": 471_142, "longer": 4_711_420, "replicas": 1}});
+        let recorded = sensitive.recorded(&"x".into(), live.as_object().unwrap(), &keys());
+        assert!(is_masked(&recorded["spec"]["pin"]), "{recorded:?}");
+        assert_eq!((&recorded["spec"]["longer"], &recorded["spec"]["replicas"]), (&json!(4_711_420), &json!(1)));
+    }
+
+    #[test]
+    fn words_are_sensitive_as_whole_values() {
+        let sensitive = Sensitive::of_texts(["hunter22"]).with_words(["admin", "x"]);
+        let object = json!({"user": "admin", "path": "/admin/", "pass": "<hunter22>", "b": "YWRtaW4=", "x": "x"});
+        let paths = sensitive.paths_with_texts(object.as_object().unwrap());
+        assert_eq!(paths.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b", "pass", "user"]);
+        assert_eq!(sensitive.redact("for /admin/"), "for /(sensitive)/");
     }
 
     #[test]

@@ -108,6 +108,16 @@ pub(crate) fn check(resource: &Resource) -> Vec<Problem> {
     problems
 }
 
+/// Whether a text contains the name of a value in a store, and is longer. It is applied literally then.
+pub(crate) fn is_misplaced(text: &str) -> bool {
+    let is_space = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | ')' | ']' | '}' | '@');
+    text.match_indices(SCHEME).any(|(at, _)| {
+        let follows_word = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        let named = text[at..].split(is_space).next().unwrap_or_default();
+        at > 0 && !follows_word && matches!(StoredSecret::parse(named), Some(Ok(_)))
+    })
+}
+
 /// Whether a text names a value in a secret store.
 pub fn may_be_stored(text: &str) -> bool {
     text.starts_with(SCHEME)
@@ -207,6 +217,18 @@ mod tests {
         assert_eq!(attributes["stringData"], json!({"user": "<user>", "host": "db"}));
         assert_eq!(spec.resources[0].extensions[SENSITIVE], json!(["data.password", "stringData.user"]));
         assert!(stored_secrets(&spec).is_empty());
+    }
+
+    #[test]
+    fn name_inside_a_text_is_misplaced() {
+        for text in
+            ["postgres://shop:ref://db/password@db", "a: ref://db/password\nb: c", "see ref://db/password?version=3"]
+        {
+            assert!(is_misplaced(text), "{text}");
+        }
+        for text in ["ref://db/password", "href://db/password", "git+ref://db/password", "ref://db/", "see ref://db"] {
+            assert!(!is_misplaced(text), "{text}");
+        }
     }
 
     #[test]

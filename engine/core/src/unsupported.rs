@@ -17,6 +17,7 @@ use crate::provider::SOURCE_LOCK;
 use crate::reference::is_misplaced;
 use crate::resolve::{has_text, texts};
 use crate::spec::{DELETE_CONTENTS, FILE, LINE, RECREATE, Resource, Spec};
+use crate::stored_secret;
 use crate::suggest::suggestion;
 use crate::timeout::TIMEOUT;
 use crate::warnings::Warnings;
@@ -65,7 +66,8 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
                 format!("{}: {field}[\"{unknown}\"] is unknown and ignored{meant}", resource.id)
             });
         }
-        if !has_text(&resource.attributes, &is_misplaced) {
+        let is_any_misplaced = |text: &str| is_misplaced(text) || stored_secret::is_misplaced(text);
+        if !has_text(&resource.attributes, &is_any_misplaced) {
             continue;
         }
         texts(&resource.attributes, &mut |field, text| {
@@ -74,6 +76,15 @@ pub fn warnings(spec: &Spec) -> Vec<String> {
                     format!(
                         "{}: attributes.{field}: $kusion_path. is a reference only at the start of a text and is \
                          applied literally here; inside a text, write ${{kusion_path.…}}",
+                        resource.id
+                    )
+                });
+            }
+            if stored_secret::is_misplaced(text) {
+                of_resources.add(|| {
+                    format!(
+                        "{}: attributes.{field}: ref:// names a value in a secret store only as a whole text and is \
+                         applied literally here",
                         resource.id
                     )
                 });
@@ -133,6 +144,10 @@ mod tests {
             "c": "$${kusion_path.x}", "d": "price: $5"}));
         (quiet.secret_store, quiet.context) = (Some(Value::Null), Some(json!({})));
         assert_eq!(warnings(&quiet), [""; 0]);
+        let stored = warnings(&spec(json!({"a": "ref://db/password", "url": "postgres://shop:ref://db/password@db"})));
+        let expected =
+            "v1:ConfigMap:shop:a: attributes.data.url: ref:// names a value in a secret store only as a whole";
+        assert!(stored.len() == 1 && stored[0].starts_with(expected), "{stored:?}");
         let mut told = spec(json!({"url": "http://$kusion_path.v1:ConfigMap:shop:a.metadata.name/"}));
         told.secret_store = Some(json!({"provider": {"fake": {}}}));
         let told = warnings(&told);

@@ -16,7 +16,7 @@ pub(crate) fn arguments(
     declared: &[DeclaredOption],
 ) -> Result<(Vec<Argument>, Vec<Problem>), Vec<Problem>> {
     let (mut arguments, mut warnings, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    for Parameter { name, value, is_common } in values {
+    for Parameter { name, value, is_common, origin } in values {
         // The same option may be read at several positions.
         let types = declared.iter().filter(|option| option.name == *name).map(|option| option.r#type.as_str());
         let types: Vec<&str> = types.collect();
@@ -31,7 +31,12 @@ pub(crate) fn arguments(
         match argument(value, kind) {
             Ok(value) => arguments.push(Argument { name: name.clone(), value }),
             Err(wanted) => {
-                let message = format!("parameter {name:?} is {}, and the option wants {wanted}", shown(value));
+                let message = match origin {
+                    Some(origin) => {
+                        format!("value {name:?} of {origin} has another type: the option wants {wanted}")
+                    }
+                    None => format!("parameter {name:?} is {}, and the option wants {wanted}", shown(value)),
+                };
                 problems.push(Problem::new(code::OPTION, message));
             }
         }
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn unknown_parameter_is_a_warning_and_wrong_type_an_error() {
-        let parameter = |name: &str, value| Parameter { name: name.to_owned(), value, is_common: false };
+        let parameter = |name: &str, value| Parameter { name: name.to_owned(), value, is_common: false, origin: None };
         let values = [parameter("a", json!("x")), parameter("b", json!("1"))];
         let (_, warnings) = arguments(&values[1..], &[]).unwrap();
         let common = Parameter { is_common: true, ..parameter("c", json!(1)) };
@@ -134,6 +139,20 @@ mod tests {
         };
         let problems = arguments(&values, &[option("a", ""), option("a", "bool"), option("b", "int")]).unwrap_err();
         let expected = r#"parameter "a" is "x", and the option wants a boolean: true or false"#;
+        assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn value_of_the_platform_is_not_in_messages() {
+        let secret = Parameter {
+            name: "ca".to_owned(),
+            value: json!("hunter22-and-more-than-sixty-bytes-hunter22-and-more-than-sixty-bytes"),
+            is_common: true,
+            origin: Some("VariableSet eu".to_owned()),
+        };
+        let option = DeclaredOption { name: "ca".to_owned(), r#type: "bool".to_owned(), ..DeclaredOption::default() };
+        let problems = arguments(&[secret], &[option]).unwrap_err();
+        let expected = "value \"ca\" of VariableSet eu has another type: the option wants a boolean: true or false";
         assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), [expected]);
     }
 }

@@ -31,6 +31,8 @@ pub struct Parameter {
     pub value: serde_json::Value,
     /// Whether the caller gives it to every program, also to one without such an option.
     pub is_common: bool,
+    /// The origin of a value that may be secret. Messages name it instead of the value.
+    pub origin: Option<String>,
 }
 
 /// A package outside the module of the program.

@@ -143,6 +143,40 @@ async fn run_needs_the_use_of_each_set_that_decides() {
 }
 
 #[tokio::test]
+async fn labels_of_triggered_stack_need_use_of_sets() {
+    use stoa_types::{Project, config::Trigger};
+    const ALL: [&str; 4] =
+        ["create runs ", "create stacks/apply web-dev", "use workspaces dev", "use backends default"];
+    let world = World::with_stack().await;
+    let of_label = |key: &str| json!({ "matchLabels": { key: "x" } });
+    world.make_set("of-stack", json!({ "values": { "a": 1 }, "stackSelector": of_label("tier") })).await.unwrap();
+    world.make_set("of-project", json!({ "values": { "b": 1 }, "projectSelector": of_label("team") })).await.unwrap();
+    let allowed = |more: &[&'static str]| by("ann", &[&ALL[..], more].concat());
+    let stacks = |more: &[&'static str]| world.registry.api::<Stack>().with_context(allowed(more));
+    let projects = |more: &[&'static str]| world.registry.api::<Project>().with_context(allowed(more));
+    stacks(&[]).update_with("shop", "web-dev", |stack: &mut Stack| stack.spec.trigger = Trigger::Apply).await.unwrap();
+    let label = |meta: &mut kube::api::ObjectMeta, key: &str| {
+        meta.labels.get_or_insert_default().insert(key.to_owned(), "x".to_owned());
+    };
+    let of_stack = |stack: &mut Stack| label(&mut stack.metadata, "tier");
+    let of_project = |project: &mut Project| label(&mut project.metadata, "team");
+    let refused = |error: ApiError, set: &str| {
+        assert_eq!(error.code(), 403);
+        assert!(error.message().contains(&format!("\"{set}\" is forbidden")), "{}", error.message());
+    };
+    refused(projects(&[]).update_with("shop", "web", of_project).await.unwrap_err(), "of-project");
+    projects(&["use variablesets of-project"]).update_with("shop", "web", of_project).await.unwrap();
+    let use_both = ["use variablesets of-project", "use variablesets of-stack"];
+    refused(stacks(&use_both[..1]).update_with("shop", "web-dev", of_stack).await.unwrap_err(), "of-stack");
+    // Two sets conflict, and either may decide later.
+    let spec = json!({ "values": { "a": 2 }, "stackSelector": of_label("tier") });
+    world.make_set("in-conflict", spec).await.unwrap();
+    refused(stacks(&use_both).update_with("shop", "web-dev", of_stack).await.unwrap_err(), "in-conflict");
+    let use_all = [use_both[0], use_both[1], "use variablesets in-conflict"];
+    stacks(&use_all).update_with("shop", "web-dev", of_stack).await.unwrap();
+}
+
+#[tokio::test]
 async fn run_cannot_override_a_final_value() {
     let world = World::with_stack().await;
     world.make_set("eu", json!({ "values": { "image": { "tag": "1" } }, "finalValues": ["image"] })).await.unwrap();

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use stoa_types::{SecretReference, platform::WorkspaceSpec, reason};
 use tokio::time::{Instant, timeout_at};
 
@@ -116,9 +117,40 @@ fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {
     let pull_requests = spec.gitops.iter().filter_map(|gitops| gitops.pull_request.as_ref());
     let of_repository = spec.gitops.iter().filter_map(|gitops| gitops.secret_ref.as_ref());
     let of_repository = of_repository.chain(pull_requests.filter_map(|pulls| pulls.secret_ref.as_ref()));
-    kubeconfigs.chain(of_repository.chain(terraform::referenced(spec)).map(whole)).collect()
+    let of_store = of_secret_store(spec);
+    kubeconfigs.chain(of_repository.chain(terraform::referenced(spec)).map(whole)).chain(of_store).collect()
+}
+
+/// The Secret with the credentials of the secret store; validation has read the reference. Vault's has a token.
+fn of_secret_store(spec: &WorkspaceSpec) -> Option<Needed<'_>> {
+    let reference = spec.secret_store.get("secretRef")?;
+    let is_vault = spec.secret_store.get("provider").and_then(|provider| provider.get("vault"));
+    Some(Needed {
+        namespace: reference.get("namespace").and_then(Value::as_str).unwrap_or_default(),
+        name: reference.get("name").and_then(Value::as_str)?,
+        key: is_vault.filter(|vault| !vault.is_null()).map(|_| "token"),
+    })
 }
 
 fn whole(of: &SecretReference) -> Needed<'_> {
     Needed { namespace: of.namespace.as_deref().unwrap_or_default(), name: &of.name, key: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secret_of_store_is_needed() {
+        let of = |provider: Value| {
+            let store = json!({"provider": provider, "secretRef": {"namespace": "platform", "name": "vault"}});
+            let spec = json!({"backend": {"name": "b"}, "secretStore": store});
+            let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
+            needed(&spec).iter().map(|it| format!("{}/{} {:?}", it.namespace, it.name, it.key)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(json!({"vault": {"server": "https://vault"}})), ["platform/vault Some(\"token\")"]);
+        assert_eq!(of(json!({"kubernetes": {}})), ["platform/vault None"]);
+    }
 }

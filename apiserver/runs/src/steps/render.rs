@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use stoa_controller::events::Kind;
+use stoa_engine::secret_digest::DigestKeys;
 use stoa_failpoint::reached;
-use stoa_kinds::{run_status::status, text};
+use stoa_kinds::{pull_request, run_status::status, text};
 use stoa_types::{
     delivery::{Operation, UsedGenerator},
     reason,
@@ -83,11 +84,17 @@ pub(super) async fn spec(
     Ok((spec, digest.clone(), Some(StatusUpdate::Rendered { digest, generator, values })))
 }
 
-/// The values for the generator, which the requester may use.
+/// The values for the generator, which the requester may use. A pull request has none of a Secret.
 async fn drawn(execution: &Execution, target: &Target) -> Result<StackValues, StepError> {
     let Execution { services, run, .. } = execution;
     let context = requester(services, run);
-    StackValues::of(services, target, &run.spec.parameters, context.as_ref()).await
+    let values = StackValues::of(services, target, &run.spec.parameters, context.as_ref()).await?;
+    if !pull_request::is_plan(run) {
+        return Ok(values);
+    }
+    let keys = services.encryption.digest_keys(&target.scope(), &run.spec.workspace);
+    let (first, others) = keys.split_first().ok_or_else(|| StepError::Retry("there is no key".to_owned()))?;
+    Ok(values.with_placeholders(&DigestKeys::new(first, others)))
 }
 
 /// What the function-runner renders, and the generator that it took.

@@ -354,10 +354,13 @@ async fn object_with_unknown_name_is_not_read() {
 async fn sensitive_values_are_rejected_for_public_destination() {
     let stack = Stack::default();
     let reference = "$kusion_path.v1:Secret:shop:db.stringData.password";
+    let mut declared = config_map("declared", &[], json!({"p": "hunter2-longer"}));
+    declared["extensions"] = json!({"stoa.dev/sensitive": ["data.p"]});
     let wanted = spec(vec![
         secret("db", json!({"password": "hunter2-long"})),
         config_map("user", &[], json!({"p": reference})),
         config_map("other", &[], json!({"p": "plain"})),
+        declared,
     ]);
     let problems = stack.refusal(stack.runtime().in_the_open(), &wanted).await;
     let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
@@ -369,6 +372,11 @@ async fn sensitive_values_are_rejected_for_public_destination() {
                 id("user")
             ),
             format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),
+            format!(
+                "{}: attributes.data.p: a secret value is here, which the repository would have in clear; use a Secret \
+                 that the cluster has, or SOPS",
+                id("declared")
+            ),
         ]
     );
     assert!(problems.iter().all(|it| it.reason == reason::INVALID_RESOURCE));

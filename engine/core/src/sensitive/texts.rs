@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use super::forms::in_json;
 
 /// Shorter texts are not searched for inside others: they would be found everywhere.
 pub(super) const SEARCHED: usize = 4;
@@ -22,13 +22,15 @@ const COMPARED: usize = if cfg!(test) { 1 << 22 } else { 1 << 30 };
 #[derive(Clone, Default)]
 pub(super) struct Texts {
     all: Arc<BTreeSet<Arc<str>>>,
+    /// Those of them that are not looked for inside values, only inside messages.
+    words: Arc<BTreeSet<Arc<str>>>,
     /// The searched texts, sorted, without those that start with another one. Built on first use.
     shortest: Arc<OnceLock<Vec<Arc<str>>>>,
 }
 
 impl PartialEq for Texts {
     fn eq(&self, other: &Self) -> bool {
-        self.all == other.all
+        self.all == other.all && self.words == other.words
     }
 }
 
@@ -43,11 +45,17 @@ impl fmt::Debug for Texts {
 
 impl From<BTreeSet<Arc<str>>> for Texts {
     fn from(texts: BTreeSet<Arc<str>>) -> Self {
-        Self { all: Arc::new(texts), shortest: Arc::default() }
+        Self { all: Arc::new(texts), ..Self::default() }
     }
 }
 
 impl Texts {
+    /// Texts that are not looked for inside values.
+    pub(super) fn of_words(words: BTreeSet<Arc<str>>) -> Self {
+        let words = Arc::new(words);
+        Self { all: Arc::clone(&words), words, ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -59,10 +67,19 @@ impl Texts {
             return;
         }
         let new: Vec<Arc<str>> = other.all.iter().filter(|text| !self.all.contains(*text)).cloned().collect();
-        if !new.is_empty() {
+        let is_searched = |texts: &Self, text: &Arc<str>| texts.all.contains(text) && !texts.words.contains(text);
+        let is_word = |text: &&Arc<str>| !is_searched(self, text) && !is_searched(other, text);
+        let words: BTreeSet<Arc<str>> = self.words.iter().chain(&*other.words).filter(is_word).cloned().collect();
+        if !new.is_empty() || words != *self.words {
             Arc::make_mut(&mut self.all).extend(new);
+            self.words = Arc::new(words);
             self.shortest = Arc::default();
         }
+    }
+
+    /// Whether a text is one of them, and long enough to be searched for.
+    pub(super) fn have(&self, text: &str) -> bool {
+        text.len() >= SEARCHED && self.all.contains(text)
     }
 
     /// Whether a text is one of them, or contains one that is long enough.
@@ -71,7 +88,11 @@ impl Texts {
             return false;
         }
         self.all.contains(text)
-            || (text.len() >= SEARCHED && has_one_of(text, self.shortest.get_or_init(|| shortest(self.searched()))))
+            || (text.len() >= SEARCHED && has_one_of(text, self.shortest.get_or_init(|| self.shortest())))
+    }
+
+    fn shortest(&self) -> Vec<Arc<str>> {
+        shortest(self.searched().filter(|text| !self.words.contains(*text)))
     }
 
     /// The message with `mask` in place of each text that is long enough, also in its JSON form.
@@ -102,7 +123,7 @@ impl Texts {
 /// has none.
 fn quoted(text: &str) -> Option<Arc<str>> {
     let is_escaped = |byte: u8| byte < b' ' || matches!(byte, b'"' | b'\\');
-    text.bytes().any(is_escaped).then(|| Value::from(text).to_string().trim_matches('"').into())
+    text.bytes().any(is_escaped).then(|| in_json(text).into())
 }
 
 /// The sorted texts that start with no other one.

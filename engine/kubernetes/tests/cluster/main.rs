@@ -126,6 +126,7 @@ fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
         digests_of: None,
         finished: false,
         provider_state: None,
+        provider_version: None,
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn sentence(problem: &Problem) -> String {
 }
 
 fn parameter((name, value): (&str, Json)) -> Parameter {
-    Parameter { name: name.to_owned(), value, is_common: false }
+    Parameter { name: name.to_owned(), value, is_common: false, origin: None }
 }
 
 /// Runs a program whose files are these.

@@ -34,6 +34,12 @@ pub(super) fn exact(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
     Ok(documents.into_iter().filter(|document| !document.value.is_null()).collect())
 }
 
+/// The values of a text, and nothing for a text that is not YAML.
+pub(super) fn values(text: &str) -> Vec<serde_json::Value> {
+    let documents = stoa_yaml::documents(text, &LIMITS, false).unwrap_or_default();
+    documents.into_iter().map(|document| document.value).collect()
+}
+
 /// A line as problems have it.
 pub(super) fn narrow(line: usize) -> u32 {
     u32::try_from(line).unwrap_or_default()

@@ -46,11 +46,14 @@ struct SecretStore {
     provider: Provider,
 }
 
-/// The provider of a store, by its name in Kusion. Others are read as unknown.
+/// The provider of a store, by its name in Kusion.
 #[derive(Default, Deserialize)]
 struct Provider {
     kubernetes: Option<serde_json::Value>,
     vault: Option<vault::Settings>,
+    /// Those that Stoa does not read.
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
 }
 
 /// The Spec with the values of its workspace's secret store.
@@ -116,10 +119,14 @@ async fn read(
             let credentials = target.workspace.as_ref().map_or(&none, |workspace| &workspace.secret_store_credentials);
             Vault::new(settings, credentials)?.read(named).await
         }
-        Provider { kubernetes: None, vault: None } => {
+        Provider { kubernetes: None, vault: None, others } => {
+            let names: Vec<&str> = others.keys().map(String::as_str).collect();
+            let has = match names.as_slice() {
+                [] => "no provider".to_owned(),
+                names => format!("provider {}, which Stoa does not read", names.join(", ")),
+            };
             let message = format!(
-                "{first}: spec.secretStore of workspace {:?} has no provider that Stoa reads; set provider.kubernetes or \
-                 provider.vault",
+                "{first}: spec.secretStore of workspace {:?} has {has}; set provider.kubernetes or provider.vault",
                 target.workspace.as_ref().map(|workspace| workspace.name.as_str()).unwrap_or_default()
             );
             Err(invalid(message))
@@ -213,12 +220,13 @@ mod tests {
 
     #[tokio::test]
     async fn store_without_a_known_provider_is_refused() {
-        for store in [json!({}), json!({"provider": {"aws": {"region": "x"}}})] {
+        for (store, has) in [
+            (json!({}), "no provider"),
+            (json!({"provider": {"aws": {"region": "x"}}}), "provider aws, which Stoa does not read"),
+        ] {
             let told = refusal("ref://db/password", &target(&store)).await;
-            assert!(
-                told.starts_with("ref://db/password: spec.secretStore of workspace \"dev\" has no provider"),
-                "{told}"
-            );
+            let expected = "set provider.kubernetes or provider.vault";
+            assert_eq!(told, format!("ref://db/password: spec.secretStore of workspace \"dev\" has {has}; {expected}"));
         }
         let plain = resolve(spec("x"), &target(&json!({}))).await.unwrap();
         assert_eq!(plain, spec("x"), "a Spec without such values needs no store");

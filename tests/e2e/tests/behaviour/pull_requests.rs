@@ -39,6 +39,55 @@ fn secret(kubectl: &Kubectl, namespace: &str, gitea: &GiteaServer) {
 }
 
 #[test]
+fn plan_of_pull_request_has_no_text_of_a_secret() {
+    let Some(gitea) = gitea() else { return };
+    if std::env::var_os("STOA_TEST_RENDERER").is_none() {
+        return skipped("charts of pull requests, since STOA_TEST_RENDERER is not set");
+    }
+    let server = Cluster::shared();
+    let (kubectl, organization) = (server.kubectl(), Organization::create(&server));
+    let name = &organization.name;
+    let address = gitea.create("charts");
+    let clone = Clone::new(&address, USER);
+    clone.push("main", "apps/web/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n");
+    let template = |value: &str| {
+        let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web, namespace: default}\n";
+        format!("{object}data: {{begins: {value}}}\n")
+    };
+    clone.push("main", "apps/web/templates/web.yaml", &template("none"));
+    secret(&kubectl, name, &gitea);
+    kubectl.apply_secret(name, "db", &[("password", "hunter2-of-the-chart")]);
+    kubectl.apply(&format!(
+        "apiVersion: platform.stoa.dev/v1alpha1
+kind: VariableSet
+metadata: {{name: {name}}}
+spec: {{organizations: [{name}], secrets: {{password: {{namespace: {name}, name: db, key: password}}}}}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Source
+metadata: {{name: forge, namespace: {name}}}
+spec: {{remote: \"{address}\", ref: main, pollInterval: 1s, secretRef: {{name: forge}}, pullRequests: {{provider: Gitea}}}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Project
+metadata: {{name: proposed, namespace: {name}}}
+spec: {{source: {{name: forge}}, path: apps}}
+---
+apiVersion: config.stoa.dev/v1alpha1
+kind: Stack
+metadata: {{name: web, namespace: {name}}}
+spec: {{project: proposed, workspaces: [{name}], trigger: Preview}}
+"
+    ));
+    clone.push("steal", "apps/web/templates/web.yaml", &template("{{ substr 0 7 .Values.password }}"));
+    let number = gitea.open("charts", "steal");
+    let comment = eventually("the plan is shown", PATIENCE, || {
+        gitea.comments("charts", number).into_iter().find(|comment| comment.contains("begins"))
+    });
+    assert!(comment.contains("placeho") && !comment.contains("hunter2"), "{comment}");
+}
+
+#[test]
 fn pull_request_shows_its_plan_until_merge() {
     let Some(gitea) = gitea() else { return };
     // Git takes no values of Secrets.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, unique};
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually, unique};
 
 use crate::secrets::Secrets;
 
@@ -176,4 +176,38 @@ fn stored_secrets_deploy_and_are_stored_nowhere() {
     organization.stack("web", &config_maps(&namespace, 1, "ref://db/none"));
     let why = organization.fail("web", "Preview", "");
     assert!(why.contains(&format!("ref://db/none: secret {name}/db has no key \"none\"")), "{why}");
+}
+
+#[test]
+fn trigger_reads_stored_secrets_that_workspace_lists() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = organization.name.as_str();
+    let namespace = format!("{name}-web");
+    kubectl.apply_secret(name, "db", &[("password", &unique("password"))]);
+    let store = |settings: &str| {
+        let patch = format!("--patch={{\"spec\":{{\"secretStore\":{{\"provider\":{{\"kubernetes\":{settings}}}}}}}}}");
+        kubectl.run(&["patch", "workspace", name, "--type=merge", &patch]);
+    };
+    store("{}");
+    organization.stack("web", &config_maps(&namespace, 1, "ref://db/password"));
+    let patch = "--patch={\"spec\":{\"trigger\":\"Apply\"}}";
+    kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
+    let ended = |phase: &str| {
+        let is_it = |run: &Value| {
+            run["status"]["requester"]["username"] == "system:stoa:trigger" && run["status"]["phase"] == phase
+        };
+        eventually(phase, crate::PATIENCE, || organization.of_stack("runs", "web").into_iter().find(is_it))
+    };
+    let failed = condition(&ended("Failed"), "Failed");
+    let expected = format!(
+        "ref://db/password: a Run of a trigger or pull request may not read Secret {name}/db; add \"db\" to \
+         spec.secretStore.provider.kubernetes.triggered of the Workspace"
+    );
+    assert_eq!(failed["reason"], "PermissionDenied");
+    assert!(failed["message"].as_str().unwrap().contains(&expected), "{failed}");
+    store("{\"triggered\":[\"db\"]}");
+    organization.stack("web", &config_maps(&namespace, 2, "ref://db/password"));
+    ended("Succeeded");
 }

@@ -148,7 +148,7 @@ impl Layout {
         }
         origins.sort_by(|a, b| a.name.cmp(&b.name));
         let files = settings_file.iter().chain(&options);
-        let given = files.flat_map(|file| &file.kcl_options).map(|it| (it.key.clone(), it.value.clone(), true));
+        let given = files.flat_map(|file| &file.kcl_options).map(|it| (it.key.clone(), it.value.clone()));
         let modules = match &module {
             Some(module) => reader.packages(module)?,
             None => Vec::new(),
@@ -169,15 +169,22 @@ impl Layout {
 }
 
 /// The options of the files, those of the platform, and the parameters of the stack. The last one of a name counts.
-fn parameters(files: impl Iterator<Item = (String, Value, bool)>, values: &Values) -> Vec<Parameter> {
-    let platform = values.platform.iter().map(|value| {
-        let json = serde_json::from_str(&value.json).unwrap_or_else(|_| Value::String(value.json.clone()));
-        (value.name.clone(), json, true)
+fn parameters(files: impl Iterator<Item = (String, Value)>, values: &Values) -> Vec<Parameter> {
+    let files = files.map(|(name, value)| Parameter { name, value, is_common: true, origin: None });
+    let platform = values.platform.iter().map(|value| Parameter {
+        name: value.name.clone(),
+        value: serde_json::from_str(&value.json).unwrap_or_else(|_| Value::String(value.json.clone())),
+        is_common: true,
+        origin: Some(value.origin.clone()),
     });
     let parameters: BTreeMap<_, _> = values.parameters.iter().collect();
-    let parameters = parameters.into_iter().map(|(name, value)| (name.clone(), Value::String(value.clone()), false));
-    let all = files.chain(platform).chain(parameters);
-    all.map(|(name, value, is_common)| Parameter { name, value, is_common }).collect()
+    let parameters = parameters.into_iter().map(|(name, value)| Parameter {
+        name: name.clone(),
+        value: Value::String(value.clone()),
+        is_common: false,
+        origin: None,
+    });
+    files.chain(platform).chain(parameters).collect()
 }
 
 /// Kusion compiles without None. The types of instances tell what they are, and are removed from manifests.
