@@ -29,9 +29,11 @@ type rendering struct {
 	documents []*rendererpb.Document
 	warnings  []string
 	volatile  bool
-	problems  []*rendererpb.Problem
-	bytes     int
-	limit     int
+	// Whether the files got the values.
+	takesValues bool
+	problems    []*rendererpb.Problem
+	bytes       int
+	limit       int
 }
 
 // Render renders a folder of a tree.
@@ -53,12 +55,13 @@ func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) 
 		out.documents = nil
 	}
 	return &rendererpb.RenderResponse{
-		Documents: out.documents,
-		Warnings:  out.warnings,
-		Problems:  out.problems,
-		Version:   version,
-		Files:     tree.filesRead(),
-		Volatile:  out.volatile,
+		Documents:   out.documents,
+		Warnings:    out.warnings,
+		Problems:    out.problems,
+		Version:     version,
+		Files:       tree.filesRead(),
+		Volatile:    out.volatile,
+		TakesValues: out.takesValues,
 	}, nil
 }
 
@@ -72,7 +75,7 @@ func dispatch(tree *tree, request *rendererpb.RenderRequest, out *rendering) (ve
 	switch tool := request.Tool.(type) {
 	case *rendererpb.RenderRequest_Kustomize:
 		version = kustomizeVersion()
-		return version, kustomize(tree, request.Path, out)
+		return version, kustomize(tree, request.Path, tool.Kustomize, out)
 	case *rendererpb.RenderRequest_Helm:
 		version = helmVersion()
 		return version, helm(tree, request.Path, tool.Helm, out)

@@ -129,6 +129,7 @@ func (*RenderRequest_Helm) isRenderRequest_Tool() {}
 
 type Kustomize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []*Parameter           `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -161,6 +162,13 @@ func (x *Kustomize) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Kustomize.ProtoReflect.Descriptor instead.
 func (*Kustomize) Descriptor() ([]byte, []int) {
 	return file_renderer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Kustomize) GetValues() []*Parameter {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 type Helm struct {
@@ -367,6 +375,7 @@ type RenderResponse struct {
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	Files         []string               `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`
 	Volatile      bool                   `protobuf:"varint,6,opt,name=volatile,proto3" json:"volatile,omitempty"`
+	TakesValues   bool                   `protobuf:"varint,7,opt,name=takes_values,json=takesValues,proto3" json:"takes_values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +448,13 @@ func (x *RenderResponse) GetFiles() []string {
 func (x *RenderResponse) GetVolatile() bool {
 	if x != nil {
 		return x.Volatile
+	}
+	return false
+}
+
+func (x *RenderResponse) GetTakesValues() bool {
+	if x != nil {
+		return x.TakesValues
 	}
 	return false
 }
@@ -582,8 +598,9 @@ const file_renderer_proto_rawDesc = "" +
 	"\tkustomize\x18\x03 \x01(\v2\x1b.stoa.renderer.v1.KustomizeH\x00R\tkustomize\x12,\n" +
 	"\x04helm\x18\x04 \x01(\v2\x16.stoa.renderer.v1.HelmH\x00R\x04helm\x12\x1b\n" +
 	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytesB\x06\n" +
-	"\x04tool\"\v\n" +
-	"\tKustomize\"\xd8\x01\n" +
+	"\x04tool\"@\n" +
+	"\tKustomize\x123\n" +
+	"\x06values\x18\x01 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\x06values\"\xd8\x01\n" +
 	"\x04Helm\x12!\n" +
 	"\frelease_name\x18\x01 \x01(\tR\vreleaseName\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12!\n" +
@@ -599,14 +616,15 @@ const file_renderer_proto_rawDesc = "" +
 	"\bis_final\x18\x04 \x01(\bR\aisFinal\"5\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xe9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x8c\x02\n" +
 	"\x0eRenderResponse\x128\n" +
 	"\tdocuments\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.DocumentR\tdocuments\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\x125\n" +
 	"\bproblems\x18\x03 \x03(\v2\x19.stoa.renderer.v1.ProblemR\bproblems\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
 	"\x05files\x18\x05 \x03(\tR\x05files\x12\x1a\n" +
-	"\bvolatile\x18\x06 \x01(\bR\bvolatile\"F\n" +
+	"\bvolatile\x18\x06 \x01(\bR\bvolatile\x12!\n" +
+	"\ftakes_values\x18\a \x01(\bR\vtakesValues\"F\n" +
 	"\bDocument\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
@@ -645,17 +663,18 @@ var file_renderer_proto_goTypes = []any{
 var file_renderer_proto_depIdxs = []int32{
 	1, // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
 	2, // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
-	4, // 2: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
-	3, // 3: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
-	6, // 4: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
-	7, // 5: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
-	0, // 6: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
-	5, // 7: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
-	7, // [7:8] is the sub-list for method output_type
-	6, // [6:7] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	4, // 2: stoa.renderer.v1.Kustomize.values:type_name -> stoa.renderer.v1.Parameter
+	4, // 3: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
+	3, // 4: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
+	6, // 5: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
+	7, // 6: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
+	0, // 7: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
+	5, // 8: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_renderer_proto_init() }

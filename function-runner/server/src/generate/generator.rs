@@ -13,9 +13,10 @@ use super::helm::Helm;
 use super::kcl::Kcl;
 use super::kustomize::Kustomize;
 use super::manifests::Manifests;
+use super::placeholders::Placeholders;
 use super::spec_file::SpecFile;
 use crate::failure::Failure;
-use crate::source::Content;
+use crate::source::{Content, SourceFile};
 
 /// All generators, in the order in which errors name them.
 pub(super) static ALL: [&dyn Generator; 5] = [&SpecFile, &Manifests, &Kustomize, &Helm, &Kcl];
@@ -40,8 +41,8 @@ pub(super) trait Generator: Sync {
     /// The files that it wants, and the sandbox in which it reads them.
     fn profile(&self) -> Profile;
 
-    /// Whether it uses the parameters of a Stack.
-    fn takes_parameters(&self) -> bool {
+    /// Whether it gives all values and parameters to the tool.
+    fn takes_values(&self) -> bool {
         false
     }
 
@@ -108,7 +109,13 @@ impl<'a> Files<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub(super) files: Files<'a>,
+    /// The overlay of the workspace, for another profile than [`Profile::Nothing`], whose content has it.
+    pub(super) overlay: &'a [SourceFile],
     pub(super) values: &'a Values,
+    /// The same values, for the files.
+    pub(super) placeholders: &'a Placeholders,
+    /// Whether the renderer gave all values to the files.
+    pub(super) values_read: bool,
     /// Reports the file that is read next.
     pub(super) at: At<'a>,
 }
@@ -146,11 +153,13 @@ pub(crate) struct Generated {
     pub(crate) spec: Spec,
     pub(crate) warnings: Vec<String>,
     pub(crate) provenance: Provenance,
+    /// Whether another rendering of the same input may give another Spec.
+    pub(crate) is_volatile: bool,
 }
 
 impl From<Spec> for Generated {
     fn from(spec: Spec) -> Self {
-        Self { spec, warnings: Vec::new(), provenance: Provenance::default() }
+        Self { spec, warnings: Vec::new(), provenance: Provenance::default(), is_volatile: false }
     }
 }
 

@@ -18,6 +18,7 @@ use stoa_workers::{Failed, Fault, Limits};
 use tonic::Code;
 
 use super::generator::{Files, Input, Provenance, Values};
+use super::placeholders::Placeholders;
 use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
 use crate::source::{self, Content, SourceFile, StackFiles};
@@ -37,6 +38,12 @@ pub(super) struct Job {
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
     lock: Option<source::File>,
+    /// The overlay of the workspace, beside a tree or documents; content has its own.
+    #[prost(message, repeated, tag = "7")]
+    overlay: Vec<source::File>,
+    /// Whether the renderer gave all values to the files.
+    #[prost(bool, tag = "8")]
+    values_read: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -82,6 +89,8 @@ struct Answer {
     provenance: Option<Provenance>,
     #[prost(string, tag = "6")]
     detected: String,
+    #[prost(bool, tag = "7")]
+    is_volatile: bool,
 }
 
 /// The result of a generator in a worker.
@@ -139,7 +148,7 @@ impl Job {
     }
 
     fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
-        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), lock: None }
+        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), ..Self::default() }
     }
 
     /// The job with a lock file of providers.
@@ -147,9 +156,29 @@ impl Job {
         Self { lock: lock.map(Into::into), ..self }
     }
 
+    /// The job with the overlay of the workspace.
+    pub(super) fn with_overlay(self, overlay: Vec<SourceFile>) -> Self {
+        Self { overlay: overlay.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// The job about documents for which the renderer gave all values to the files, or did not.
+    pub(super) fn with_values_read(self, values_read: bool) -> Self {
+        Self { values_read, ..self }
+    }
+
     fn answer(self, progress: &Progress) -> Answer {
         let values = self.values.unwrap_or_default();
         let lock = self.lock.map(SourceFile::from);
+        let overlay: Vec<SourceFile> = self.overlay.into_iter().map(SourceFile::from).collect();
+        let placeholders = Placeholders::of(&values);
+        let input = |files, at| Input {
+            files,
+            overlay: &overlay,
+            values: &values,
+            placeholders: &placeholders,
+            values_read: self.values_read,
+            at,
+        };
         match self.files {
             Some(JobFiles::Content(files)) => {
                 let StackFiles { content, lock } = files.into();
@@ -166,16 +195,15 @@ impl Job {
                     Content::Folder { path, .. } => path,
                     Content::File(file) => &file.path,
                 };
-                let input = Input { files: Files::Content(&content), values: &values, at: &at };
-                Answer::of(&self.generator, &input, lock.as_ref(), path)
+                Answer::of(&self.generator, &input(Files::Content(&content), &at), lock.as_ref(), path)
             }
             Some(JobFiles::Tree(JobTree { root, path })) => {
                 let files = Files::Tree { root: Path::new(OsStr::from_bytes(&root)), path: &path };
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
             }
             Some(JobFiles::Documents(JobDocuments { documents, path })) => {
                 let files = Files::Documents(&documents);
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
             }
             None => Failure::internal(&"a job has files").into(),
         }
@@ -192,6 +220,7 @@ impl Answer {
                     spec: bounded(canonical_json(&generated.spec), path)?,
                     warnings: generated.warnings,
                     provenance: Some(generated.provenance),
+                    is_volatile: generated.is_volatile,
                     ..Self::default()
                 })
             }
@@ -209,8 +238,8 @@ pub(super) fn answered(answer: Bytes) -> Result<Answered, Failure> {
     if !answer.detected.is_empty() {
         return Ok(Answered::Detected(answer.detected));
     }
-    let Answer { spec, warnings, provenance, .. } = answer;
-    Ok(Answered::Rendered(Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile: false }))
+    let Answer { spec, warnings, provenance, is_volatile, .. } = answer;
+    Ok(Answered::Rendered(Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile }))
 }
 
 /// Checks the size of a Spec in JSON, which was rendered from a path.

@@ -56,7 +56,9 @@ impl Generator for Kcl {
 
     fn detects(&self, content: &Content, _: At<'_>) -> Option<String> {
         let Content::Folder { path, others, .. } = content else { return None };
-        let is_ours = |name: &&String| DETECTED.contains(&name.as_str()) || name.ends_with(".k");
+        let is_ours = |name: &&String| {
+            !name.contains('/') && (DETECTED.contains(&name.as_str()) || name.ends_with(".k"))
+        };
         others.iter().find(is_ours).map(|name| super::join(path, name))
     }
 
@@ -64,7 +66,7 @@ impl Generator for Kcl {
         Profile::Kcl
     }
 
-    fn takes_parameters(&self) -> bool {
+    fn takes_values(&self) -> bool {
         true
     }
 
@@ -78,6 +80,7 @@ impl Generator for Kcl {
         let mut warnings: Vec<String> = output.warnings.iter().map(sentence).collect();
         warnings.extend(logged(&output.log));
         let files: BTreeSet<String> = layout.files.iter().chain(&output.files).cloned().collect();
+        let is_volatile = output.is_volatile;
         let (spec, more) = result::spec(output, layout.kusion.as_ref()).map_err(Failure::invalid)?;
         warnings.extend(more);
         let provenance = Provenance {
@@ -85,7 +88,7 @@ impl Generator for Kcl {
             files: files.into_iter().collect(),
             ..Provenance::default()
         };
-        Ok(Generated { spec, warnings, provenance })
+        Ok(Generated { spec, warnings, provenance, is_volatile })
     }
 }
 
