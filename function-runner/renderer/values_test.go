@@ -92,7 +92,7 @@ func TestRefusalOfASchemaNamesFileAndLine(t *testing.T) {
 		expected string
 	}{
 		{[]string{"../values/dev.yaml"}, "values/dev.yaml:3: "},
-		{[]string{"../values/dev.yaml", "../values/null.yaml"}, "values/dev.yaml:3: "},
+		{[]string{"../values/dev.yaml", "../values/null.yaml"}, "values/null.yaml:2: "},
 		{[]string{"../values/list.yaml"}, "values/list.yaml:3: "},
 		{[]string{"../values/null.yaml"}, "values/null.yaml:2: "},
 	} {

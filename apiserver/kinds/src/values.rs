@@ -270,9 +270,8 @@ fn without_replaced_parts(mut chosen: Vec<Chosen>) -> Vec<Chosen> {
     let mut replaced = Vec::new();
     for (at, part) in chosen.iter().enumerate() {
         let ends = part.name.match_indices(['.', '[']).map(|(end, _)| end);
-        let mut wholes = ends.filter_map(|end| {
-            chosen.binary_search_by(|other| other.name.as_str().cmp(&part.name[..end])).ok()
-        });
+        let mut wholes =
+            ends.filter_map(|end| chosen.binary_search_by(|other| other.name.as_str().cmp(&part.name[..end])).ok());
         let stronger = wholes.find(|whole| chosen[*whole].origin.strength() > part.origin.strength());
         replaced.extend(stronger.map(|whole| (at, whole)));
     }
@@ -434,8 +433,8 @@ mod tests {
         }
         let long = "a".repeat(LONGEST_NAME + 1);
         for name in [
-            "", "1a", "-a", ".a", "a.", "a..b", "a=b", "a,b", "a\\.b", "a b", "a[", "a[]", "a[x]", "a[0", "a[0]b", "[0]", "a[-1]",
-            "a[0]]", "ä", "a\n", &long,
+            "", "1a", "-a", ".a", "a.", "a..b", "a=b", "a,b", "a\\.b", "a b", "a[", "a[]", "a[x]", "a[0", "a[0]b",
+            "[0]", "a[-1]", "a[0]]", "ä", "a\n", &long,
         ] {
             assert!(!is_parameter_name(name), "{name}");
         }

@@ -100,7 +100,6 @@ impl Failure {
         (self.code, self.problems)
     }
 
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }

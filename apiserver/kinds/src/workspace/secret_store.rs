@@ -152,14 +152,32 @@ mod tests {
             (json!({"provider": "vault"}), "spec.secretStore.provider: Invalid value: "),
             (json!({"provider": {"vault": {"server": server}, "kubernetes": {}}}), "must have one provider, not "),
             (json!({"provider": {"kubernetes": true}}), "spec.secretStore.provider.kubernetes: Invalid value: "),
-            (json!({"provider": {"kubernetes": {"namespace": "A"}}}), "spec.secretStore.provider.kubernetes.namespace: "),
-            (json!({"provider": {"kubernetes": {"name": "a"}}}), "spec.secretStore.provider.kubernetes.name: Forbidden"),
+            (
+                json!({"provider": {"kubernetes": {"namespace": "A"}}}),
+                "spec.secretStore.provider.kubernetes.namespace: ",
+            ),
+            (
+                json!({"provider": {"kubernetes": {"name": "a"}}}),
+                "spec.secretStore.provider.kubernetes.name: Forbidden",
+            ),
             (vault(json!({})), "spec.secretStore.provider.vault.server: Required value"),
-            (vault(json!({"server": 1})), "spec.secretStore.provider.vault.server: Invalid value: \"<value>\": must be a text"),
-            (vault(json!({"server": "vault"})), "spec.secretStore.provider.vault.server: Invalid value: \"vault\": must be a URL"),
+            (
+                vault(json!({"server": 1})),
+                "spec.secretStore.provider.vault.server: Invalid value: \"<value>\": must be a text",
+            ),
+            (
+                vault(json!({"server": "vault"})),
+                "spec.secretStore.provider.vault.server: Invalid value: \"vault\": must be a URL",
+            ),
             (vault(json!({"server": "http://vault.example.com"})), "must be https, unless it is a loopback address"),
-            (vault(json!({"server": "https://a:b@example.com"})), "spec.secretStore.provider.vault.server: Forbidden: "),
-            (vault(json!({"server": server, "version": "v3"})), "spec.secretStore.provider.vault.version: Unsupported value"),
+            (
+                vault(json!({"server": "https://a:b@example.com"})),
+                "spec.secretStore.provider.vault.server: Forbidden: ",
+            ),
+            (
+                vault(json!({"server": server, "version": "v3"})),
+                "spec.secretStore.provider.vault.version: Unsupported value",
+            ),
             (vault(json!({"server": server, "version": 2})), "spec.secretStore.provider.vault.version: Invalid value"),
             (vault(json!({"server": server, "path": ""})), "spec.secretStore.provider.vault.path: Invalid value"),
             (vault(json!({"server": server, "token": "x"})), "spec.secretStore.provider.vault.token: Forbidden"),

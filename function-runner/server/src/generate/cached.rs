@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use stoa_proto::{Source, Value};
 use stoa_kcl::VERSION;
+use stoa_proto::{Source, Value};
 
 use super::generator::{Profile, Provenance, named};
 use super::job::Rendered;
@@ -99,9 +99,8 @@ pub(super) fn key(source: &Source, request: &Request<'_>, files: FilesOf<'_>, to
 /// looks for files in the folders around it, whether they are there or not.
 pub(super) fn is_of_content(rendered: &Rendered, path: &str) -> bool {
     let Ok(folder) = normalized(path) else { return false };
-    let is_inside = |file: &String| {
-        folder.is_empty() || file.strip_prefix(&folder).is_some_and(|rest| rest.starts_with('/'))
-    };
+    let is_inside =
+        |file: &String| folder.is_empty() || file.strip_prefix(&folder).is_some_and(|rest| rest.starts_with('/'));
     let Provenance { generator, files, .. } = &rendered.provenance;
     named(generator).is_some_and(|generator| !matches!(generator.profile(), Profile::Kcl | Profile::Tree))
         && files.iter().all(is_inside)
@@ -266,8 +265,18 @@ mod tests {
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a"]), ..request }),
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a", "b"]), ..request }),
             super::key(&source("r", "t"), &request, FilesOf::Content("c"), &Tools::default()),
-            super::key(&source("r", "t"), &request, FilesOf::Commit("c"), &Tools { renderer: Some([0; 32]), has_kcl: false }),
-            super::key(&source("r", "t"), &request, FilesOf::Commit("c"), &Tools { renderer: Some([1; 32]), has_kcl: false }),
+            super::key(
+                &source("r", "t"),
+                &request,
+                FilesOf::Commit("c"),
+                &Tools { renderer: Some([0; 32]), has_kcl: false },
+            ),
+            super::key(
+                &source("r", "t"),
+                &request,
+                FilesOf::Commit("c"),
+                &Tools { renderer: Some([1; 32]), has_kcl: false },
+            ),
             super::key(&source("r", "t"), &request, FilesOf::Commit("c"), &Tools { renderer: None, has_kcl: true }),
             // The number of files and that of parameters are apart.
             key(&source("r", "t"), &Request { helm: &of_helm("", &["1", "a", "b"]), ..request }),

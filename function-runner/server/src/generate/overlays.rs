@@ -328,7 +328,13 @@ mod tests {
 
     #[test]
     fn overlay_of_another_workspace_is_left_out() {
-        let files = ["s/a.yaml", "s/workspaces/dev/b.yaml", "s/workspaces/prod/c.yaml", "s/workspaces.yaml", "s/workspaces/prod.yaml"];
+        let files = [
+            "s/a.yaml",
+            "s/workspaces/dev/b.yaml",
+            "s/workspaces/prod/c.yaml",
+            "s/workspaces.yaml",
+            "s/workspaces/prod.yaml",
+        ];
         let files = files.map(|path| file(path, "")).to_vec();
         let folder = Content::Folder { path: "s".to_owned(), files, others: Vec::new(), warnings: Vec::new() };
         let Split { content, positions, overlay } = split(&folder, "dev").unwrap();
@@ -350,7 +356,10 @@ mod tests {
         let attributes = |index: usize| Value::Object(spec.resources[index].attributes.clone());
         assert_eq!(attributes(0)["data"], json!({"x": "1", "y": "2"}));
         assert_eq!(attributes(1)["data"], json!({"y": "2", "z": "3"}));
-        assert_eq!((&attributes(2)["spec"], &attributes(3)), (&json!({"replicas": 3}), &json!({"length": 4, "exact": "12345678901234567890123"})));
+        assert_eq!(
+            (&attributes(2)["spec"], &attributes(3)),
+            (&json!({"replicas": 3}), &json!({"length": 4, "exact": "12345678901234567890123"}))
+        );
     }
 
     #[test]
@@ -361,7 +370,8 @@ mod tests {
             ("spec: {hooks: {a: [{b: {$patch: merge}}]}}", "spec.hooks.a[0].b.$patch"),
         ] {
             let found = problems(&format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\n{patch}\n"));
-            let expected = format!("s/workspaces/dev/a.yaml:1: {field}: has no meaning in a map or list that is replaced");
+            let expected =
+                format!("s/workspaces/dev/a.yaml:1: {field}: has no meaning in a map or list that is replaced");
             assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
         }
     }

@@ -404,19 +404,31 @@ mod tests {
         let expected = json!({"kind": "ConfigMap", "metadata": {"labels": {"n": "3"}}, "data": {"n": "3", "d": "true"},
             "spec": {"data": 3, "env": [{"name": "N", "value": "3"}], "args": ["3"]}});
         assert_eq!(filled(text), Ok(expected));
-        assert_eq!(filled("kind: Widget\ndata: {n: '${stoa_value.replicas}'}"), Ok(json!({"kind": "Widget", "data": {"n": 3}})));
+        assert_eq!(
+            filled("kind: Widget\ndata: {n: '${stoa_value.replicas}'}"),
+            Ok(json!({"kind": "Widget", "data": {"n": 3}}))
+        );
     }
 
     #[test]
     fn unknown_value_names_its_line() {
         for (text, expected) in [
-            ("a: 1\nb:\n- 2\n- x ${stoa_value.replica}", "a.yaml:4: b[1]: the stack has no value \"replica\"; did you mean replicas?"),
+            (
+                "a: 1\nb:\n- 2\n- x ${stoa_value.replica}",
+                "a.yaml:4: b[1]: the stack has no value \"replica\"; did you mean replicas?",
+            ),
             ("a:\n  b: ${stoa_value.image.none}", "a.yaml:2: a.b: the stack has no value \"image.none\""),
-            ("a: 1\n${stoa_value.region}: 2", "a.yaml:2: [\"${stoa_value.region}\"]: the stack has no value \"region\"; it has debug, "),
+            (
+                "a: 1\n${stoa_value.region}: 2",
+                "a.yaml:2: [\"${stoa_value.region}\"]: the stack has no value \"region\"; it has debug, ",
+            ),
             ("a: ${stoa_value.replicas", "a.yaml:1: a: a placeholder lacks its closing brace"),
             ("a: ${stoa_value.}", "a.yaml:1: a: \"\" is no name of a value"),
             ("a: ${stoa_value.a b}", "a.yaml:1: a: \"a b\" is no name of a value"),
-            ("'17': 1\n${stoa_value.image.tag}: 2", "a.yaml:2: [\"${stoa_value.image.tag}\"]: \"17\" is a key of the map already"),
+            (
+                "'17': 1\n${stoa_value.image.tag}: 2",
+                "a.yaml:2: [\"${stoa_value.image.tag}\"]: \"17\" is a key of the map already",
+            ),
         ] {
             let found = filled(text).unwrap_err();
             assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");

@@ -161,11 +161,7 @@ pub(super) fn read(file: &SourceFile, placeholders: Option<&Placeholders>) -> Re
 
 /// Takes the texts of numbers that are no floats into resources of providers, whose schemas make numbers of them.
 /// Kubernetes has no such numbers.
-fn take_digits(
-    file: &SourceFile,
-    spec: &mut Spec,
-    placeholders: Option<&Placeholders>,
-) -> Result<(), Vec<Problem>> {
+fn take_digits(file: &SourceFile, spec: &mut Spec, placeholders: Option<&Placeholders>) -> Result<(), Vec<Problem>> {
     let mut exact = yaml::exact(file).map_err(|problem| vec![*problem])?.into_iter().next();
     if let (Some(document), Some(placeholders)) = (&mut exact, placeholders) {
         placeholders.of_file(file).fill(document.line, &mut document.value)?;

@@ -175,11 +175,13 @@ async fn one_program_differs_by_the_values_of_workspaces() {
     let (Some(scene), Some(other)) = (Scene::new(&[]), Scene::new(&[])) else { return };
     let program = "a = {apiVersion = \"v1\", kind = \"ConfigMap\", metadata = {name = \"a\", namespace = \"shop\"}, \
                    data = {region = option(\"region\"), replicas = str(option(\"replicas\") * 2), cell = option(\"cell\")}}\n";
-    let overlay = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {level: '${stoa_value.replicas}', cell: null}\n";
+    let overlay =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {level: '${stoa_value.replicas}', cell: null}\n";
     let files = [("s/main.k", program), ("s/workspaces/prod/a.yaml", overlay)];
     let (commit, same) = (scene.origin.commit(&files), other.origin.commit(&files));
     for (workspace, region, replicas) in REGIONS {
-        let request = |scene: &Scene, commit: &str| of_workspace(scene.request(commit, "s"), workspace, region, replicas);
+        let request =
+            |scene: &Scene, commit: &str| of_workspace(scene.request(commit, "s"), workspace, region, replicas);
         let answer = scene.bed.client().await.generate(request(&scene, &commit)).await.unwrap().into_inner();
         let spec: Spec = serde_json::from_slice(&answer.spec).unwrap();
         let mut data = serde_json::json!({"region": region, "replicas": (replicas * 2).to_string()});

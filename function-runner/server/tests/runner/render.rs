@@ -437,14 +437,22 @@ pub(crate) fn of_workspace(request: GenerateRequest, workspace: &str, region: &s
 /// A folder of each generator whose Deployment has a region, replicas, and a cell, which its overlay of prod changes.
 fn stacks() -> Vec<(String, String)> {
     let labels = |region: &str, cell: &str| {
-        DEPLOYMENT.replace("metadata: {name: web}", &format!("metadata:\n  name: web\n  namespace: shop\n  labels:\n    region: {region}\n    cell: {cell}"))
+        DEPLOYMENT.replace(
+            "metadata: {name: web}",
+            &format!("metadata:\n  name: web\n  namespace: shop\n  labels:\n    region: {region}\n    cell: {cell}"),
+        )
     };
-    let manifest = labels("${stoa_value.region}", "${stoa_value.cell}").replace("replicas: 1", "replicas: ${stoa_value.replicas}");
+    let manifest =
+        labels("${stoa_value.region}", "${stoa_value.cell}").replace("replicas: 1", "replicas: ${stoa_value.replicas}");
     let attributes: String = manifest.lines().map(|line| format!("    {line}\n")).collect();
-    let spec = format!("resources:\n- id: apps/v1:Deployment:shop:web\n  type: Kubernetes\n  attributes:\n{attributes}");
-    let template = labels("{{ .Values.region }}", "{{ .Values.cell }}").replace("replicas: 1", "replicas: {{ .Values.replicas }}");
+    let spec =
+        format!("resources:\n- id: apps/v1:Deployment:shop:web\n  type: Kubernetes\n  attributes:\n{attributes}");
+    let template =
+        labels("{{ .Values.region }}", "{{ .Values.cell }}").replace("replicas: 1", "replicas: {{ .Values.replicas }}");
     let replacement = |key: &str, field: &str| {
-        format!("- source: {{kind: ConfigMap, name: values, fieldPath: data.{key}}}\n  targets: [{{select: {{kind: Deployment}}, fieldPaths: [{field}]}}]\n")
+        format!(
+            "- source: {{kind: ConfigMap, name: values, fieldPath: data.{key}}}\n  targets: [{{select: {{kind: Deployment}}, fieldPaths: [{field}]}}]\n"
+        )
     };
     let kustomization = format!(
         "resources: [values.yaml, web.yaml]\nreplacements:\n{}{}{}",
@@ -481,7 +489,11 @@ async fn one_stack_differs_by_the_values_of_workspaces() {
         for (workspace, region, replicas) in REGIONS {
             let request = of_workspace(scene.request(&commit, &path, "Auto"), workspace, region, replicas);
             let response = scene.send(request).await.unwrap();
-            assert_eq!((response.generator.as_str(), response.warnings.as_slice()), (generator, &[][..]), "{workspace}");
+            assert_eq!(
+                (response.generator.as_str(), response.warnings.as_slice()),
+                (generator, &[][..]),
+                "{workspace}"
+            );
             let deployment = &spec(&response)["resources"][0]["attributes"];
             let (mut labels, mut replicas) =
                 (serde_json::json!({"region": region, "cell": format!("c-{workspace}")}), Value::from(replicas));
@@ -491,7 +503,12 @@ async fn one_stack_differs_by_the_values_of_workspaces() {
             }
             assert_eq!(deployment["metadata"]["labels"], labels, "{generator} {workspace}");
             assert_eq!(deployment["spec"]["replicas"], replicas, "{generator} {workspace}");
-            let request = of_workspace(other.request(&same, &path, "Auto"), workspace, region, if replicas.is_null() { 30 } else { replicas.as_u64().unwrap() });
+            let request = of_workspace(
+                other.request(&same, &path, "Auto"),
+                workspace,
+                region,
+                if replicas.is_null() { 30 } else { replicas.as_u64().unwrap() },
+            );
             assert_eq!(other.send(request).await.unwrap().spec, response.spec, "another runner, {generator}");
         }
     }

@@ -56,9 +56,8 @@ impl Generator for Kcl {
 
     fn detects(&self, content: &Content, _: At<'_>) -> Option<String> {
         let Content::Folder { path, others, .. } = content else { return None };
-        let is_ours = |name: &&String| {
-            !name.contains('/') && (DETECTED.contains(&name.as_str()) || name.ends_with(".k"))
-        };
+        let is_ours =
+            |name: &&String| !name.contains('/') && (DETECTED.contains(&name.as_str()) || name.ends_with(".k"));
         others.iter().find(is_ours).map(|name| super::join(path, name))
     }
 

@@ -54,7 +54,8 @@ fn render(files: &[(&str, &str)], path: &str, parameters: &[(&str, &str)]) -> Re
     let values = values(parameters);
     let placeholders = Placeholders::of(&values);
     let files = Files::Tree { root: root.path(), path };
-    let input = Input { files, overlay: &[], values: &values, placeholders: &placeholders, values_read: false, at: &|_| {} };
+    let input =
+        Input { files, overlay: &[], values: &values, placeholders: &placeholders, values_read: false, at: &|_| {} };
     Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect())
 }
 
