@@ -21,11 +21,11 @@ pub(crate) fn arguments(
         let types = declared.iter().filter(|option| option.name == *name).map(|option| option.r#type.as_str());
         let types: Vec<&str> = types.collect();
         if types.is_empty() {
-            if *is_common {
-                continue;
+            // The library does not list options inside of other expressions, so a value is given anyway.
+            if !*is_common {
+                let message = format!("the program has no option {name:?}, so the parameter has no effect");
+                warnings.push(Problem::new(code::OPTION, message));
             }
-            let message = format!("the program has no option {name:?}, so the parameter has no effect");
-            warnings.push(Problem::new(code::OPTION, message));
         }
         let kind = types.into_iter().find(|kind| !kind.is_empty()).unwrap_or_default();
         match argument(value, kind) {

@@ -399,14 +399,14 @@ mod tests {
 
     #[test]
     fn kubernetes_gets_texts_where_it_wants_them() {
-        let text = "kind: ConfigMap\nmetadata: {labels: {n: '${stoa_value.replicas}'}}\ndata: {n: '${stoa_value.replicas}', d: '${stoa_value.debug}'}\n\
-                    spec: {data: '${stoa_value.replicas}', env: [{name: N, value: '${stoa_value.replicas}'}], args: ['${stoa_value.replicas}']}\n";
-        let expected = json!({"kind": "ConfigMap", "metadata": {"labels": {"n": "3"}}, "data": {"n": "3", "d": "true"},
-            "spec": {"data": 3, "env": [{"name": "N", "value": "3"}], "args": ["3"]}});
+        let text = "kind: ConfigMap\nmetadata: {labels: {m: '${stoa_value.replicas}'}}\ndata: {m: '${stoa_value.replicas}', d: '${stoa_value.debug}'}\n\
+                    spec: {data: '${stoa_value.replicas}', env: [{name: M, value: '${stoa_value.replicas}'}], args: ['${stoa_value.replicas}']}\n";
+        let expected = json!({"kind": "ConfigMap", "metadata": {"labels": {"m": "3"}}, "data": {"m": "3", "d": "true"},
+            "spec": {"data": 3, "env": [{"name": "M", "value": "3"}], "args": ["3"]}});
         assert_eq!(filled(text), Ok(expected));
         assert_eq!(
-            filled("kind: Widget\ndata: {n: '${stoa_value.replicas}'}"),
-            Ok(json!({"kind": "Widget", "data": {"n": 3}}))
+            filled("kind: Widget\ndata: {m: '${stoa_value.replicas}'}"),
+            Ok(json!({"kind": "Widget", "data": {"m": 3}}))
         );
     }
 
@@ -422,7 +422,7 @@ mod tests {
                 "a: 1\n${stoa_value.region}: 2",
                 "a.yaml:2: [\"${stoa_value.region}\"]: the stack has no value \"region\"; it has debug, ",
             ),
-            ("a: ${stoa_value.replicas", "a.yaml:1: a: a placeholder lacks its closing brace"),
+            ("a: ${stoa_value.replicas", "a.yaml:1: a placeholder lacks its closing brace"),
             ("a: ${stoa_value.}", "a.yaml:1: a: \"\" is no name of a value"),
             ("a: ${stoa_value.a b}", "a.yaml:1: a: \"a b\" is no name of a value"),
             (

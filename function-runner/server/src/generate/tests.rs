@@ -29,7 +29,7 @@ pub(super) fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();
     for (path, text) in files {
-        if path.contains(".y") || path.contains(".json") {
+        if path.contains(".y") || path.ends_with(".json") {
             read.push(SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() });
         } else {
             others.push((*path).to_owned());

@@ -206,7 +206,7 @@ async fn problem_of_a_tool_names_file_and_line() {
                 ("c/templates/a.yaml", object),
             ],
             "c",
-            ("c/values.yaml", 0, "values don't meet the specifications of the schema(s)"),
+            ("c/values.yaml", 1, "values don't meet the specifications of the schema(s)"),
         ),
         (
             vec![("c/Chart.yaml", CHART), ("c/kustomization.yaml", "resources: []\n")],
@@ -390,16 +390,16 @@ async fn overlay_changes_resources_for_its_workspace() {
     let bed = Bed::start();
     let origin = Origin::new(&bed.path("origin"));
     let scene = Scene { bed, origin };
-    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {x: '1', y: '1'}\n";
-    let patch = |value: &str| object.replace("{x: '1', y: '1'}", value);
-    let (dev, prod) = (patch("{x: dev}"), patch("{x: prod, y: null}"));
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {x: '1', z: '1'}\n";
+    let patch = |value: &str| object.replace("{x: '1', z: '1'}", value);
+    let (dev, prod) = (patch("{x: dev}"), patch("{x: prod, z: null}"));
     let files =
         [("s/a.yaml", object), ("s/workspaces/dev/a.yaml", dev.as_str()), ("s/workspaces/prod/a.yaml", prod.as_str())];
     let commit = scene.origin.commit(&files);
     for (workspace, data) in [
-        ("dev", serde_json::json!({"x": "dev", "y": "1"})),
+        ("dev", serde_json::json!({"x": "dev", "z": "1"})),
         ("prod", serde_json::json!({"x": "prod"})),
-        ("stage", serde_json::json!({"x": "1", "y": "1"})),
+        ("stage", serde_json::json!({"x": "1", "z": "1"})),
     ] {
         let request = GenerateRequest {
             workspace: Some(Workspace { name: workspace.to_owned(), ..Workspace::default() }),
