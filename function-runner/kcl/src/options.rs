@@ -125,7 +125,8 @@ mod tests {
         let values = [parameter("a", json!("x")), parameter("b", json!("1"))];
         let (_, warnings) = arguments(&values[1..], &[]).unwrap();
         let common = Parameter { is_common: true, ..parameter("c", json!(1)) };
-        assert_eq!(arguments(&[common], &[]).unwrap(), (Vec::new(), Vec::new()));
+        let given = Argument { name: "c".to_owned(), value: "1".to_owned() };
+        assert_eq!(arguments(&[common], &[]).unwrap(), (vec![given], Vec::new()));
         assert_eq!(warnings[0].message, r#"the program has no option "b", so the parameter has no effect"#);
         let option = |name: &str, kind: &str| DeclaredOption {
             name: name.to_owned(),
