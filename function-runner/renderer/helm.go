@@ -63,7 +63,7 @@ func helm(tree *tree, folder string, request *rendererpb.Helm, out *rendering) e
 	release := common.ReleaseOptions{Name: request.ReleaseName, Namespace: request.Namespace, Revision: 1, IsInstall: true}
 	forTemplates, err := util.ToRenderValues(loaded, given, release, capabilities)
 	if err != nil {
-		return &wrong{file: path.Join(folder, defaultsFile), message: err.Error()}
+		return ofSchema(tree, folder, request, err)
 	}
 	if wanted := loaded.Metadata.KubeVersion; wanted != "" && !v2util.IsCompatibleRange(wanted, capabilities.KubeVersion.String()) {
 		message := fmt.Sprintf("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", wanted, capabilities.KubeVersion.Version)
@@ -187,10 +187,30 @@ func platform(values []*rendererpb.Value) (map[string]any, map[string]string, er
 
 // escaped is a value in which a comma separates nothing, except in a list in braces.
 func escaped(value string) string {
-	if strings.HasPrefix(value, "{") && strings.HasSuffix(value, "}") {
+	if isList(value) {
 		return value
 	}
-	return strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
+	value = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
+	if strings.HasPrefix(value, "{") {
+		return `\` + value
+	}
+	return value
+}
+
+// isList is whether a value is a list in braces to its end. After its end, the library would read other values.
+func isList(value string) bool {
+	if !strings.HasPrefix(value, "{") {
+		return false
+	}
+	for at := 1; at < len(value); at++ {
+		switch value[at] {
+		case '\\':
+			at++
+		case '}':
+			return at == len(value)-1
+		}
+	}
+	return false
 }
 
 var (

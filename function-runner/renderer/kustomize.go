@@ -9,6 +9,8 @@ import (
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/openapi"
+
+	"stoa.dev/function-runner/renderer/rendererpb"
 )
 
 // The names by which Kustomize finds a kustomization.
@@ -33,7 +35,9 @@ func version(module string) string {
 var hasSchema bool
 
 // kustomize builds a kustomization.
-func kustomize(tree *tree, folder string, out *rendering) error {
+func kustomize(tree *tree, folder string, request *rendererpb.Kustomize, out *rendering) error {
+	values := newGivenValues(request.GetValues())
+	tree.change = values.change
 	references := newReferences(tree)
 	references.follow(clean(folder))
 	if len(references.problems) > 0 {
@@ -49,12 +53,17 @@ func kustomize(tree *tree, folder string, out *rendering) error {
 	options.Reorder = krusty.ReorderOptionUnspecified
 	objects, err := krusty.MakeKustomizer(options).Run(tree, path.Join(mount, folder))
 	if err != nil {
+		// The library has errors of files as texts only.
+		if values.wrong != nil {
+			return values.wrong
+		}
 		var found *wrong
 		if errors.As(err, &found) {
 			return found
 		}
 		return &wrong{file: references.root, message: shortened(err.Error())}
 	}
+	out.takesValues = values.areRead
 	out.warnings = append(out.warnings, references.unmatched(objects.Resources())...)
 	for _, object := range objects.Resources() {
 		// YAML would be made of this, and is slower to write and to read.

@@ -47,9 +47,11 @@ type rendering struct {
 	volatile  bool
 	origins   []*rendererpb.Origin
 	subcharts []*rendererpb.Subchart
-	problems  []*rendererpb.Problem
-	bytes     int
-	limit     int
+	// Whether the files got the values.
+	takesValues bool
+	problems    []*rendererpb.Problem
+	bytes       int
+	limit       int
 }
 
 // Render renders a folder of a tree.
@@ -70,14 +72,15 @@ func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) 
 		out.documents = nil
 	}
 	return &rendererpb.RenderResponse{
-		Documents: out.documents,
-		Warnings:  out.warnings,
-		Problems:  out.problems,
-		Version:   version,
-		Files:     tree.filesRead(),
-		Volatile:  out.volatile,
-		Origins:   out.origins,
-		Subcharts: out.subcharts,
+		Documents:   out.documents,
+		Warnings:    out.warnings,
+		Problems:    out.problems,
+		Version:     version,
+		Files:       tree.filesRead(),
+		Volatile:    out.volatile,
+		TakesValues: out.takesValues,
+		Origins:     out.origins,
+		Subcharts:   out.subcharts,
 	}, nil
 }
 
@@ -91,7 +94,7 @@ func dispatch(tree *tree, request *rendererpb.RenderRequest, out *rendering) (ve
 	switch tool := request.Tool.(type) {
 	case *rendererpb.RenderRequest_Kustomize:
 		version = kustomizeVersion()
-		return version, kustomize(tree, request.Path, out)
+		return version, kustomize(tree, request.Path, tool.Kustomize, out)
 	case *rendererpb.RenderRequest_Helm:
 		version = helmVersion()
 		return version, helm(tree, request.Path, tool.Helm, out)

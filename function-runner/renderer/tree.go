@@ -32,6 +32,8 @@ type tree struct {
 	// Entries that were seen, by their path from the root, without following links.
 	entries map[string]entry
 	read    map[string]bool
+	// Changes the content of a file by its path from the root, if it is set.
+	change func(file string, content []byte) ([]byte, error)
 }
 
 type entry struct {
@@ -215,6 +217,9 @@ func (t *tree) ReadFile(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
 	t.read[at] = true
+	if t.change != nil {
+		return t.change(at, content)
+	}
 	return content, nil
 }
 

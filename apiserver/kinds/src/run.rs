@@ -348,7 +348,7 @@ fn validate_new(spec: &RunSpec) -> Vec<FieldError> {
         Operation::Preview | Operation::Apply | Operation::Import => true,
         Operation::Destroy | Operation::Rollback | Operation::Refresh => false,
     };
-    let mut errors = Vec::new();
+    let mut errors = values::parameter_names("spec.parameters", spec.parameters.keys());
     // What else has no version is told by `validate_spec`.
     if spec.version.is_some() && !is_made_anew && spec.plan.is_none() && spec.operation != Operation::Refresh {
         errors.push(FieldError::forbidden("spec.version", "this operation deploys no version"));

@@ -27,8 +27,11 @@ use crate::{
     kind::{InGit, Kind, Surroundings},
     readiness,
     rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, PUSHED, READ, READERS, Role, right},
-    validation,
+    validation, values,
 };
+
+/// The parameters of the generator.
+const PARAMETERS: &str = "spec.generator.parameters";
 
 /// Looking for drift reads everything that is deployed.
 const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
@@ -309,17 +312,26 @@ impl Strategy for StackStrategy {
         errors
     }
 
-    fn validate_create(&self, _: &RequestContext, object: &Stack) -> Vec<FieldError> {
+    fn validate_create(&self, context: &RequestContext, object: &Stack) -> Vec<FieldError> {
         let (namespace, project) = (object.namespace().unwrap_or_default(), &object.spec.project);
         // It is decided about by `admit`. Beside other errors it is reported as well, so that one try shows all of them.
         let is_missing = !project.is_empty() && !self.lookup.is_cached::<Project>(&namespace, project);
         let error = || FieldError::not_found("spec.project", project);
-        (is_missing && !self.validate(object).is_empty()).then(error).into_iter().collect()
+        let mut errors: Vec<FieldError> =
+            (is_missing && !self.validate(object).is_empty()).then(error).into_iter().collect();
+        // The repository is the record: what it has from before this rule is made again of it.
+        if !validation::is_pushed(context) {
+            errors.extend(values::parameter_names(PARAMETERS, object.spec.generator.parameters.keys()));
+        }
+        errors
     }
 
     fn validate_update(&self, new: &Stack, old: &Stack) -> Vec<FieldError> {
         let mut errors = Vec::new();
         validation::immutable("spec.project", &new.spec.project, &old.spec.project, &mut errors);
+        let before = &old.spec.generator.parameters;
+        let added = new.spec.generator.parameters.keys().filter(|name| !before.contains_key(*name));
+        errors.extend(values::parameter_names(PARAMETERS, added));
         errors
     }
 

@@ -8,7 +8,11 @@ use std::{
 };
 
 use serde_json::Value;
+use stoa_machinery::status::FieldError;
 use stoa_types::SecretKeyReference;
+
+/// The longest name of a parameter, in bytes.
+const LONGEST_NAME: usize = 256;
 
 /// The most specific selector of a VariableSet, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,7 +192,42 @@ pub fn variable_sets(chosen: &[Chosen]) -> BTreeSet<&str> {
     chosen.iter().filter(is_of_set).map(|chosen| chosen.origin.object()).collect()
 }
 
-/// Decides every value of some layers, in the order of the names. The order of the layers has no meaning.
+/// Whether a text can be the name of a parameter, such as `cell`, `image.tag` or `hosts[0]`. Helm reads more from a name, such as
+/// other values after a comma.
+pub fn is_parameter_name(name: &str) -> bool {
+    let is_word = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let are_indexes = |text: &str| {
+        text.is_empty()
+            || text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(|indexes| {
+                let is_index = |index: &str| !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
+                indexes.split("][").all(is_index)
+            })
+    };
+    let is_part = |part: &str| {
+        let (word, indexes) = part.split_at(part.find('[').unwrap_or(part.len()));
+        is_word(word) && are_indexes(indexes)
+    };
+    let starts = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+    name.len() <= LONGEST_NAME && name.as_bytes().first().is_some_and(starts) && name.split('.').all(is_part)
+}
+
+/// Finds the wrong names of some parameters, which are at this path of an object.
+pub fn parameter_names<'p>(path: &str, names: impl IntoIterator<Item = &'p String>) -> Vec<FieldError> {
+    let wrong = names.into_iter().filter(|name| !is_parameter_name(name));
+    let error = |name: &String| {
+        let message = format!(
+            "must begin with a letter or _, and have letters, digits, -, _, parts such as .tag and indexes such as [0], in at most \
+             {LONGEST_NAME} bytes"
+        );
+        FieldError::invalid(path, name, message)
+    };
+    wrong.map(error).collect()
+}
+
+/// Decides every value of some layers, in the order of the names. The order of the layers has no meaning. A part of a value, such
+/// as `image.tag`, has no effect where a stronger layer sets the whole value.
 ///
 /// # Errors
 ///
@@ -223,7 +262,27 @@ pub fn merge(layers: &[Layer]) -> Result<Vec<Chosen>, Vec<Conflict>> {
             });
         }
     }
-    if conflicts.is_empty() { Ok(chosen) } else { Err(conflicts) }
+    if conflicts.is_empty() { Ok(without_replaced_parts(chosen)) } else { Err(conflicts) }
+}
+
+/// The values without those parts whose whole value a stronger origin decides.
+fn without_replaced_parts(mut chosen: Vec<Chosen>) -> Vec<Chosen> {
+    let mut replaced = Vec::new();
+    for (at, part) in chosen.iter().enumerate() {
+        let ends = part.name.match_indices(['.', '[']).map(|(end, _)| end);
+        let mut wholes =
+            ends.filter_map(|end| chosen.binary_search_by(|other| other.name.as_str().cmp(&part.name[..end])).ok());
+        let stronger = wholes.find(|whole| chosen[*whole].origin.strength() > part.origin.strength());
+        replaced.extend(stronger.map(|whole| (at, whole)));
+    }
+    for (part, whole) in replaced.iter().rev() {
+        let origin = chosen[*part].origin.clone();
+        if !chosen[*whole].overridden.contains(&origin) {
+            chosen[*whole].overridden.push(origin);
+        }
+    }
+    let is_replaced = |at: usize| replaced.binary_search_by_key(&at, |(part, _)| *part).is_ok();
+    chosen.into_iter().enumerate().filter(|(at, _)| !is_replaced(*at)).map(|(_, chosen)| chosen).collect()
 }
 
 /// The conflicts of the strongest layer of a name with weaker ones in which the name is final. A parameter `image.tag` or
@@ -339,6 +398,46 @@ mod tests {
                 "value \"image.tag\": it is final in VariableSet eu, and the Run sets it; remove it from the Run",
             ]
         );
+    }
+
+    #[test]
+    fn whole_value_replaces_weaker_parts() {
+        let parameters = |origin: Origin, names: &[&str]| {
+            let values: serde_json::Map<String, Value> =
+                names.iter().map(|name| ((*name).to_owned(), json!(name))).collect();
+            layer(origin, Value::Object(values), &[])
+        };
+        let stack = Origin::Stack("web".to_owned());
+        let layers = [
+            parameters(stack.clone(), &["hosts[0]", "image", "map.deep.er[1].x", "map-x", "map.x"]),
+            parameters(Origin::Run, &["hosts", "image.tag", "map.deep", "map[0]"]),
+        ];
+        assert_eq!(
+            merged(&layers),
+            [
+                "hosts=\"hosts\" of the Run over [Stack web]",
+                "image=\"image\" of Stack web over []",
+                "image.tag=\"image.tag\" of the Run over []",
+                "map-x=\"map-x\" of Stack web over []",
+                "map.deep=\"map.deep\" of the Run over [Stack web]",
+                "map.x=\"map.x\" of Stack web over []",
+                "map[0]=\"map[0]\" of the Run over []",
+            ]
+        );
+    }
+
+    #[test]
+    fn names_of_parameters_have_one_meaning() {
+        for name in ["a", "_a", "cell", "image.tag", "hosts[0]", "a-b.c_d[10][2].0", "A1"] {
+            assert!(is_parameter_name(name), "{name}");
+        }
+        let long = "a".repeat(LONGEST_NAME + 1);
+        for name in [
+            "", "1a", "-a", ".a", "a.", "a..b", "a=b", "a,b", "a\\.b", "a b", "a[", "a[]", "a[x]", "a[0", "a[0]b",
+            "[0]", "a[-1]", "a[0]]", "ä", "a\n", &long,
+        ] {
+            assert!(!is_parameter_name(name), "{name}");
+        }
     }
 
     #[test]

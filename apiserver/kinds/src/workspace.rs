@@ -3,13 +3,13 @@
 mod clusters;
 mod modules;
 pub mod referents;
+mod secret_store;
 mod terraform;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
-use serde_json::{Map, Value};
 use stoa_cel::{Declarations, Program};
 use stoa_controller::conditions::set_condition_to;
 use stoa_engine::{health::VARIABLES, object::split_api_version, validation::KUBERNETES_VERSIONS};
@@ -22,7 +22,7 @@ use stoa_machinery::{
 };
 use stoa_pulls::{Address, InvalidAddress, Provider};
 use stoa_types::{
-    Backend, Release, Run, SecretReference, Workspace,
+    Backend, Release, Run, Workspace,
     common::condition,
     platform::{CommitMode, Compliance, GitOpsTarget, HealthPolicy, PullRequestProvider, PullRequests, WorkspaceSpec},
     reason,
@@ -291,18 +291,6 @@ fn health_policies(policies: &[HealthPolicy], errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Finds what is wrong with the Secret of a secret store. The rest is as Kusion has it, and the runner reads it.
-fn secret_store(store: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    const PATH: &str = "spec.secretStore.secretRef";
-    let Some(reference) = store.get("secretRef") else { return };
-    match serde_json::from_value::<SecretReference>(reference.clone()) {
-        Ok(secret) => validation::secret_anywhere(PATH, &secret, errors),
-        Err(_) => {
-            errors.push(FieldError::invalid(PATH, "<reference>", "must have name and namespace of a Secret, as texts"));
-        }
-    }
-}
-
 /// Finds what is wrong with what is new. What a workspace has from before this was refused keeps nobody from changing it.
 fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldError> {
     let mut errors = clusters::validate_new(new, old);
@@ -311,6 +299,7 @@ fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldEr
     if let Some(address) = repository(new).filter(|address| old.and_then(repository).as_ref() != Some(address)) {
         validation::new_repository_address("spec.gitops.repository", &address, &mut errors);
     }
+    secret_store::validate_new(new, old, &mut errors);
     errors
 }
 
@@ -476,7 +465,7 @@ impl Strategy for WorkspaceStrategy {
         if let Some(target) = &spec.terraform {
             terraform::validate(target, &mut errors);
         }
-        secret_store(&spec.secret_store, &mut errors);
+        secret_store::validate(&spec.secret_store, &mut errors);
         variable_set::validate_values(("spec.values", spec.values.keys()), &spec.final_values, &mut errors);
         health_policies(&spec.health_policies, &mut errors);
         let retention = spec.retention.clone().unwrap_or_default();

@@ -74,8 +74,9 @@ impl Compiler {
         let exports =
             facts.exports().map(|(file, name, line)| Export { name: name.to_owned(), file: file.to_owned(), line });
         let exports = exports.collect();
+        let is_volatile = facts.is_volatile();
         let files = facts.0.into_iter().map(|source| source.path).collect();
-        Ok(Output { documents, log: result.log_message, warnings, files, exports })
+        Ok(Output { documents, log: result.log_message, warnings, files, exports, is_volatile })
     }
 
     /// Adds the values of options to a request, and returns warnings.

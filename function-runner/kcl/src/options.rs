@@ -21,11 +21,11 @@ pub(crate) fn arguments(
         let types = declared.iter().filter(|option| option.name == *name).map(|option| option.r#type.as_str());
         let types: Vec<&str> = types.collect();
         if types.is_empty() {
-            if *is_common {
-                continue;
+            // The library does not list options inside of other expressions, so a value is given anyway.
+            if !*is_common {
+                let message = format!("the program has no option {name:?}, so the parameter has no effect");
+                warnings.push(Problem::new(code::OPTION, message));
             }
-            let message = format!("the program has no option {name:?}, so the parameter has no effect");
-            warnings.push(Problem::new(code::OPTION, message));
         }
         let kind = types.into_iter().find(|kind| !kind.is_empty()).unwrap_or_default();
         match argument(value, kind) {
@@ -130,7 +130,8 @@ mod tests {
         let values = [parameter("a", json!("x")), parameter("b", json!("1"))];
         let (_, warnings) = arguments(&values[1..], &[]).unwrap();
         let common = Parameter { is_common: true, ..parameter("c", json!(1)) };
-        assert_eq!(arguments(&[common], &[]).unwrap(), (Vec::new(), Vec::new()));
+        let given = Argument { name: "c".to_owned(), value: "1".to_owned() };
+        assert_eq!(arguments(&[common], &[]).unwrap(), (vec![given], Vec::new()));
         assert_eq!(warnings[0].message, r#"the program has no option "b", so the parameter has no effect"#);
         let option = |name: &str, kind: &str| DeclaredOption {
             name: name.to_owned(),

@@ -35,6 +35,8 @@ pub struct Output {
     pub files: Vec<String>,
     /// The names that the entries set at the beginning of a line, in order.
     pub exports: Vec<Export>,
+    /// Whether the program reads a clock or draws random numbers, so that another run may give another result.
+    pub is_volatile: bool,
 }
 
 /// A name that an entry sets.

@@ -129,6 +129,7 @@ func (*RenderRequest_Helm) isRenderRequest_Tool() {}
 
 type Kustomize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []*Parameter           `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -161,6 +162,13 @@ func (x *Kustomize) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Kustomize.ProtoReflect.Descriptor instead.
 func (*Kustomize) Descriptor() ([]byte, []int) {
 	return file_renderer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Kustomize) GetValues() []*Parameter {
+	if x != nil {
+		return x.Values
+	}
+	return nil
 }
 
 type Helm struct {
@@ -367,6 +375,7 @@ type RenderResponse struct {
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	Files         []string               `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`
 	Volatile      bool                   `protobuf:"varint,6,opt,name=volatile,proto3" json:"volatile,omitempty"`
+	TakesValues   bool                   `protobuf:"varint,7,opt,name=takes_values,json=takesValues,proto3" json:"takes_values,omitempty"`
 	Origins       []*Origin              `protobuf:"bytes,40,rep,name=origins,proto3" json:"origins,omitempty"`
 	Subcharts     []*Subchart            `protobuf:"bytes,41,rep,name=subcharts,proto3" json:"subcharts,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -441,6 +450,13 @@ func (x *RenderResponse) GetFiles() []string {
 func (x *RenderResponse) GetVolatile() bool {
 	if x != nil {
 		return x.Volatile
+	}
+	return false
+}
+
+func (x *RenderResponse) GetTakesValues() bool {
+	if x != nil {
+		return x.TakesValues
 	}
 	return false
 }
@@ -734,8 +750,9 @@ const file_renderer_proto_rawDesc = "" +
 	"\tkustomize\x18\x03 \x01(\v2\x1b.stoa.renderer.v1.KustomizeH\x00R\tkustomize\x12,\n" +
 	"\x04helm\x18\x04 \x01(\v2\x16.stoa.renderer.v1.HelmH\x00R\x04helm\x12\x1b\n" +
 	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytesB\x06\n" +
-	"\x04tool\"\v\n" +
-	"\tKustomize\"\xd8\x01\n" +
+	"\x04tool\"@\n" +
+	"\tKustomize\x123\n" +
+	"\x06values\x18\x01 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\x06values\"\xd8\x01\n" +
 	"\x04Helm\x12!\n" +
 	"\frelease_name\x18\x01 \x01(\tR\vreleaseName\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12!\n" +
@@ -751,14 +768,15 @@ const file_renderer_proto_rawDesc = "" +
 	"\bis_final\x18\x04 \x01(\bR\aisFinal\"5\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xd7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xfa\x02\n" +
 	"\x0eRenderResponse\x128\n" +
 	"\tdocuments\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.DocumentR\tdocuments\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\x125\n" +
 	"\bproblems\x18\x03 \x03(\v2\x19.stoa.renderer.v1.ProblemR\bproblems\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
 	"\x05files\x18\x05 \x03(\tR\x05files\x12\x1a\n" +
-	"\bvolatile\x18\x06 \x01(\bR\bvolatile\x122\n" +
+	"\bvolatile\x18\x06 \x01(\bR\bvolatile\x12!\n" +
+	"\ftakes_values\x18\a \x01(\bR\vtakesValues\x122\n" +
 	"\aorigins\x18( \x03(\v2\x18.stoa.renderer.v1.OriginR\aorigins\x128\n" +
 	"\tsubcharts\x18) \x03(\v2\x1a.stoa.renderer.v1.SubchartR\tsubcharts\"\x7f\n" +
 	"\x06Origin\x12\x12\n" +
@@ -810,21 +828,22 @@ var file_renderer_proto_goTypes = []any{
 	(*Problem)(nil),        // 9: stoa.renderer.v1.Problem
 }
 var file_renderer_proto_depIdxs = []int32{
-	1, // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
-	2, // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
-	4, // 2: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
-	3, // 3: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
-	8, // 4: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
-	9, // 5: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
-	6, // 6: stoa.renderer.v1.RenderResponse.origins:type_name -> stoa.renderer.v1.Origin
-	7, // 7: stoa.renderer.v1.RenderResponse.subcharts:type_name -> stoa.renderer.v1.Subchart
-	0, // 8: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
-	5, // 9: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
-	9, // [9:10] is the sub-list for method output_type
-	8, // [8:9] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
+	2,  // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
+	4,  // 2: stoa.renderer.v1.Kustomize.values:type_name -> stoa.renderer.v1.Parameter
+	4,  // 3: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
+	3,  // 4: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
+	8,  // 5: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
+	9,  // 6: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
+	6,  // 7: stoa.renderer.v1.RenderResponse.origins:type_name -> stoa.renderer.v1.Origin
+	7,  // 8: stoa.renderer.v1.RenderResponse.subcharts:type_name -> stoa.renderer.v1.Subchart
+	0,  // 9: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
+	5,  // 10: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
+	10, // [10:11] is the sub-list for method output_type
+	9,  // [9:10] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_renderer_proto_init() }

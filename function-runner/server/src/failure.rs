@@ -28,6 +28,7 @@ pub(crate) mod reason {
     pub(crate) const INVALID_KCL: &str = "InvalidKCL";
     pub(crate) const MALFORMED_YAML: &str = "MalformedYAML";
     pub(crate) const INVALID_MANIFEST: &str = "InvalidManifest";
+    pub(crate) const UNKNOWN_VALUE: &str = "UnknownValue";
     pub(crate) const NOT_RENDERED: &str = "NotRendered";
     pub(crate) const MISSING_FIELD: &str = "MissingField";
     pub(crate) const DUPLICATE_RESOURCE: &str = "DuplicateResource";
@@ -99,7 +100,6 @@ impl Failure {
         (self.code, self.problems)
     }
 
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }

@@ -5,7 +5,7 @@ use stoa_machinery::{
     log::{Change, Expect, Origin, Write},
     strategy::Strategy as _,
 };
-use stoa_types::{Run, Workflow};
+use stoa_types::{Run, Stack, Workflow};
 
 use super::*;
 use crate::run::RunStrategy;
@@ -17,6 +17,40 @@ impl World {
         let object = json!({ "metadata": { "name": name }, "spec": spec });
         self.make(DELIVERY, kind, "shop", object).await
     }
+}
+
+#[tokio::test]
+async fn names_of_parameters_are_checked_when_set() {
+    let world = World::with_stack().await;
+    let parameters = |name: &str| json!({ "cell": "c1", name: "1" });
+    let is_wrong = |error: ApiError, field: &str| {
+        let found = causes(&error);
+        let expected = format!("{field}: Invalid value: \"region,final\": must begin with a letter or _");
+        assert!(error.code() == 422 && found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
+    };
+    for name in ["image.tag", "region,final"] {
+        let run = json!({ "stack": "web-dev", "operation": "Apply", "parameters": parameters(name) });
+        let steps = json!([{ "name": "a", "run": { "operation": "Apply", "parameters": parameters(name) } }]);
+        let generator = json!({ "parameters": parameters(name) });
+        let stack = json!({ "metadata": { "name": format!("s{}", name.len()) }, "spec": { "project": "web", "path": "s",
+            "desiredVersion": "latest", "workspaces": ["dev"], "generator": generator } });
+        let run = world.made("Run", &format!("r{}", name.len()), run).await;
+        let workflow = json!({ "stack": "web-dev", "steps": steps });
+        let workflow = world.made("Workflow", &format!("w{}", name.len()), workflow).await;
+        let stack = world.make("config.stoa.dev/v1alpha1", "Stack", "shop", stack).await;
+        if name == "image.tag" {
+            (run.unwrap(), workflow.unwrap(), stack.unwrap());
+            continue;
+        }
+        is_wrong(run.unwrap_err(), "spec.parameters");
+        is_wrong(workflow.unwrap_err(), "spec.steps[0].run.parameters");
+        is_wrong(stack.unwrap_err(), "spec.generator.parameters");
+    }
+    let stacks = world.registry.api::<Stack>();
+    let added = stacks.update_with("shop", "web-dev", |stack| {
+        stack.spec.generator.parameters.insert("region,final".to_owned(), "1".to_owned());
+    });
+    is_wrong(added.await.unwrap_err(), "spec.generator.parameters");
 }
 
 #[tokio::test]

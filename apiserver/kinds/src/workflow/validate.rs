@@ -10,7 +10,7 @@ use stoa_machinery::{selector::LabelSelector, status::FieldError};
 use stoa_types::delivery::{HealthGate, Operation, RunStep, Step, Wave, When, WorkflowSpec, WorkflowTemplate};
 
 use super::{hook, previewing, run_spec, stack_of};
-use crate::{run, validation};
+use crate::{run, validation, values};
 
 /// So many steps may a workflow have.
 const MOST_STEPS: usize = 100;
@@ -44,9 +44,14 @@ pub(super) fn spec(spec: &WorkflowSpec, errors: &mut Vec<FieldError>) {
 pub(super) fn new(spec: &WorkflowSpec) -> Vec<FieldError> {
     let steps = spec.steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.run.as_ref()?)));
     let unused = steps.filter(|(_, run)| !run.parameters.is_empty() && !super::deploys(run) && run.plan_of.is_none());
-    unused
+    let mut errors: Vec<FieldError> = unused
         .map(|(i, _)| FieldError::forbidden(format!("spec.steps[{i}].run.parameters"), run::RENDERS_NOTHING))
-        .collect()
+        .collect();
+    for (i, step) in spec.steps.iter().enumerate() {
+        let names = step.run.iter().flat_map(|run| run.parameters.keys());
+        errors.extend(values::parameter_names(&format!("spec.steps[{i}].run.parameters"), names));
+    }
+    errors
 }
 
 fn template(spec: &WorkflowSpec, template: &WorkflowTemplate, errors: &mut Vec<FieldError>) {

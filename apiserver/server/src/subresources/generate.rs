@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use stoa_controller::{memory_budget, probes::ProbeSlots};
 use stoa_fairness::Permit;
-use stoa_kinds::{lookup, run::target_workspace};
+use stoa_kinds::{lookup, run::target_workspace, values::parameter_names};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceHandler, SubresourceResponse},
@@ -99,6 +99,9 @@ impl Generate {
         lookup::require_use::<Backend>(&call.context, &target.workspace.spec.backend.name).await?;
         let parameters: BTreeMap<String, String> =
             call.query.iter().filter(|(key, _)| !OWN.contains(&key.as_str())).cloned().collect();
+        if let Some(error) = parameter_names("query", parameters.keys()).first() {
+            return Err(bad_parameter(error));
+        }
         let values = StackValues::of(services, &target, &parameters, Some(&call.context)).await.map_err(failure)?;
         if show == Show::Values {
             let format = Format::choose(call, stack_values::FORMATS)?;
@@ -340,6 +343,19 @@ mod tests {
         let (values, warnings) = shown(unreachable_runner(), "values").await;
         assert_eq!(values.lines().nth(1), Some("cell   \"c1\"    the Run   no"));
         assert!(warnings[0].starts_with("values of files and defaults are not shown: "), "{warnings:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn parameter_with_two_meanings_is_refused() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let rendering = Rendering { bytes: 2, tells: true, calls: calls.clone() };
+        let world = TestServer::with_runner(runner_at(rendering.serve())).await;
+        let mut call = call("shop");
+        call.query.push(("workspace".to_owned(), "dev".to_owned()));
+        call.query.push(("cell,region".to_owned(), "c1".to_owned()));
+        let error = Generate::new(world.services.clone()).generate(&call).await.unwrap_err();
+        assert_eq!((error.code(), calls.load(Relaxed)), (400, 0));
+        assert!(error.message().contains("\"cell,region\": must begin with a letter or _"), "{}", error.message());
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -20,8 +20,11 @@ pub mod render_request {
         Helm(super::Helm),
     }
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Kustomize {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Kustomize {
+    #[prost(message, repeated, tag = "1")]
+    pub values: ::prost::alloc::vec::Vec<Parameter>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Helm {
     #[prost(string, tag = "1")]
@@ -67,6 +70,8 @@ pub struct RenderResponse {
     pub files: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "6")]
     pub volatile: bool,
+    #[prost(bool, tag = "7")]
+    pub takes_values: bool,
     #[prost(message, repeated, tag = "40")]
     pub origins: ::prost::alloc::vec::Vec<Origin>,
     #[prost(message, repeated, tag = "41")]

@@ -15,9 +15,10 @@ use super::kcl::Kcl;
 use super::kustomize::Kustomize;
 use super::manifests::Manifests;
 use super::modules::Call;
+use super::placeholders::Placeholders;
 use super::spec_file::SpecFile;
 use crate::failure::Failure;
-use crate::source::Content;
+use crate::source::{Content, SourceFile};
 
 /// All generators, in the order in which errors name them.
 pub(super) static ALL: [&dyn Generator; 5] = [&SpecFile, &Manifests, &Kustomize, &Helm, &Kcl];
@@ -42,8 +43,8 @@ pub(super) trait Generator: Sync {
     /// The files that it wants, and the sandbox in which it reads them.
     fn profile(&self) -> Profile;
 
-    /// Whether it uses the parameters of a Stack.
-    fn takes_parameters(&self) -> bool {
+    /// Whether it gives all values and parameters to the tool.
+    fn takes_values(&self) -> bool {
         false
     }
 
@@ -110,7 +111,13 @@ impl<'a> Files<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     pub(super) files: Files<'a>,
+    /// The overlay of the workspace, for another profile than [`Profile::Nothing`], whose content has it.
+    pub(super) overlay: &'a [SourceFile],
     pub(super) values: &'a Values,
+    /// The same values, for the files.
+    pub(super) placeholders: &'a Placeholders,
+    /// Whether the renderer gave all values to the files.
+    pub(super) values_read: bool,
     /// Reports the file that is read next.
     pub(super) at: At<'a>,
 }
@@ -156,11 +163,13 @@ pub(crate) struct Generated {
     pub(crate) provenance: Provenance,
     /// The calls of modules whose resources the Spec lacks.
     pub(crate) calls: Vec<Call>,
+    /// Whether another rendering of the same input may give another Spec.
+    pub(crate) is_volatile: bool,
 }
 
 impl From<Spec> for Generated {
     fn from(spec: Spec) -> Self {
-        Self { spec, warnings: Vec::new(), provenance: Provenance::default(), calls: Vec::new() }
+        Self { spec, warnings: Vec::new(), provenance: Provenance::default(), calls: Vec::new(), is_volatile: false }
     }
 }
 

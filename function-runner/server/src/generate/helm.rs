@@ -23,7 +23,7 @@ impl Generator for Helm {
         Profile::Renderer(Tool::Helm)
     }
 
-    fn takes_parameters(&self) -> bool {
+    fn takes_values(&self) -> bool {
         true
     }
 

@@ -20,6 +20,7 @@ use tonic::Code;
 
 use super::generator::{Files, Generated, Input, Provenance, Values};
 use super::modules::{self, Call};
+use super::placeholders::Placeholders;
 use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
 use crate::source::{self, Content, LockFile, StackFiles};
@@ -39,6 +40,12 @@ pub(super) struct Job {
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
     lock: Option<source::Lock>,
+    /// The overlay of the workspace, beside a tree or documents; content has its own.
+    #[prost(message, repeated, tag = "9")]
+    overlay: Vec<source::File>,
+    /// Whether the renderer gave all values to the files.
+    #[prost(bool, tag = "8")]
+    values_read: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -101,6 +108,8 @@ struct Answer {
     detected: String,
     #[prost(message, repeated, tag = "7")]
     calls: Vec<Call>,
+    #[prost(bool, tag = "8")]
+    is_volatile: bool,
 }
 
 /// The result of a generator in a worker.
@@ -166,7 +175,7 @@ impl Job {
     }
 
     fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
-        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), lock: None }
+        Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), ..Self::default() }
     }
 
     /// The job with a lock file of providers.
@@ -174,9 +183,29 @@ impl Job {
         Self { lock: lock.map(Into::into), ..self }
     }
 
+    /// The job with the overlay of the workspace.
+    pub(super) fn with_overlay(self, overlay: Vec<SourceFile>) -> Self {
+        Self { overlay: overlay.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// The job about documents for which the renderer gave all values to the files, or did not.
+    pub(super) fn with_values_read(self, values_read: bool) -> Self {
+        Self { values_read, ..self }
+    }
+
     fn answer(self, progress: &Progress) -> Answer {
         let values = self.values.unwrap_or_default();
         let lock = self.lock.and_then(source::Lock::into_file);
+        let overlay: Vec<SourceFile> = self.overlay.into_iter().map(SourceFile::from).collect();
+        let placeholders = Placeholders::of(&values);
+        let input = |files, at| Input {
+            files,
+            overlay: &overlay,
+            values: &values,
+            placeholders: &placeholders,
+            values_read: self.values_read,
+            at,
+        };
         match self.files {
             Some(JobFiles::Content(files)) => {
                 let StackFiles { content, lock } = files.into();
@@ -193,16 +222,15 @@ impl Job {
                     Content::Folder { path, .. } => path,
                     Content::File(file) => &file.path,
                 };
-                let input = Input { files: Files::Content(&content), values: &values, at: &at };
-                Answer::of(&self.generator, &input, lock.as_ref(), path)
+                Answer::of(&self.generator, &input(Files::Content(&content), &at), lock.as_ref(), path)
             }
             Some(JobFiles::Tree(JobTree { root, path })) => {
                 let files = Files::Tree { root: Path::new(OsStr::from_bytes(&root)), path: &path };
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
             }
             Some(JobFiles::Documents(JobDocuments { documents, path })) => {
                 let files = Files::Documents(&documents);
-                Answer::of(&self.generator, &Input { files, values: &values, at: &|_| {} }, lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
             }
             Some(JobFiles::Modules(JobModules { spec, calls, responses, path })) => {
                 let merged = modules::merge(&spec, &calls, &responses);
@@ -224,11 +252,11 @@ impl Answer {
         outcome.unwrap_or_else(Self::from)
     }
 
-    fn rendered(generated: Generated, lock: Option<&SourceFile>, path: &str) -> Result<Self, Failure> {
-        let Generated { mut spec, warnings, provenance, calls } = generated;
+    fn rendered(generated: Generated, lock: Option<&LockFile>, path: &str) -> Result<Self, Failure> {
+        let Generated { mut spec, warnings, provenance, calls, is_volatile } = generated;
         lock::record(&mut spec, lock)?;
         let spec = bounded(canonical_json(&spec), path)?;
-        Ok(Self { spec, warnings, provenance: Some(provenance), calls, ..Self::default() })
+        Ok(Self { spec, warnings, provenance: Some(provenance), calls, is_volatile, ..Self::default() })
     }
 }
 
@@ -241,8 +269,8 @@ pub(super) fn answered(answer: Bytes) -> Result<Answered, Failure> {
     if !answer.detected.is_empty() {
         return Ok(Answered::Detected(answer.detected));
     }
-    let Answer { spec, warnings, provenance, calls, .. } = answer;
-    let rendered = Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile: false };
+    let Answer { spec, warnings, provenance, calls, is_volatile, .. } = answer;
+    let rendered = Rendered { spec, warnings, provenance: provenance.unwrap_or_default(), is_volatile };
     Ok(if calls.is_empty() { Answered::Rendered(rendered) } else { Answered::Incomplete(rendered, calls) })
 }
 

@@ -62,7 +62,7 @@ impl Generator for Manifests {
     fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure> {
         let content = input.files.content()?;
         let mut warnings = Warnings::at_most(WARNED);
-        let spec = read(content.files(), &mut warnings, input.at).map_err(Failure::invalid)?;
+        let spec = read(content.files(), &mut warnings, input).map_err(Failure::invalid)?;
         let mut warnings = warnings.into_lines();
         if spec.resources.is_empty() {
             let is_nothing = |file: &&SourceFile| {
@@ -116,7 +116,8 @@ impl Manifest {
 }
 
 /// Reads all files, and reports all problems of all.
-pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) -> Result<Spec, Vec<Problem>> {
+pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, input: &Input<'_>) -> Result<Spec, Vec<Problem>> {
+    let at = input.at;
     if let Some(problem) = tools::find(files) {
         return Err(vec![problem]);
     }
@@ -126,12 +127,17 @@ pub(super) fn read(files: &[SourceFile], warnings: &mut Warnings, at: At<'_>) ->
         let may_be_of_tool = may_be_of_tool(&file.path);
         at(Some(position));
         // An unreadable file is rejected whatever its name: it may be a manifest, and ignoring it would delete its objects.
+        let placeholders = input.placeholders.of_file(file);
         match yaml::documents(file) {
             Ok(documents) => {
-                for document in documents {
+                for mut document in documents {
                     let line = yaml::narrow(document.line);
                     if may_be_of_tool && is_of_tool(&document.value) {
                         warnings.add(|| format!("{}:{line}: is not a manifest and is ignored", file.path));
+                        continue;
+                    }
+                    if let Err(wrong) = placeholders.fill(document.line, &mut document.value) {
+                        problems.extend(wrong);
                         continue;
                     }
                     let place = Place { file: &file.path, line, within: String::new() };

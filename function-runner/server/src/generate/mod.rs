@@ -16,8 +16,10 @@ mod lines;
 mod lock;
 mod manifests;
 pub(crate) mod modules;
+mod other_tools;
 mod overlays;
 mod pipeline;
+mod placeholders;
 mod renderer;
 mod secret_values;
 mod spec_file;
@@ -35,9 +37,10 @@ use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
-use generator::{ALL, At, Files, Generated, Generator, Input, Profile};
+use generator::{ALL, At, Files, Generated, Generator, Input, Profile, Tool};
 pub(crate) use generator::{Provenance, Values};
 pub(crate) use job::{Rendered, work};
+pub(crate) use other_tools::is_of_tool;
 pub(crate) use pipeline::{Generators, Request};
 pub(crate) use renderer::{Options as RendererOptions, Renderer};
 pub(crate) use secret_values::SecretValues;
@@ -75,15 +78,25 @@ fn generate(name: &str, input: &Input<'_>) -> Result<Outcome, Failure> {
 }
 
 fn rendered(generator: &dyn Generator, input: &Input<'_>) -> Result<Generated, Failure> {
-    let mut generated = match input.files {
-        Files::Content(content) => overlays::generate(content, input, |input| generator.generate(input))?,
-        _ => generator.generate(input)?,
-    };
+    let mut generated = overlays::generate(input, |input| generator.generate(input))?;
+    if !generator.takes_values() && !input.values_read {
+        generated.warnings.extend(input.placeholders.unread(hint(generator)));
+    }
     if let Files::Content(Content::Folder { warnings, .. }) = input.files {
         generated.warnings.splice(0..0, warnings.iter().cloned());
     }
     generated.provenance.generator = generator.name().to_owned();
     Ok(generated)
+}
+
+/// How a file reads a value.
+fn hint(generator: &dyn Generator) -> &'static str {
+    match generator.profile() {
+        Profile::Renderer(Tool::Kustomize) => {
+            "a kustomization reads values from a ConfigMap with the annotation stoa.dev/values, and an overlay reads ${stoa_value.NAME}"
+        }
+        _ => "a file reads one by ${stoa_value.NAME}",
+    }
 }
 
 /// The generator of a name that a Stack gives.
@@ -117,7 +130,10 @@ fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failu
             let has = |is_of: &fn(&str) -> bool| others.iter().any(|name| is_of(name));
             match UNAVAILABLE.iter().find(|(_, is_of)| has(is_of)) {
                 Some((name, _)) => Err(not_available(name)),
-                None => known(manifests::NAME),
+                None => match other_tools::find(content) {
+                    Some(problem) => Err(Failure::invalid(vec![problem])),
+                    None => known(manifests::NAME),
+                },
             }
         }
     }

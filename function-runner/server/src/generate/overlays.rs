@@ -6,30 +6,56 @@
 use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Resource, Spec, overlay};
+use stoa_engine::path::{FieldPath, Segment};
+use stoa_engine::{ObjectRef, Resource, ResourceType, Spec, overlay};
+use stoa_kubernetes_model::normalize::normalize;
 use stoa_proto::Problem;
 use stoa_yaml::Document;
 
-use super::{Files, Generated, Input, yaml};
+use super::placeholders::Placeholders;
+use super::{Files, Generated, Input, tools, yaml};
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
 
+/// The directive of a strategic merge patch.
+const DIRECTIVE: &str = "$patch";
 /// The folder of all overlays in the folder of a stack.
 const FOLDER: &str = "workspaces";
 
+/// The folder with the overlay of a workspace for a stack's folder; nothing for no workspace.
+pub(super) fn folder_of(folder: &str, workspace: &str) -> Option<String> {
+    (!workspace.is_empty()).then(|| super::join(folder, &format!("{FOLDER}/{workspace}")))
+}
+
 /// Renders a stack by a generator, and changes its resources by the overlay of the workspace.
 pub(super) fn generate(
-    content: &Content,
     input: &Input<'_>,
     generator: impl FnOnce(&Input<'_>) -> Result<Generated, Failure>,
 ) -> Result<Generated, Failure> {
-    let Some(Split { content, positions, overlay }) = split(content, &input.values.workspace) else {
-        return generator(input);
+    let split = match input.files {
+        Files::Content(content) => split(content, &input.values.workspace),
+        Files::Tree { .. } | Files::Documents(_) => None,
+    };
+    let Some(Split { content, positions, overlay }) = split else {
+        let mut generated = generator(input)?;
+        let files = &mut generated.provenance.files;
+        files.extend(input.overlay.iter().map(|file| file.path.clone()));
+        files.sort();
+        return changed(generated, input.overlay, input.placeholders);
     };
     // The positions are those of the whole content.
     let at = |position: Option<usize>| (input.at)(position.and_then(|position| positions.get(position).copied()));
-    let mut generated = generator(&Input { files: Files::Content(&content), at: &at, ..*input })?;
-    apply(&mut generated.spec, &overlay).map_err(Failure::invalid)?;
+    let generated = generator(&Input { files: Files::Content(&content), at: &at, ..*input })?;
+    changed(generated, &overlay, input.placeholders)
+}
+
+/// The output of a generator with the changes of an overlay.
+fn changed(mut generated: Generated, overlay: &[SourceFile], values: &Placeholders) -> Result<Generated, Failure> {
+    if overlay.is_empty() {
+        return Ok(generated);
+    }
+    apply(&mut generated.spec, overlay, values).map_err(Failure::invalid)?;
+    normalize(&mut generated.spec);
     let in_overlay = |problem| crate::convert::problem_in(&generated.spec, problem);
     super::check(&generated.spec).map_err(|found| Failure::invalid(found.into_iter().map(in_overlay).collect()))?;
     Ok(generated)
@@ -48,41 +74,58 @@ struct Split {
 /// Separates the overlays of a stack from its files; `None` for a stack without overlays.
 fn split(content: &Content, workspace: &str) -> Option<Split> {
     let Content::Folder { path, files, others, warnings } = content else { return None };
-    let own = super::join(path, &format!("{FOLDER}/{workspace}/"));
+    let own = folder_of(path, workspace).map(|folder| format!("{folder}/"));
     if !files.iter().any(|file| is_in_overlay(path, &file.path)) {
         return None;
     }
-    let overlay = files.iter().filter(|file| file.path.starts_with(&own)).cloned().collect();
+    let is_own = |file: &&SourceFile| own.as_ref().is_some_and(|own| file.path.starts_with(own));
+    let overlay = files.iter().filter(is_own).cloned().collect();
     let (positions, files) =
         files.iter().cloned().enumerate().filter(|(_, file)| !is_in_overlay(path, &file.path)).unzip();
     let content = Content::Folder { path: path.clone(), files, others: others.clone(), warnings: warnings.clone() };
     Some(Split { content, positions, overlay })
 }
 
-/// Whether a file in the folder of a stack is of an overlay.
+/// Whether a file in the folder of a stack is of an overlay. A file right in the folder of all overlays is of no workspace.
 pub(super) fn is_in_overlay(folder: &str, file: &str) -> bool {
-    file.starts_with(&super::join(folder, &format!("{FOLDER}/")))
+    file.strip_prefix(&super::join(folder, &format!("{FOLDER}/"))).is_some_and(|rest| rest.contains('/'))
 }
 
 /// Changes the resources of a Spec by the files of an overlay, in the order of their names.
-fn apply(spec: &mut Spec, overlay: &[SourceFile]) -> Result<(), Vec<Problem>> {
+fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Result<(), Vec<Problem>> {
+    if let Some(problem) = tools::find(overlay) {
+        return Err(vec![problem]);
+    }
     let mut problems = Vec::new();
     for file in overlay {
-        let documents = match yaml::documents(file) {
+        let documents = match documents(file) {
             Ok(documents) => documents,
             Err(problem) => {
                 problems.push(*problem);
                 continue;
             }
         };
-        for Document { value, line, .. } in documents {
-            if let Err((field, message)) = change(spec, value) {
+        let placeholders = values.of_file(file);
+        for (Document { mut value, line, .. }, mut exact) in documents {
+            let filled = placeholders.fill(line, &mut value);
+            let filled = filled.and_then(|()| exact.as_mut().map_or(Ok(()), |exact| placeholders.fill(line, exact)));
+            if let Err(wrong) = filled {
+                problems.extend(wrong);
+            } else if let Err((field, message)) = change(spec, value, exact) {
                 let (file, line) = (file.path.clone(), yaml::narrow(line));
                 problems.push(Problem { file, line, field, ..problem(reason::INVALID_MANIFEST, message) });
             }
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// The documents of a file. Those with numbers that are no floats come with the texts of these, for resources of providers.
+fn documents(file: &SourceFile) -> Result<Vec<(Document, Option<Value>)>, Box<Problem>> {
+    let documents = yaml::documents(file)?;
+    let is_inexact = documents.iter().any(|document| document.is_inexact);
+    let mut exact = if is_inexact { yaml::exact(file)? } else { Vec::new() }.into_iter();
+    Ok(documents.into_iter().map(|document| (document, exact.next().map(|exact| exact.value))).collect())
 }
 
 /// The resources that a document changes.
@@ -115,11 +158,15 @@ struct Part {
 /// The field of a problem, and its message.
 type Wrong = (String, String);
 
-fn change(spec: &mut Spec, document: Value) -> Result<(), Wrong> {
+/// Changes a Spec by a document, or for a resource of a provider by the same document with exact numbers.
+fn change(spec: &mut Spec, document: Value, exact: Option<Value>) -> Result<(), Wrong> {
     let invalid = |error: serde_json::Error| (String::new(), error.to_string());
     let has = |field: &str| document.get(field).is_some();
     if has("patch") {
-        let Operations { target, patch } = serde_json::from_value(document).map_err(invalid)?;
+        let Operations { target, mut patch } = serde_json::from_value(document).map_err(invalid)?;
+        if let Some(exact) = exact.filter(|_| is_of_provider(spec, &target)) {
+            patch = serde_json::from_value::<Operations>(exact).map_err(invalid)?.patch;
+        }
         return with(spec, &target, |attributes| {
             let mut whole = Value::Object(attributes.clone());
             let why = |error: json_patch::PatchError| (format!("patch{}", error.path), error.kind.to_string());
@@ -131,10 +178,13 @@ fn change(spec: &mut Spec, document: Value) -> Result<(), Wrong> {
         });
     }
     if has("attributes") {
-        let Part { id, attributes } = serde_json::from_value(document).map_err(invalid)?;
+        let Part { id, mut attributes } = serde_json::from_value(document).map_err(invalid)?;
         let target = Target { id: Some(id), ..Target::default() };
+        if let Some(exact) = exact.filter(|_| is_of_provider(spec, &target)) {
+            attributes = serde_json::from_value::<Part>(exact).map_err(invalid)?.attributes;
+        }
         return with(spec, &target, |old| {
-            overlay::merged(old, &attributes).map_err(|(field, why)| (format!("attributes.{field}"), why))
+            merged(old, &attributes).map_err(|(field, why)| (format!("attributes.{field}"), why))
         });
     }
     let text = |path: &[&str]| document.as_object().and_then(|map| text_at(map, path)).map(str::to_owned);
@@ -147,7 +197,7 @@ fn change(spec: &mut Spec, document: Value) -> Result<(), Wrong> {
     };
     match (&document, &target) {
         (Value::Object(patch), Target { api_version: Some(_), kind: Some(_), name: Some(_), .. }) => {
-            with(spec, &target, |old| overlay::merged(old, patch).map_err(|(field, why)| (field.to_string(), why)))
+            with(spec, &target, |old| merged(old, patch).map_err(|(field, why)| (field.to_string(), why)))
         }
         _ => {
             let message = "must be an object with apiVersion, kind and metadata.name, a resource with id and attributes, \
@@ -155,6 +205,43 @@ fn change(spec: &mut Spec, document: Value) -> Result<(), Wrong> {
             Err((String::new(), message.to_owned()))
         }
     }
+}
+
+/// The object with a patch in it. No directive may be left, such as one in a list that is replaced.
+fn merged(old: &Map<String, Value>, patch: &Map<String, Value>) -> Result<Map<String, Value>, (FieldPath, String)> {
+    let changed = overlay::merged(old, patch)?;
+    match directive(&changed, &mut FieldPath::default()) {
+        Some(field) => {
+            let message = "has no meaning in a map or list that is replaced; list what it shall have".to_owned();
+            Err((field, message))
+        }
+        None => Ok(changed),
+    }
+}
+
+/// The path of the first directive in a map.
+fn directive(map: &Map<String, Value>, at: &mut FieldPath) -> Option<FieldPath> {
+    fn of(value: &Value, segment: Segment, at: &mut FieldPath) -> Option<FieldPath> {
+        at.0.push(segment);
+        let found = match value {
+            Value::Object(map) => directive(map, at),
+            Value::Array(items) => {
+                items.iter().enumerate().find_map(|(index, item)| of(item, Segment::Index(index), at))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        };
+        at.0.pop();
+        found
+    }
+    if map.contains_key(DIRECTIVE) {
+        return Some(at.key(DIRECTIVE));
+    }
+    map.iter().find_map(|(key, value)| of(value, Segment::Key(key.clone()), at))
+}
+
+/// Whether the resources of a target are those of Terraform providers, whose schemas make numbers of texts.
+fn is_of_provider(spec: &Spec, target: &Target) -> bool {
+    spec.resources.iter().any(|resource| fits(resource, target) && resource.kind == ResourceType::Terraform)
 }
 
 /// Changes the one resource of a target.
@@ -167,7 +254,7 @@ fn with(
     let resource = match (fitting.next(), fitting.next()) {
         (Some(one), None) => one,
         (Some(one), Some(other)) => {
-            let message = format!("fits {} and {}; add the namespace", one.id, other.id);
+            let message = format!("fits {} and {}; add the name or the namespace, or set the id", one.id, other.id);
             return Err((String::new(), message));
         }
         (None, _) => {
@@ -216,6 +303,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::generate::Values;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile { path: path.to_owned(), bytes: text.as_bytes().to_vec() }
@@ -233,34 +321,66 @@ mod tests {
     }
 
     fn problems(text: &str) -> Vec<String> {
-        let wrong = apply(&mut spec(), &[file("s/workspaces/dev/a.yaml", text)]).unwrap_err();
+        let wrong = apply(&mut spec(), &[file("s/workspaces/dev/a.yaml", text)], &Placeholders::of(&Values::default()))
+            .unwrap_err();
         wrong.iter().map(crate::failure::sentence).collect()
     }
 
     #[test]
     fn overlay_of_another_workspace_is_left_out() {
-        let files = ["s/a.yaml", "s/workspaces/dev/b.yaml", "s/workspaces/prod/c.yaml", "s/workspaces.yaml"];
+        let files = [
+            "s/a.yaml",
+            "s/workspaces/dev/b.yaml",
+            "s/workspaces/prod/c.yaml",
+            "s/workspaces.yaml",
+            "s/workspaces/prod.yaml",
+        ];
         let files = files.map(|path| file(path, "")).to_vec();
         let folder = Content::Folder { path: "s".to_owned(), files, others: Vec::new(), warnings: Vec::new() };
         let Split { content, positions, overlay } = split(&folder, "dev").unwrap();
         let paths = |files: &[SourceFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
-        assert_eq!(paths(content.files()), ["s/a.yaml", "s/workspaces.yaml"]);
-        assert_eq!((positions, paths(&overlay)), (vec![0, 3], vec!["s/workspaces/dev/b.yaml".to_owned()]));
+        assert_eq!(paths(content.files()), ["s/a.yaml", "s/workspaces.yaml", "s/workspaces/prod.yaml"]);
+        assert_eq!((positions, paths(&overlay)), (vec![0, 3, 4], vec!["s/workspaces/dev/b.yaml".to_owned()]));
         assert!(split(&content, "dev").is_none(), "there are no overlays left");
     }
 
     #[test]
     fn each_form_of_document_changes_its_resource() {
         let mut spec = spec();
-        let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3}\n---\n\
-                    id: hashicorp:random:random_pet:pet\nattributes: {length: 4}\n---\n\
+        let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: ${stoa_value.count}\n---\n\
+                    id: hashicorp:random:random_pet:pet\nattributes: {length: 4, exact: 12345678901234567890123}\n---\n\
                     target: {kind: ConfigMap, name: a, namespace: two}\n\
                     patch: [{op: remove, path: /data/x}, {op: add, path: /data/z, value: '3'}]\n";
-        apply(&mut spec, &[file("s/workspaces/dev/a.yaml", text)]).unwrap();
+        let values = Values { parameters: [("count".to_owned(), "3".to_owned())].into(), ..Values::default() };
+        apply(&mut spec, &[file("s/workspaces/dev/a.yaml", text)], &Placeholders::of(&values)).unwrap();
         let attributes = |index: usize| Value::Object(spec.resources[index].attributes.clone());
         assert_eq!(attributes(0)["data"], json!({"x": "1", "y": "2"}));
         assert_eq!(attributes(1)["data"], json!({"y": "2", "z": "3"}));
-        assert_eq!((&attributes(2)["spec"], &attributes(3)), (&json!({"replicas": 3}), &json!({"length": 4})));
+        assert_eq!(
+            (&attributes(2)["spec"], &attributes(3)),
+            (&json!({"replicas": 3}), &json!({"length": 4, "exact": "12345678901234567890123"}))
+        );
+    }
+
+    #[test]
+    fn directives_in_replaced_parts_are_problems() {
+        for (patch, field) in [
+            ("spec: {tolerations: [{$patch: delete, key: x}]}", "spec.tolerations[0].$patch"),
+            ("spec: {template: {$patch: replace, spec: {$patch: delete}}}", "spec.template.spec.$patch"),
+            ("spec: {hooks: {a: [{b: {$patch: merge}}]}}", "spec.hooks.a[0].b.$patch"),
+        ] {
+            let found = problems(&format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\n{patch}\n"));
+            let expected =
+                format!("s/workspaces/dev/a.yaml:1: {field}: has no meaning in a map or list that is replaced");
+            assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn kustomization_is_no_overlay() {
+        let file = file("s/workspaces/dev/kustomization.yaml", "resources: [../..]\n");
+        let wrong = apply(&mut spec(), &[file], &Placeholders::of(&Values::default())).unwrap_err();
+        assert!(wrong[0].message.starts_with("is a kustomization"), "{wrong:?}");
     }
 
     #[test]
@@ -272,7 +392,7 @@ mod tests {
                     patch: [{op: replace, path: /metadata/name, value: other}]\n---\nreplicas: 3\n";
         let found = problems(text);
         for (found, expected) in found.iter().zip([
-            "s/workspaces/dev/a.yaml:1: fits v1:ConfigMap:one:a and v1:ConfigMap:two:a; add the namespace",
+            "s/workspaces/dev/a.yaml:1: fits v1:ConfigMap:one:a and v1:ConfigMap:two:a; add the name or the namespace, or set the id",
             "s/workspaces/dev/a.yaml:6: fits no resource of the stack: apps/v1 Deployment wbe",
             "s/workspaces/dev/a.yaml:11",
             "s/workspaces/dev/a.yaml:14: changes the identity of apps/v1:Deployment:one:web",

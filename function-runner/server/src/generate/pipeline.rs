@@ -14,13 +14,14 @@ use stoa_proto::{HelmOptions, Problem, Source, SourceModule, ValueOrigin};
 use stoa_workers::{Pool, StartError, SubprocessStarter};
 use tonic::Code;
 
-use super::cached::{Cached, key};
+use super::cached::{Cached, FilesOf, Tools, is_of_content, key};
 use super::generator::{Profile, Provenance, Tool, Values, named};
 use super::job::{Answered, Job, Paths, Rendered, answered};
 use super::modules::{Call, Modules, without_modules};
+use super::placeholders::Placeholders;
 use super::renderer::Renderer;
 use super::warm::{WarmError, WarmWorkers};
-use super::{is_auto, kcl};
+use super::{is_auto, kcl, overlays};
 use crate::failure::{Failure, problem, reason};
 use crate::source::{self, MemorySlot, Sources, StackFiles, Tree};
 use crate::worker;
@@ -95,22 +96,34 @@ impl Generators {
         source: &Source,
         request: &Request<'_>,
     ) -> Result<Rendered, Failure> {
-        let key = (is_auto(request.generator) || named(request.generator).is_some()).then(|| key(source, request));
-        if let Some(rendered) = key.as_ref().and_then(|key| self.cached.get(key)) {
+        if !is_auto(request.generator) && named(request.generator).is_none() {
+            return self.rendered(sources, source, request).await;
+        }
+        let tools = Tools { renderer: self.renderer.digest().await, has_kcl: self.kcl.is_some() };
+        let of_commit = key(source, request, FilesOf::Commit(request.commit), &tools);
+        if let Some(rendered) = self.cached.get(&of_commit) {
             return Ok(rendered);
         }
-        let mut rendered = self.rendered(sources, source, request).await?;
-        let takes_parameters =
-            named(&rendered.provenance.generator).is_some_and(|generator| generator.takes_parameters());
-        let parameters = &request.values.parameters;
-        if !parameters.is_empty() && !takes_parameters {
-            let mut names: Vec<_> = parameters.keys().map(String::as_str).collect();
-            names.sort_unstable();
-            let generator = &rendered.provenance.generator;
-            rendered.warnings.push(format!("generator {generator} takes no parameters: {}", names.join(", ")));
+        // Most commits do not touch a stack.
+        let of_content = match sources.content(source, request.commit, request.path).await {
+            Ok(id) => Some(key(source, request, FilesOf::Content(&id), &tools)),
+            // A generator says it with its own words.
+            Err(failure) if failure.code() == Code::NotFound => None,
+            Err(failure) => return Err(failure),
+        };
+        if let Some((content, rendered)) = of_content.and_then(|content| Some((content, self.cached.get(&content)?))) {
+            self.cached.same(of_commit, content);
+            return Ok(rendered);
         }
-        if let Some(key) = key.filter(|_| !rendered.is_volatile) {
-            self.cached.put(key, rendered.clone());
+        let rendered = self.rendered(sources, source, request).await?;
+        if !rendered.is_volatile {
+            match of_content.filter(|_| is_of_content(&rendered, request.path)) {
+                Some(content) => {
+                    self.cached.put(content, rendered.clone());
+                    self.cached.same(of_commit, content);
+                }
+                None => self.cached.put(of_commit, rendered.clone()),
+            }
         }
         Ok(rendered)
     }
@@ -152,25 +165,38 @@ impl Generators {
             tree: tree.root().to_string_lossy().into_owned(),
             path: path.clone(),
             tool: Some(match tool {
-                Tool::Kustomize => render_request::Tool::Kustomize(Kustomize {}),
+                Tool::Kustomize => render_request::Tool::Kustomize(Kustomize { values: flat(request.values) }),
                 Tool::Helm => render_request::Tool::Helm(release(request)),
             }),
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
-        let RenderResponse { documents, warnings, problems, version, files, volatile, origins, subcharts } =
+        let RenderResponse {
+            documents,
+            warnings,
+            problems,
+            version,
+            files,
+            volatile,
+            takes_values,
+            origins,
+            subcharts,
+        } =
             self.renderer.render(tree.organization(), name, wanted).await?;
         if !problems.is_empty() {
             return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
         }
-        let lock = source::lock_of_folder(tree.root(), &path)?;
-        let job = Job::of_documents(name, request.values, documents, &path).with_lock(lock);
+        let job = Job::of_documents(name, request.values, documents, &path).with_values_read(takes_values);
+        let job = beside(job, request, tree, &path)?;
         let Answered::Rendered(mut rendered) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a generator that is named detects nothing"));
         };
         rendered.warnings.splice(0..0, warnings);
         let origins = origins.into_iter().map(origin).collect();
         let modules = subcharts.into_iter().map(module).collect();
-        rendered.provenance = Provenance { version, files, origins, modules, ..rendered.provenance };
+        let mut files: Vec<String> = files.into_iter().chain(rendered.provenance.files).collect();
+        files.sort_unstable();
+        let generator = rendered.provenance.generator;
+        rendered.provenance = Provenance { generator, version, files, origins, modules };
         rendered.is_volatile = volatile;
         Ok(rendered)
     }
@@ -201,8 +227,7 @@ impl Generators {
     /// Runs a generator in a process that reads a tree, and ends with the job.
     async fn render_tree(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
         let path = source::normalized(request.path)?;
-        let lock = source::lock_of_folder(tree.root(), &path)?;
-        let job = Job::of_tree(name, request.values, tree.root(), &path).with_lock(lock);
+        let job = beside(Job::of_tree(name, request.values, tree.root(), &path), request, tree, &path)?;
         let _slot = self.tree_slots.acquire(&request.values.organization, 1).await;
         let mut worker = self.start_tree_worker(tree.root()).await?;
         let done = worker.work(&job.encode_to_vec(), None).await;
@@ -220,8 +245,7 @@ impl Generators {
     async fn render_kcl(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
         let workers = self.kcl.as_ref().ok_or_else(without_library)?;
         let path = source::normalized(request.path)?;
-        let lock = source::lock_of_folder(tree.root(), &path)?;
-        let job = Job::of_tree(name, request.values, tree.root(), &path).with_lock(lock);
+        let job = beside(Job::of_tree(name, request.values, tree.root(), &path), request, tree, &path)?;
         let done = workers.work(&request.values.organization, tree, &job.encode_to_vec()).await;
         let answer = done.map_err(|error| match error {
             WarmError::Start(error) => not_started(&error),
@@ -252,7 +276,7 @@ impl Generators {
         organization: &str,
         rendered: Rendered,
         calls: Vec<Call>,
-        (path, lock): (&str, Option<source::SourceFile>),
+        (path, lock): (&str, Option<source::LockFile>),
     ) -> Result<Rendered, Failure> {
         let modules = self.modules.as_ref().ok_or_else(|| without_modules(&calls))?;
         let responses = modules.call_all(organization, &calls).await?;
@@ -277,6 +301,15 @@ impl Generators {
     }
 }
 
+/// A job with the files of the tree that count beside those of its generator: the lock file, and the overlay of the workspace.
+fn beside(job: Job, request: &Request<'_>, tree: &Tree, path: &str) -> Result<Job, Failure> {
+    let overlay = match overlays::folder_of(path, &request.values.workspace) {
+        Some(folder) => source::files_of_folder(tree.root(), &folder)?,
+        None => Vec::new(),
+    };
+    Ok(job.with_lock(source::lock_of_folder(tree.root(), path)?).with_overlay(overlay))
+}
+
 fn not_started(error: &StartError) -> Failure {
     tracing::error!(error = error as &dyn std::error::Error, "the process for a tree did not start");
     let message = "the function-runner cannot start a process to render the stack; try again";
@@ -290,6 +323,12 @@ fn without_library() -> Failure {
          function-runner with --kcl-library"
     );
     Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
+}
+
+/// All values and parameters as texts, sorted.
+fn flat(values: &Values) -> Vec<Parameter> {
+    let flat = Placeholders::of(values).flat();
+    flat.into_iter().map(|(name, value)| Parameter { name, value }).collect()
 }
 
 /// The release of a chart. Parameters are sorted.

@@ -18,7 +18,9 @@ use tonic::Code;
 use super::{
     At, Generated, Generator, Input, Profile, in_folder, join,
     lines::{self, Lines},
-    manifests, overlays, yaml,
+    manifests, overlays,
+    placeholders::Placeholders,
+    yaml,
 };
 use crate::failure::{self, Failure, problem};
 use crate::source::{Content, SourceFile};
@@ -61,7 +63,7 @@ impl Generator for SpecFile {
                 Failure::of(Code::NotFound, vec![wrong])
             })?,
         };
-        read(file).map(Generated::from).map_err(Failure::invalid)
+        read(file, Some(input.placeholders)).map(Generated::from).map_err(Failure::invalid)
     }
 }
 
@@ -112,10 +114,10 @@ fn unknown_field(field: &str, of: &str, known: &[&'static str]) -> String {
     }
 }
 
-/// Reads a Spec file, and reports all of its problems with their lines.
-pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
+/// Reads a Spec file, and reports all of its problems with their lines. Placeholders are those of a file of people.
+pub(super) fn read(file: &SourceFile, placeholders: Option<&Placeholders>) -> Result<Spec, Vec<Problem>> {
     let mut documents = yaml::documents(file).map_err(|problem| vec![*problem])?;
-    let document = match documents.len() {
+    let mut document = match documents.len() {
         // An empty file declares nothing.
         0 => return Ok(Spec::default()),
         1 => documents.remove(0),
@@ -128,6 +130,9 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
             }]);
         }
     };
+    if let Some(placeholders) = placeholders {
+        placeholders.of_file(file).fill(document.line, &mut document.value)?;
+    }
     let check = Check { file, lines: LazyCell::new(Box::new(|| Lines::of(file))), begin: yaml::narrow(document.line) };
     let mut problems = check.shape(&document.value);
     if !problems.is_empty() {
@@ -138,7 +143,7 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
     let mut spec: Spec = serde_json::from_value(document.value)
         .map_err(|err| vec![check.document("", format!("is not a valid Spec: {err}"))])?;
     if is_inexact {
-        take_digits(file, &mut spec).map_err(|problem| vec![*problem])?;
+        take_digits(file, &mut spec, placeholders)?;
     }
     normalize(&mut spec);
     super::check(&spec)
@@ -156,9 +161,12 @@ pub(super) fn read(file: &SourceFile) -> Result<Spec, Vec<Problem>> {
 
 /// Takes the texts of numbers that are no floats into resources of providers, whose schemas make numbers of them.
 /// Kubernetes has no such numbers.
-fn take_digits(file: &SourceFile, spec: &mut Spec) -> Result<(), Box<Problem>> {
-    let exact: Option<Spec> =
-        yaml::exact(file)?.into_iter().next().and_then(|document| serde_json::from_value(document.value).ok());
+fn take_digits(file: &SourceFile, spec: &mut Spec, placeholders: Option<&Placeholders>) -> Result<(), Vec<Problem>> {
+    let mut exact = yaml::exact(file).map_err(|problem| vec![*problem])?.into_iter().next();
+    if let (Some(document), Some(placeholders)) = (&mut exact, placeholders) {
+        placeholders.of_file(file).fill(document.line, &mut document.value)?;
+    }
+    let exact: Option<Spec> = exact.and_then(|document| serde_json::from_value(document.value).ok());
     for (resource, exact) in spec.resources.iter_mut().zip(exact.unwrap_or_default().resources) {
         if resource.kind == ResourceType::Terraform {
             (resource.attributes, resource.extensions) = (exact.attributes, exact.extensions);

@@ -29,7 +29,7 @@ impl Generator for TreeTrial {
         Profile::Tree
     }
 
-    fn takes_parameters(&self) -> bool {
+    fn takes_values(&self) -> bool {
         true
     }
 

@@ -6,12 +6,20 @@ use stoa_engine::spec::{FILE, LINE};
 use stoa_proto::renderer::Document;
 use stoa_proto::{Intent, StateEntry};
 
+use super::placeholders::Placeholders;
 use super::*;
 use crate::convert;
 
+fn input<'a>(files: Files<'a>, values: &'a Values, placeholders: &'a Placeholders) -> Input<'a> {
+    Input { files, overlay: &[], values, placeholders, values_read: false, at: &|_| {} }
+}
+
 pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, Failure> {
-    let input = Input { files: Files::Content(content), values: &Values::default(), at: &|_| {} };
-    match super::generate(generator, &input)? {
+    generate_with(&Values::default(), generator, content)
+}
+
+pub(super) fn generate_with(values: &Values, generator: &str, content: &Content) -> Result<Generated, Failure> {
+    match super::generate(generator, &input(Files::Content(content), values, &Placeholders::of(values)))? {
         Outcome::Rendered(generated) => Ok(generated),
         Outcome::Detected(name) => panic!("{name} has another profile"),
     }
@@ -21,7 +29,7 @@ pub(super) fn folder(files: &[(&str, &str)]) -> Content {
     let mut others = Vec::new();
     let mut read = Vec::new();
     for (path, text) in files {
-        if path.contains(".y") || path.contains(".json") {
+        if path.contains(".y") || path.ends_with(".json") {
             read.push(SourceFile { path: format!("s/{path}"), bytes: text.as_bytes().to_vec() });
         } else {
             others.push((*path).to_owned());
@@ -236,7 +244,9 @@ fn of_tool(name: &str, text: &str) -> Content {
 }
 
 fn detected(content: &Content) -> Option<&'static str> {
-    let input = Input { files: Files::Content(content), values: &Values::default(), at: &|_| {} };
+    let values = Values::default();
+    let placeholders = Placeholders::of(&values);
+    let input = input(Files::Content(content), &values, &placeholders);
     match super::generate("Auto", &input).unwrap() {
         Outcome::Rendered(_) => None,
         Outcome::Detected(name) => Some(name),
@@ -321,7 +331,8 @@ fn document(file: &str, step: i32, yaml: &str) -> Document {
 
 fn rendered(generator: &str, namespace: &str, documents: &[Document]) -> Result<Generated, Failure> {
     let values = Values { namespace: namespace.to_owned(), ..Values::default() };
-    let input = Input { files: Files::Documents(documents), values: &values, at: &|_| {} };
+    let placeholders = Placeholders::of(&values);
+    let input = input(Files::Documents(documents), &values, &placeholders);
     match super::generate(generator, &input)? {
         Outcome::Rendered(generated) => Ok(generated),
         Outcome::Detected(name) => panic!("{name} was not asked for"),

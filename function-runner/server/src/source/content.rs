@@ -11,15 +11,16 @@ use super::error::here;
 use super::lock;
 use super::sources::StackPaths;
 use crate::failure::{Failure, problem, reason};
+use crate::generate::is_of_tool;
 
 /// The most files of a folder that are read.
-const MOST_FILES: usize = 10_000;
+pub(super) const MOST_FILES: usize = 10_000;
 /// The most bytes of a folder that are read.
-const MOST_BYTES: usize = 64 << 20;
+pub(super) const MOST_BYTES: usize = 64 << 20;
 /// The largest commit, in bytes: a message, signatures, and who its parents are.
 const LARGEST_COMMIT: usize = 16 << 20;
 /// The deepest folder that is read, in levels.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 /// The most entries of trees that are read in a stack's folder, and the length of their paths in all, in bytes: a few trees can
 /// contain each other often, and expand to any number of entries.
 const MOST_ENTRIES: usize = 100_000;
@@ -49,7 +50,7 @@ pub(crate) enum Content {
         path: String,
         /// The YAML and JSON files, below the folder too, sorted by path.
         files: Vec<SourceFile>,
-        /// The names of all other files right in the folder, sorted.
+        /// The names of all other files right in the folder, and the paths below it of those of other tools, sorted.
         others: Vec<String>,
         /// Warnings about ignored entries.
         warnings: Vec<String>,
@@ -84,7 +85,7 @@ impl Content {
 }
 
 /// Whether generators read such a file.
-fn is_readable(name: &str) -> bool {
+pub(super) fn is_readable(name: &str) -> bool {
     // The third name that kustomize reads.
     if name == "Kustomization" {
         return true;
@@ -263,7 +264,9 @@ fn read_folder(repository: &Repository, tree: &Tree<'_>, path: String) -> Result
         paths: 0,
     };
     walk.folder(tree, &path, 0)?;
-    let Walk { mut files, mut others, mut warnings, untold, .. } = walk;
+    let Walk { mut files, others, mut warnings, untold, .. } = walk;
+    let begin = if path.is_empty() { 0 } else { path.len() + 1 };
+    let mut others: Vec<String> = others.iter().filter_map(|path| path.get(begin..)).map(str::to_owned).collect();
     if untold > 0 {
         warnings.push(format!("{untold} more symbolic links and submodules are ignored"));
     }
@@ -311,7 +314,7 @@ impl Walk<'_> {
                 Some(ObjectType::Blob) if is_link(&entry) && is_readable(&name) => return Err(link(&path)),
                 Some(ObjectType::Blob) if is_link(&entry) => self.pass_over(&path, "symbolic links are not followed"),
                 Some(ObjectType::Blob) if is_readable(&name) => self.file(&entry, path)?,
-                Some(ObjectType::Blob) if depth == 0 => self.others.push(name),
+                Some(ObjectType::Blob) if depth == 0 || is_of_tool(&path).is_some() => self.others.push(path),
                 Some(ObjectType::Commit) => self.pass_over(&path, "submodules are not read"),
                 _ => {}
             }
@@ -360,7 +363,7 @@ pub(super) fn link(path: &str) -> Failure {
     Failure::invalid(vec![wrong])
 }
 
-fn too_large(path: &str) -> Failure {
+pub(super) fn too_large(path: &str) -> Failure {
     let message = format!(
         "a stack's folder may hold {MOST_FILES} files, {} MiB and {DEEPEST} levels, and {MOST_ENTRIES} entries in all",
         MOST_BYTES >> 20

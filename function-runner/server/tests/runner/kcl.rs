@@ -8,6 +8,7 @@ use tonic::{Code, Response, Status};
 
 use crate::bed::{Bed, Origin, parent, problem};
 use crate::caller::git;
+use crate::render::{REGIONS, of_workspace};
 
 const OBJECT: &str = "apiVersion = \"v1\", kind = \"ConfigMap\", metadata.name = ";
 
@@ -30,8 +31,8 @@ impl Scene {
         Some(Self { bed, origin })
     }
 
-    async fn render(&self, commit: &str, path: &str) -> Result<Spec, Status> {
-        let request = GenerateRequest {
+    fn request(&self, commit: &str, path: &str) -> GenerateRequest {
+        GenerateRequest {
             source: Some(git(&self.origin.remote())),
             commit: commit.to_owned(),
             path: path.to_owned(),
@@ -39,7 +40,11 @@ impl Scene {
             project: "web".to_owned(),
             stack: "prod".to_owned(),
             ..GenerateRequest::default()
-        };
+        }
+    }
+
+    async fn render(&self, commit: &str, path: &str) -> Result<Spec, Status> {
+        let request = self.request(commit, path);
         let answer = self.bed.client().await.generate(request).await.map(Response::into_inner)?;
         Ok(serde_json::from_slice(&answer.spec).unwrap())
     }
@@ -163,4 +168,41 @@ async fn processes_end_with_their_runner() {
         assert!(start.elapsed() < Duration::from_secs(60), "{workers:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn one_program_differs_by_the_values_of_workspaces() {
+    let (Some(scene), Some(other)) = (Scene::new(&[]), Scene::new(&[])) else { return };
+    let program = "a = {apiVersion = \"v1\", kind = \"ConfigMap\", metadata = {name = \"a\", namespace = \"shop\"}, \
+                   data = {region = option(\"region\"), replicas = str(option(\"replicas\") * 2), cell = option(\"cell\")}}\n";
+    let overlay =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {level: '${stoa_value.replicas}', cell: null}\n";
+    let files = [("s/main.k", program), ("s/workspaces/prod/a.yaml", overlay)];
+    let (commit, same) = (scene.origin.commit(&files), other.origin.commit(&files));
+    for (workspace, region, replicas) in REGIONS {
+        let request =
+            |scene: &Scene, commit: &str| of_workspace(scene.request(commit, "s"), workspace, region, replicas);
+        let answer = scene.bed.client().await.generate(request(&scene, &commit)).await.unwrap().into_inner();
+        let spec: Spec = serde_json::from_slice(&answer.spec).unwrap();
+        let mut data = serde_json::json!({"region": region, "replicas": (replicas * 2).to_string()});
+        match workspace {
+            "prod" => data["level"] = "30".into(),
+            _ => data["cell"] = format!("c-{workspace}").into(),
+        }
+        assert_eq!(spec.resources[0].attributes["data"], data, "{workspace}");
+        let elsewhere = other.bed.client().await.generate(request(&other, &same)).await.unwrap().into_inner();
+        assert_eq!(elsewhere.spec, answer.spec, "another runner");
+    }
+}
+
+#[tokio::test]
+async fn program_that_reads_a_clock_is_not_cached() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let program = "import datetime\na = {apiVersion = \"v1\", kind = \"ConfigMap\", metadata = {name = \"a\", namespace = \"shop\"}, \
+                   data = {at = str(datetime.ticks())}}\n";
+    let commit = scene.origin.commit(&[("s/main.k", program)]);
+    let at = async || scene.render(&commit, "s").await.unwrap().resources[0].attributes["data"]["at"].clone();
+    let first = at().await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_ne!(at().await, first);
 }

@@ -256,7 +256,7 @@ async fn problem_of_a_tool_names_file_and_line() {
                 ("c/templates/a.yaml", object),
             ],
             "c",
-            ("c/values.yaml", 0, "values don't meet the specifications of the schema(s)"),
+            ("c/values.yaml", 1, "values don't meet the specifications of the schema(s)"),
         ),
         (
             vec![("c/Chart.yaml", CHART), ("c/kustomization.yaml", "resources: []\n")],
@@ -464,4 +464,130 @@ async fn overlay_changes_resources_for_its_workspace() {
     let (file, line, message) = refusal(&refused.unwrap_err());
     assert_eq!((file.as_str(), line), ("s/workspaces/dev/a.yaml", 1));
     assert!(message.starts_with("fits no resource of the stack: v1 ConfigMap shop b"), "{message}");
+}
+
+/// A value of the platform for each workspace.
+pub(crate) const REGIONS: [(&str, &str, u64); 3] = [("dev", "eu", 1), ("stage", "us", 2), ("prod", "ap", 30)];
+
+pub(crate) fn of_workspace(request: GenerateRequest, workspace: &str, region: &str, replicas: u64) -> GenerateRequest {
+    let value = |name: &str, json: String| stoa_proto::Value {
+        name: name.to_owned(),
+        json,
+        origin: format!("Workspace {workspace}"),
+        ..stoa_proto::Value::default()
+    };
+    GenerateRequest {
+        workspace: Some(Workspace { name: workspace.to_owned(), ..Workspace::default() }),
+        parameters: HashMap::from([("cell".to_owned(), format!("c-{workspace}"))]),
+        values: vec![value("region", format!("{region:?}")), value("replicas", replicas.to_string())],
+        ..request
+    }
+}
+
+/// A folder of each generator whose Deployment has a region, replicas, and a cell, which its overlay of prod changes.
+fn stacks() -> Vec<(String, String)> {
+    let labels = |region: &str, cell: &str| {
+        DEPLOYMENT.replace(
+            "metadata: {name: web}",
+            &format!("metadata:\n  name: web\n  namespace: shop\n  labels:\n    region: {region}\n    cell: {cell}"),
+        )
+    };
+    let manifest =
+        labels("${stoa_value.region}", "${stoa_value.cell}").replace("replicas: 1", "replicas: ${stoa_value.replicas}");
+    let attributes: String = manifest.lines().map(|line| format!("    {line}\n")).collect();
+    let spec =
+        format!("resources:\n- id: apps/v1:Deployment:shop:web\n  type: Kubernetes\n  attributes:\n{attributes}");
+    let template =
+        labels("{{ .Values.region }}", "{{ .Values.cell }}").replace("replicas: 1", "replicas: {{ .Values.replicas }}");
+    let replacement = |key: &str, field: &str| {
+        format!(
+            "- source: {{kind: ConfigMap, name: values, fieldPath: data.{key}}}\n  targets: [{{select: {{kind: Deployment}}, fieldPaths: [{field}]}}]\n"
+        )
+    };
+    let kustomization = format!(
+        "resources: [values.yaml, web.yaml]\nreplacements:\n{}{}{}",
+        replacement("region", "metadata.labels.region"),
+        replacement("replicas", "spec.replicas"),
+        replacement("cell", "metadata.labels.cell")
+    );
+    let values = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: values\n  annotations: {stoa.dev/values: 'true', config.kubernetes.io/local-config: 'true'}\ndata: {region: local, replicas: '1', cell: local}\n";
+    let overlay = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {paused: true, replicas: null}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, labels: {level: '${stoa_value.replicas}'}}\n";
+    let mut files = vec![
+        ("manifests/web.yaml".to_owned(), manifest),
+        ("spec/spec.yaml".to_owned(), spec),
+        ("helm/Chart.yaml".to_owned(), CHART.to_owned()),
+        ("helm/templates/web.yaml".to_owned(), template),
+        ("kustomize/kustomization.yaml".to_owned(), kustomization),
+        ("kustomize/values.yaml".to_owned(), values.to_owned()),
+        ("kustomize/web.yaml".to_owned(), labels("none", "none")),
+    ];
+    for generator in ["manifests", "spec", "helm", "kustomize"] {
+        files.push((format!("{generator}/workspaces/prod/web.yaml"), overlay.to_owned()));
+    }
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stack_differs_by_the_values_of_workspaces() {
+    let (Some(scene), Some(other)) = (Scene::real(), Scene::real()) else { return };
+    let files = stacks();
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let commit = scene.origin.commit(&files);
+    let same = other.origin.commit(&files);
+    for generator in ["Spec", "Manifests", "Kustomize", "Helm"] {
+        let path = generator.to_lowercase();
+        for (workspace, region, replicas) in REGIONS {
+            let request = of_workspace(scene.request(&commit, &path, "Auto"), workspace, region, replicas);
+            let response = scene.send(request).await.unwrap();
+            assert_eq!(
+                (response.generator.as_str(), response.warnings.as_slice()),
+                (generator, &[][..]),
+                "{workspace}"
+            );
+            let deployment = &spec(&response)["resources"][0]["attributes"];
+            let (mut labels, mut replicas) =
+                (serde_json::json!({"region": region, "cell": format!("c-{workspace}")}), Value::from(replicas));
+            if workspace == "prod" {
+                (labels["level"], replicas) = ("30".into(), Value::Null);
+                assert_eq!(deployment["spec"]["paused"], true, "{generator}");
+            }
+            assert_eq!(deployment["metadata"]["labels"], labels, "{generator} {workspace}");
+            assert_eq!(deployment["spec"]["replicas"], replicas, "{generator} {workspace}");
+            let request = of_workspace(
+                other.request(&same, &path, "Auto"),
+                workspace,
+                region,
+                if replicas.is_null() { 30 } else { replicas.as_u64().unwrap() },
+            );
+            assert_eq!(other.send(request).await.unwrap().spec, response.spec, "another runner, {generator}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_that_touches_no_file_of_a_stack_is_cached() {
+    let scene = Scene::with(&[]);
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n";
+    let first = scene.origin.commit(&[("s/a.yaml", object)]);
+    let second = scene.origin.commit(&[("s/a.yaml", object), ("other/b.yaml", "a: 1\n")]);
+    let before = scene.send(scene.request(&first, "s", "Auto")).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(scene.send(scene.request(&second, "s", "Auto")).await.unwrap().spec, before.spec);
+    }
+    let third = scene.origin.commit(&[("s/a.yaml", &object.replace("name: a", "name: b"))]);
+    assert_eq!(ids(&scene.send(scene.request(&third, "s", "Auto")).await.unwrap()), ["v1:ConfigMap:shop:b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_nothing_reads_are_warned_about() {
+    let scene = Scene::with(&[]);
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {region: '${stoa_value.region}'}\n";
+    let commit = scene.origin.commit(&[("s/a.yaml", object), ("t/a.yaml", &object.replace("region}", "regoin}"))]);
+    let response = scene.send(of_workspace(scene.request(&commit, "s", "Auto"), "dev", "eu", 1)).await.unwrap();
+    let expected = "nothing in the stack reads parameter cell, value replicas of Workspace dev; a file reads one by ${stoa_value.NAME}";
+    assert_eq!(response.warnings, [expected]);
+    let refused = scene.send(of_workspace(scene.request(&commit, "t", "Auto"), "dev", "eu", 1)).await.unwrap_err();
+    let (file, line, message) = refusal(&refused);
+    assert_eq!((file.as_str(), line), ("t/a.yaml", 4));
+    assert!(message.starts_with("the stack has no value \"regoin\"; did you mean region?"), "{message}");
 }

@@ -58,7 +58,8 @@ impl Generator for Kcl {
 
     fn detects(&self, content: &Content, _: At<'_>) -> Option<String> {
         let Content::Folder { path, others, .. } = content else { return None };
-        let is_ours = |name: &&String| DETECTED.contains(&name.as_str()) || name.ends_with(".k");
+        let is_ours =
+            |name: &&String| !name.contains('/') && (DETECTED.contains(&name.as_str()) || name.ends_with(".k"));
         others.iter().find(is_ours).map(|name| super::join(path, name))
     }
 
@@ -66,7 +67,7 @@ impl Generator for Kcl {
         Profile::Kcl
     }
 
-    fn takes_parameters(&self) -> bool {
+    fn takes_values(&self) -> bool {
         true
     }
 
@@ -81,6 +82,7 @@ impl Generator for Kcl {
         let mut warnings: Vec<String> = output.warnings.iter().map(sentence).collect();
         warnings.extend(logged(&output.log));
         let files: BTreeSet<String> = layout.files.iter().chain(&output.files).cloned().collect();
+        let is_volatile = output.is_volatile;
         let Found { spec, warnings: more, calls } =
             result::spec(output, layout.kusion.as_ref(), &platform).map_err(Failure::invalid)?;
         warnings.extend(more);
@@ -91,7 +93,7 @@ impl Generator for Kcl {
             modules: layout.modules,
             ..Provenance::default()
         };
-        Ok(Generated { spec, warnings, provenance, calls })
+        Ok(Generated { spec, warnings, provenance, calls, is_volatile })
     }
 }
 

@@ -86,7 +86,7 @@ fn is_spec(map: &Map) -> bool {
 
 fn read_spec(document: &Value, file: String, line: u32) -> Result<Found, Vec<Problem>> {
     let bytes = without_schemas(document).to_string().into_bytes();
-    match spec_file::read(&SourceFile { path: file, bytes }) {
+    match spec_file::read(&SourceFile { path: file, bytes }, None) {
         Ok(mut spec) => {
             for resource in &mut spec.resources {
                 resource.extensions.insert(stoa_engine::spec::LINE.to_owned(), line.into());

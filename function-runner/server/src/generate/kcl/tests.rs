@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::failure::sentence as shown;
 use crate::generate::Values;
+use crate::generate::placeholders::Placeholders;
 
 /// The library is for one thread at a time.
 fn library() -> Option<MutexGuard<'static, ()>> {
@@ -52,7 +53,10 @@ fn values(parameters: &[(&str, &str)]) -> Values {
 fn render(files: &[(&str, &str)], path: &str, parameters: &[(&str, &str)]) -> Result<Generated, Vec<String>> {
     let root = tree(files);
     let values = values(parameters);
-    let input = Input { files: Files::Tree { root: root.path(), path }, values: &values, at: &|_| {} };
+    let placeholders = Placeholders::of(&values);
+    let files = Files::Tree { root: root.path(), path };
+    let input =
+        Input { files, overlay: &[], values: &values, placeholders: &placeholders, values_read: false, at: &|_| {} };
     Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect())
 }
 

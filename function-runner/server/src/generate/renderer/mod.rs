@@ -172,19 +172,31 @@ impl Renderer {
         })
     }
 
-    /// The program, whose digest is known while its file is the same.
-    async fn program(&self, generator: &str) -> Result<Program, Failure> {
-        let path = self.0.options.program.clone().or_else(beside).unwrap_or_else(|| NAME.into());
+    /// The digest of the program, if it is there.
+    pub(crate) async fn digest(&self) -> Option<[u8; 32]> {
+        self.found(self.path()).await.ok()?.ok().map(|program| program.digest)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.options.program.clone().or_else(beside).unwrap_or_else(|| NAME.into())
+    }
+
+    /// The program at a path, whose digest is known while its file is the same.
+    async fn found(&self, path: PathBuf) -> Result<std::io::Result<Program>, Failure> {
         let known = self.0.digest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (at, before) = (path.clone(), known.clone());
-        let read = tokio::task::spawn_blocking(move || read_program(&at, before)).await;
-        match read.map_err(|err| Failure::internal(&err))? {
-            Ok(program) => {
-                if known.as_ref() != Some(&program) {
-                    *self.0.digest.lock().unwrap_or_else(PoisonError::into_inner) = Some(program.clone());
-                }
-                Ok(program)
-            }
+        let before = known.clone();
+        let read = tokio::task::spawn_blocking(move || read_program(&path, before)).await;
+        let found = read.map_err(|err| Failure::internal(&err))?;
+        if let Some(program) = found.as_ref().ok().filter(|program| known.as_ref() != Some(program)) {
+            *self.0.digest.lock().unwrap_or_else(PoisonError::into_inner) = Some(program.clone());
+        }
+        Ok(found)
+    }
+
+    async fn program(&self, generator: &str) -> Result<Program, Failure> {
+        let path = self.path();
+        match self.found(path.clone()).await? {
+            Ok(program) => Ok(program),
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "there is no renderer");
                 let message = format!(
