@@ -89,8 +89,7 @@ fn run_event_has_plan_message_page_and_command() {
     let start = "2026-01-01T00:00:00Z";
     let path = "/apis/delivery.stoa.dev/v1alpha1/namespaces/shop/runs/x";
     let page = "https://git.example.com/shop/config/commit/c0ffee";
-    let waiting =
-        json!({"type": "Waiting", "status": "True", "reason": "AwaitingApproval", "message": "plan sha256:1 waits",
+    let waiting = json!({"type": "Waiting", "status": "True", "reason": "AwaitingApproval", "message": "plan sha256:1 waits",
             "lastTransitionTime": start});
     let mut status = json!({"phase": "AwaitingApproval", "startTime": start, "conditions": [waiting],
         "source": {"commit": "c0ffee", "commitURL": page},
@@ -103,8 +102,7 @@ fn run_event_has_plan_message_page_and_command() {
     assert_eq!(data["command"], format!("kubectl get --raw \"{path}/plan?format=table\""));
 
     status["phase"] = json!("Failed");
-    status["conditions"] =
-        json!([{"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "no".repeat(2000),
+    status["conditions"] = json!([{"type": "Failed", "status": "True", "reason": "ApplyFailed", "message": "no".repeat(2000),
             "lastTransitionTime": start}]);
     let data = data_of(&status);
     assert_eq!(data["message"].as_str().unwrap().chars().count(), MESSAGE + 1, "it is cut");

@@ -145,10 +145,7 @@ fn object_follows_dependency_under_server_alias() {
     let places = [("main", "1"), ("east", "2"), ("also", "1")].map(|(name, place)| (name.to_owned(), place.to_owned()));
     let needs = |clusters: &Clusters, id: &str| before(&resources, clusters, id);
     let known = Clusters::at(places.clone()).with_scopes(scopes([]));
-    assert_eq!(
-        (needs(&known, A), needs(&known, B)),
-        (vec![DEFINITION.to_owned(), NAMESPACE.to_owned()], Vec::new())
-    );
+    assert_eq!((needs(&known, A), needs(&known, B)), (vec![DEFINITION.to_owned(), NAMESPACE.to_owned()], Vec::new()));
     // Where nothing tells that two names are one server, they are two.
     let apart = clusters(places.map(|(name, _)| name).to_vec());
     assert_eq!((needs(&apart, A), needs(&apart, B)), (vec![DEFINITION.to_owned()], Vec::new()));

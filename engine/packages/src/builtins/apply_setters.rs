@@ -128,7 +128,9 @@ fn list(pattern: &str, setters: &BTreeMap<String, String>) -> Result<(String, Va
     let name = match names(pattern).collect::<Vec<_>>().as_slice() {
         [name] if pattern.len() == name.len() + 3 => *name,
         _ => {
-            return Err(format!("invalid setter pattern for array node: {pattern:?}; use one setter such as ${{name}}"));
+            return Err(format!(
+                "invalid setter pattern for array node: {pattern:?}; use one setter such as ${{name}}"
+            ));
         }
     };
     let new = setters.get(name).cloned().unwrap_or_default();

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use stoa_kcl::VERSION;
 use stoa_proto::{Source, Value};
@@ -108,9 +109,9 @@ pub(super) fn is_of_content(rendered: &Rendered, path: &str) -> bool {
 
 /// How many bytes something has in memory, about.
 fn size(rendered: &Rendered) -> usize {
-    let Rendered { spec, warnings, provenance: Provenance { generator, version, files }, .. } = rendered;
-    let texts = warnings.iter().chain(files).chain([generator, version]);
-    size_of::<(Key, Entry)>() + spec.len() + texts.map(|text| size_of::<String>() + text.len()).sum::<usize>()
+    let Rendered { spec, warnings, provenance, .. } = rendered;
+    let texts = warnings.iter().map(|text| size_of::<String>() + text.len()).sum::<usize>();
+    size_of::<(Key, Entry)>() + spec.len() + texts + provenance.encoded_len()
 }
 
 impl Cached {

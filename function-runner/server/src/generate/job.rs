@@ -23,7 +23,7 @@ use super::modules::{self, Call};
 use super::placeholders::Placeholders;
 use super::{Outcome, generate, lock};
 use crate::failure::{Failure, problem, reason, size};
-use crate::source::{self, Content, LockFile, StackFiles};
+use crate::source::{self, Content, LockFile, SourceFile, StackFiles};
 
 /// A worker reports only larger files to the pool, in bytes: reporting a small file takes longer than reading it.
 const REPORTED: usize = 64 << 10;

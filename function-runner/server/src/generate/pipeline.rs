@@ -105,7 +105,8 @@ impl Generators {
             return Ok(rendered);
         }
         // Most commits do not touch a stack.
-        let of_content = match sources.content(source, request.commit, request.path).await {
+        let values_files = request.helm.values_files.clone();
+        let of_content = match sources.content(source, request.commit, request.path, values_files).await {
             Ok(id) => Some(key(source, request, FilesOf::Content(&id), &tools)),
             // A generator says it with its own words.
             Err(failure) if failure.code() == Code::NotFound => None,
@@ -180,8 +181,7 @@ impl Generators {
             takes_values,
             origins,
             subcharts,
-        } =
-            self.renderer.render(tree.organization(), name, wanted).await?;
+        } = self.renderer.render(tree.organization(), name, wanted).await?;
         if !problems.is_empty() {
             return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
         }

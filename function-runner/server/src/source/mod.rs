@@ -55,7 +55,7 @@ pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources, StackPaths};
 pub(crate) use tree::{Tree, trees_of};
 use unreferenced::Unreferenced;
-pub(crate) use wire::{Files, Lock};
+pub(crate) use wire::{File, Files, Lock};
 
 /// The largest file of a cache, in bytes.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;

@@ -178,7 +178,8 @@ async fn sandboxed_provider_has_nothing_of_the_runner() {
     let environment = read("environ");
     let names: BTreeSet<&str> =
         environment.split_terminator('\0').filter_map(|it| Some(it.split_once('=')?.0)).collect();
-    let expected = ["PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS", "TF_LOG_SDK", "TF_PLUGIN_MAGIC_COOKIE", "TMPDIR", "TOKEN"];
+    let expected =
+        ["PLUGIN_CLIENT_CERT", "PLUGIN_PROTOCOL_VERSIONS", "TF_LOG_SDK", "TF_PLUGIN_MAGIC_COOKIE", "TMPDIR", "TOKEN"];
     assert_eq!(names, BTreeSet::from(expected));
     let status = read("status");
     let says = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);

@@ -53,11 +53,13 @@ fn values(parameters: &[(&str, &str)]) -> Values {
 fn render(files: &[(&str, &str)], path: &str, parameters: &[(&str, &str)]) -> Result<Generated, Vec<String>> {
     let root = tree(files);
     let values = values(parameters);
-    let placeholders = Placeholders::of(&values);
-    let files = Files::Tree { root: root.path(), path };
-    let input =
-        Input { files, overlay: &[], values: &values, placeholders: &placeholders, values_read: false, at: &|_| {} };
-    Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect())
+    generate(root.path(), path, &values).map_err(|failure| failure.problems().iter().map(shown).collect())
+}
+
+fn generate(root: &Path, path: &str, values: &Values) -> Result<Generated, Failure> {
+    let placeholders = Placeholders::of(values);
+    let files = Files::Tree { root, path };
+    Kcl.generate(&Input { files, overlay: &[], values, placeholders: &placeholders, values_read: false, at: &|_| {} })
 }
 
 fn wrong(files: &[(&str, &str)], path: &str) -> Vec<String> {
@@ -261,8 +263,8 @@ fn accessories_and_workloads_are_calls_of_modules() {
         let root = tree(&files);
         let modules = crate::generate::modules::Settings::of_spec(json!({"modules": modules}).to_string().as_bytes());
         let values = Values { modules, ..values(&[]) };
-        let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
-        Kcl.generate(&input).map_err(|failure| failure.problems().iter().map(shown).collect::<Vec<_>>())
+        generate(root.path(), "shop/prod", &values)
+            .map_err(|failure| failure.problems().iter().map(shown).collect::<Vec<_>>())
     };
     let module = json!({"path": "oci://ghcr.io/kusionstack/network", "version": "0.2.0"});
     let generated = calls(json!({"network": module})).unwrap();
@@ -291,8 +293,7 @@ fn accessories_and_workloads_are_calls_of_modules() {
     let modules =
         crate::generate::modules::Settings::of_spec(json!({"modules": {"service": module}}).to_string().as_bytes());
     let values = Values { modules, ..values(&[]) };
-    let input = Input { files: Files::Tree { root: root.path(), path: "shop/prod" }, values: &values, at: &|_| {} };
-    let failure = Kcl.generate(&input).unwrap_err();
+    let failure = generate(root.path(), "shop/prod", &values).unwrap_err();
     let expected = "web.labels: is not for a workload of a Kusion module; set it in the workload";
     assert!(shown(&failure.problems()[0]).ends_with(expected), "{:?}", failure.problems());
 }
