@@ -286,7 +286,7 @@ var kinds = []kind{
 			always(fields{
 				"description": "one", "owners": owners, "backend": fields{"name": "none"},
 				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}, "unlistedContents": "Ignore"},
-				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "x"}}},
+				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "https://vault.example.com"}}},
 				"terraform": fields{
 					"mirror": fields{"directory": "/opt/stoa/providers"}, "lock": "# none", "network": "Deny",
 					"providers": []any{fields{"name": "aws", "source": "hashicorp/aws", "configuration": fields{"region": "x", "retries": 3}, "environmentSecretRef": secret, "configurationSecretRef": secret}},

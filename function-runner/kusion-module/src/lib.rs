@@ -14,7 +14,7 @@ pub mod patcher;
 /// The contract of a module, which `cargo run -p xtask --example protos` writes from `proto/`.
 pub mod proto {
     #![allow(missing_docs, unreachable_pub, reason = "generated code; the documentation is in the proto")]
-    #![allow(clippy::all, reason = "generated code")]
+    #![allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated code")]
 
     include!("generated/_.rs");
 }

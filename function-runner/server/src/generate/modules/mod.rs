@@ -1,7 +1,7 @@
 //! Modules of Kusion: programs that make resources of the accessories and workloads of applications.
 //!
 //! A generator in a worker finds the calls: start at [`Platform::call`]. The runner makes them in sandboxes ([`Modules::call_all`]), and
-//! another worker adds the answers to the Spec ([`merge`]), since a module is not trusted. No order of kinds is added: a resource of a
+//! another worker adds the answers to the Spec ([`merge()`]), since a module is not trusted. No order of kinds is added: a resource of a
 //! module depends on those that it names.
 //!
 //! Elsewhere: `stoa_kusion_module` has the protocol, the folder of programs and the configurations.
