@@ -52,7 +52,18 @@ pub(super) fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>, err
 type Check = fn(&str, &Map<String, Value>, &mut Vec<FieldError>);
 
 fn kubernetes(path: &str, settings: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    known(path, settings, &["namespace"], errors);
+    known(path, settings, &["namespace", "triggered"], errors);
+    match settings.get("triggered") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {}
+        Some(_) => {
+            errors.push(FieldError::invalid(
+                format!("{path}.triggered"),
+                "<value>",
+                "must be a list of names of Secrets",
+            ));
+        }
+    }
     if let Some(namespace) = text(path, settings, "namespace", errors).filter(|namespace| !namespace.is_empty()) {
         let complaints = content::dns_label(namespace);
         let invalid = |why| FieldError::invalid(format!("{path}.namespace"), namespace, why);
@@ -134,7 +145,7 @@ mod tests {
             json!({}),
             json!({"provider": null}),
             json!({"provider": {"kubernetes": {}}}),
-            json!({"provider": {"kubernetes": {"namespace": "platform"}, "vault": null}}),
+            json!({"provider": {"kubernetes": {"namespace": "platform", "triggered": ["db"]}, "vault": null}}),
             json!({"provider": {"vault": {"server": "https://vault.example.com:8200", "path": "kv", "version": "v1"}}}),
             json!({"provider": {"vault": {"server": "http://127.0.0.1:8200"}}}),
             json!({"provider": {"aws": {"region": "eu-west-1"}}}),
@@ -159,6 +170,10 @@ mod tests {
             (
                 json!({"provider": {"kubernetes": {"name": "a"}}}),
                 "spec.secretStore.provider.kubernetes.name: Forbidden",
+            ),
+            (
+                json!({"provider": {"kubernetes": {"triggered": ["db", 1]}}}),
+                "spec.secretStore.provider.kubernetes.triggered: Invalid value",
             ),
             (vault(json!({})), "spec.secretStore.provider.vault.server: Required value"),
             (

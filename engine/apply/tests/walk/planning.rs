@@ -368,15 +368,15 @@ async fn sensitive_values_are_rejected_for_public_destination() {
         told,
         [
             format!(
-                "{}: attributes.data.p: a reference puts a sensitive value here, which would be stored in plain text",
-                id("user")
-            ),
-            format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),
-            format!(
                 "{}: attributes.data.p: a secret value is here, which the repository would have in clear; use a Secret \
                  that the cluster has, or SOPS",
                 id("declared")
             ),
+            format!(
+                "{}: attributes.data.p: a reference puts a sensitive value here, which would be stored in plain text",
+                id("user")
+            ),
+            format!("v1:Secret:shop:db: attributes.stringData.password: {SECRET_IN_THE_OPEN}"),
         ]
     );
     assert!(problems.iter().all(|it| it.reason == reason::INVALID_RESOURCE));

@@ -23,7 +23,7 @@ async fn wrong_settings_name_the_field() {
     );
     assert_eq!(
         problem(&|spec| spec["mirror"]["url"] = "https://mirror.example.com/".into()),
-        "spec.terraform.mirror: has a directory and a url; remove one"
+        "spec.terraform.mirror: has several of directory, url and repositoryTemplate; remove all but one"
     );
     for folder in ["/etc", "mirrors/mirror", &format!("{}/../..", bed.mirror().display())] {
         let message = problem(&|spec| spec["mirror"]["directory"] = folder.into());
