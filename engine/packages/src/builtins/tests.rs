@@ -275,3 +275,13 @@ fn replacements_copy_fields() {
         assert!(error.starts_with("replacements[0]: ") && error.contains(expected), "{error}");
     }
 }
+
+#[test]
+fn many_comments_are_put_at_once() {
+    // One by one, this test takes minutes.
+    let lines: String = (0..5000).map(|number| format!("  k{number}: v\n")).collect();
+    let file = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n{lines}");
+    let config = "  by-value: v\n  put-value: w\n  put-comment: new\n";
+    let (text, findings) = run("search-replace", config, &file).unwrap();
+    assert_eq!((text, findings.len()), (file.replace(": v\n", ": w # new\n"), 5000));
+}
