@@ -172,7 +172,7 @@ pub enum UpdateError {
         files: Vec<String>,
     },
     /// Two objects of one file are the same.
-    #[error("{side} has duplicate objects {object} in {file}; rename one, or move it to another file")]
+    #[error("{side} has duplicate objects {object} in {file}; {remedy}, or move it to another file")]
     Duplicate {
         /// The tree.
         side: Side,
@@ -180,6 +180,8 @@ pub enum UpdateError {
         object: ObjectId,
         /// The file.
         file: String,
+        /// What makes it another object, as a part of a sentence.
+        remedy: &'static str,
     },
     /// A package was added upstream and here.
     #[error("subpackage {path:?} added in both upstream and local; move the local one")]

@@ -21,8 +21,8 @@ pub(super) fn merge(sides: Sides<&[&Resource]>, definitions: &mut Definitions) -
     for (side, resources) in
         [(Side::Origin, sides.origin), (Side::Upstream, sides.upstream), (Side::Local, sides.local)]
     {
-        if let Some(doubled) = duplicate(resources) {
-            return Err(UpdateError::Duplicate { side, object: ObjectId::of(doubled), file: doubled.file() });
+        if let Some((doubled, remedy)) = duplicate(resources) {
+            return Err(UpdateError::Duplicate { side, object: ObjectId::of(doubled), file: doubled.file(), remedy });
         }
     }
     let mut merged = Objects::default();

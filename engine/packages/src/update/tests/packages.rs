@@ -151,6 +151,25 @@ fn duplicate_objects_are_an_error() {
     Case { kpt: Kpt::Error("found duplicate"), ..Case::default() }.check_kpt([&trees[0], &trees[1], &trees[2]]);
 }
 
+#[test]
+fn duplicates_by_marks_lose_their_marks() {
+    const REMOVE: &str = "remove its kpt-merge comment and the annotation internal.kpt.dev/upstream-identifier";
+    let marked = |name: &str| {
+        let text = CONFIG.replace("metadata:", "metadata: # kpt-merge: default/a");
+        text.replace("name: a", &format!("name: {name}"))
+    };
+    for (one, other, expected) in [
+        (marked("a"), marked("b"), format!("ConfigMap b in a.yaml; {REMOVE}")),
+        (marked("b"), CONFIG.to_owned(), format!("ConfigMap b in a.yaml; {REMOVE}")),
+        (marked("a"), marked("a"), format!("ConfigMap a in a.yaml; rename one and {REMOVE}")),
+    ] {
+        let local = tree(&[("a.yaml", &format!("{one}---\n{other}"))]);
+        let error = run(UpdateStrategy::ResourceMerge, &tree(&[]), &tree(&[]), &local).unwrap_err();
+        let expected = format!("the local package has duplicate objects {expected}, or move it to another file");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
 impl Case<'_> {
     fn with_local_of_origin(self) -> Self {
         Self { local: self.origin, ..self }
