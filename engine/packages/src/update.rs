@@ -24,7 +24,8 @@ use crate::files::{KPTFILE, Tree, TreeError, join};
 use crate::identity::ObjectId;
 use crate::kptfile::{Git, Kptfile, KptfileError, UpdateStrategy, UpstreamLock};
 use crate::merge::{Cause, Conflict, Sides, as_text, is_whole};
-use crate::resources::{ReadError, WriteError};
+use crate::resources::{ReadError, Resource, WriteError};
+use crate::shown::{has_secrets, mask, shown};
 
 /// An update of a package.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +80,18 @@ pub struct UpdateConflict {
 }
 
 impl UpdateConflict {
-    pub(crate) fn of(path: String, object: Option<ObjectId>, conflict: Conflict) -> Self {
+    pub(crate) fn of(path: String, conflict: Conflict) -> Self {
         let Conflict { field, cause, origin, upstream, local } = conflict;
-        Self { path, object, field, cause, origin, upstream, local }
+        Self { path, object: None, field, cause, origin, upstream, local }
+    }
+
+    /// A conflict about an object, in which the values of a Secret are masked.
+    pub(crate) fn of_object(resource: &Resource, mut conflict: Conflict) -> Self {
+        if has_secrets(resource) {
+            let Conflict { field, origin, upstream, local, .. } = &mut conflict;
+            [origin, upstream, local].into_iter().flatten().for_each(|value| mask(field, value));
+        }
+        Self { object: Some(ObjectId::of(resource)), ..Self::of(resource.file(), conflict) }
     }
 
     /// A file or a package.
@@ -102,7 +112,7 @@ impl fmt::Display for UpdateConflict {
         if is_field {
             write!(f, ": {field}")?;
         }
-        let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+        let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), shown);
         match cause {
             Cause::ChangedOnBothSides if is_field => {
                 let [origin, upstream, local] = [origin, upstream, local].map(text);

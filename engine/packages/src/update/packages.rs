@@ -206,7 +206,7 @@ impl<'s> Merging<'s> {
         let sides = Sides { origin: source(origin), upstream: source(upstream), local: source(local) };
         let Some(own) = sides.local else { return Ok(()) };
         let (text, conflicts) = kptfiles::merged(package, sides, own)?;
-        self.conflicts.extend(conflicts.into_iter().map(|it| UpdateConflict::of(path.clone(), None, it)));
+        self.conflicts.extend(conflicts.into_iter().map(|it| UpdateConflict::of(path.clone(), it)));
         Ok(result.write(&path, text)?)
     }
 
