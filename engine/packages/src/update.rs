@@ -3,11 +3,12 @@
 //! Start at [`update`]. It takes three trees and gives a new one; on an error nothing has changed. A tree has the files of a
 //! package and of the packages in its folders.
 //!
-//! Elsewhere: `packages` decides what becomes of packages in folders, `objects` merges objects, `files` the other files,
+//! Elsewhere: `actions` decides what becomes of packages in folders, `packages` merges them, `objects` merges objects, `files` the other files,
 //! `kptfiles` Kptfiles, and `replace` has the strategies that take upstream's files.
 //!
 //! Follows `internal/util/update` of kpt 1.0.0-beta.61, with the differences that the tests name.
 
+mod actions;
 mod files;
 mod kptfiles;
 mod objects;

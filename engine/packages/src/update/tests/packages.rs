@@ -116,6 +116,38 @@ fn package_with_another_upstream_stays() {
 }
 
 #[test]
+fn package_that_stays_has_its_own_rules() {
+    let values = ("sub/values.yaml", "a: 1\n");
+    let ignored = |rules: &'static str| ("sub/.krmignore", rules);
+    let (kptfile, object) = (("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG));
+    // Upstream deletes a changed package, of which it ignored another file.
+    let local = [kptfile, object, values, ignored("values.yaml\nb.yaml\n"), ("sub/b.yaml", "- 1\n")];
+    Case {
+        origin: &[kptfile, object, values, ignored("values.yaml\n")],
+        local: &local,
+        expected: &local,
+        conflicts: &["sub is deleted upstream and changed here; it stays"],
+        ..Case::default()
+    }
+    .check_ours();
+    // A deleted package stays deleted, with its rules.
+    Case {
+        origin: &[kptfile, object, values, ignored("values.yaml\n")],
+        upstream: &[kptfile, object, values, ignored("values.yaml\n# new\n")],
+        conflicts: &["sub is deleted here and changed upstream; it stays deleted"],
+        ..Case::default()
+    }
+    .check_ours();
+}
+
+#[test]
+fn rules_come_and_go_with_their_package() {
+    let files = [("sub/Kptfile", KPTFILE), ("sub/values.yaml", "a: 1\n"), ("sub/.krmignore", "values.yaml\n")];
+    Case { origin: &files, local: &files, ..Case::default() }.check_ours();
+    Case { upstream: &files, expected: &files, ..Case::default() }.check_ours();
+}
+
+#[test]
 fn ignored_files_are_other_files() {
     // kpt: the ignored file stays as it is here.
     let ignored = (".krmignore", "values.yaml\n");
