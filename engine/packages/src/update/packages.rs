@@ -67,6 +67,7 @@ pub(super) fn merge(trees: Sides<&Tree>) -> Result<(Tree, Vec<UpdateConflict>), 
     for (package, action) in &actions {
         merging.objects(package, *action)?;
     }
+    merging.check_files(&actions)?;
     let mut result = resources::write(&trees.local, &resources.local, &merging.after)?;
     for (package, action) in &actions {
         merging.files(package, *action, &mut result)?;
@@ -101,6 +102,24 @@ impl<'s> Merging<'s> {
         Ok(())
     }
 
+    /// Checks that each file has objects of one package. A folder may be a package on one side only.
+    fn check_files(&self, actions: &BTreeMap<String, Action>) -> Result<(), UpdateError> {
+        let local = &self.sides.local;
+        let mut packages: BTreeMap<String, &str> = BTreeMap::new();
+        for resource in &self.after {
+            let (file, package) = (resource.file(), resource.package.as_str());
+            let is_added = actions.get(package) == Some(&Action::Add);
+            let is_other_file = is_added && local.files(package_of(local.tree, &file)).contains(file.as_str());
+            let other = *packages.entry(file).or_insert(package);
+            if is_other_file || other != package {
+                // The inner one of the two is the folder.
+                let path = if other.len() > package.len() { other } else { package };
+                return Err(UpdateError::PackageOnBothSides { path: path.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
     /// Merges the Kptfile of a package and its files without objects.
     fn files(&mut self, package: &str, action: Action, result: &mut Tree) -> Result<(), UpdateError> {
         let Sides { origin, upstream, local } = self.sides;
@@ -115,8 +134,13 @@ impl<'s> Merging<'s> {
             }
             Action::Add => {
                 for file in upstream.files(package).into_iter().chain([path.as_str()]) {
-                    if let Some(content) = upstream.tree.get(file) {
-                        files::put(result, file, content)?;
+                    let Some(content) = upstream.tree.get(file) else { continue };
+                    match result.get(file) {
+                        // The folder is no package here, and has the file.
+                        Some(own) if own != content => {
+                            self.conflicts.push(UpdateConflict::of_path(file, Cause::ChangedOnBothSides));
+                        }
+                        _ => files::put(result, file, content)?,
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! The rows about packages in folders of the table in `reference/packages.md`.
 
-use super::{Case, KPTFILE, Kpt, run, tree};
+use super::{Case, KPTFILE, Kpt, UpdateError, run, tree};
 use crate::kptfile::UpdateStrategy;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: one\n";
@@ -113,6 +113,44 @@ fn package_with_another_upstream_stays() {
         ..Case::default()
     }
     .check();
+}
+
+#[test]
+fn folder_that_becomes_a_package_keeps_local_files() {
+    Case {
+        upstream: &[("db/Kptfile", KPTFILE), ("db/README.md", "2"), ("db/same", "1"), ("db/.krmignore", "x.yaml\n")],
+        local: &[("db/README.md", "mine"), ("db/same", "1"), ("db/.krmignore", "y.yaml\n")],
+        expected: &[("db/Kptfile", KPTFILE), ("db/README.md", "mine"), ("db/same", "1"), ("db/.krmignore", "y.yaml\n")],
+        conflicts: &[
+            "db/.krmignore changed upstream and here; it stays as it is here",
+            "db/README.md changed upstream and here; it stays as it is here",
+        ],
+        ..Case::default()
+    }
+    .check_ours();
+}
+
+#[test]
+fn upstreams_folder_becomes_a_package() {
+    let files = [("db/a.yaml", CONFIG), ("db/README.md", "1")];
+    let marked = [("db/Kptfile", KPTFILE), ("db/a.yaml", &changed("two")), ("db/README.md", "2")];
+    let updated = run(UpdateStrategy::ResourceMerge, &tree(&files), &tree(&marked), &tree(&files)).unwrap();
+    assert_eq!(updated.conflicts, []);
+    assert_eq!(updated.tree.text("db/README.md"), Some("2"));
+    let text = updated.tree.text("db/a.yaml").unwrap();
+    assert!(text.contains("a: two") && !text.contains("---"), "{text}");
+}
+
+#[test]
+fn taken_file_of_an_added_package_is_an_error() {
+    let upstream = tree(&[("db/Kptfile", KPTFILE), ("db/a.yaml", CONFIG)]);
+    for local in [
+        tree(&[("db/a.yaml", &CONFIG.replace("name: a", "name: mine"))]),
+        tree(&[("db/a.yaml", "no object\n"), (".krmignore", "db/a.yaml\n")]),
+    ] {
+        let error = run(UpdateStrategy::ResourceMerge, &tree(&[]), &upstream, &local).unwrap_err();
+        assert!(matches!(&error, UpdateError::PackageOnBothSides { path } if path == "db"), "{error}");
+    }
 }
 
 #[test]
