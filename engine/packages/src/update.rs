@@ -188,7 +188,7 @@ pub enum UpdateError {
         /// The tree.
         side: Side,
         /// The object.
-        object: ObjectId,
+        object: Box<ObjectId>,
         /// The file.
         file: String,
         /// What makes it another object, as a part of a sentence.

@@ -22,7 +22,8 @@ pub(super) fn merge(sides: Sides<&[&Resource]>, definitions: &mut Definitions) -
         [(Side::Origin, sides.origin), (Side::Upstream, sides.upstream), (Side::Local, sides.local)]
     {
         if let Some((doubled, remedy)) = duplicate(resources) {
-            return Err(UpdateError::Duplicate { side, object: ObjectId::of(doubled), file: doubled.file(), remedy });
+            let object = Box::new(ObjectId::of(doubled));
+            return Err(UpdateError::Duplicate { side, object, file: doubled.file(), remedy });
         }
     }
     let mut merged = Objects::default();
