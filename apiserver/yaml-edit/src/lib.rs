@@ -16,7 +16,7 @@ mod source;
 mod write;
 
 pub use documents::{appended, documents, rewritten};
-pub use nodes::{Form, SourceNode, Step, nodes, with_comment};
+pub use nodes::{Form, SourceNode, Step, nodes, with_comments};
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,5 +1,6 @@
 //! The values of a text with their source and the comment beside each.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::outline::{Kind, Node, outline};
@@ -51,18 +52,34 @@ pub fn nodes(text: &str) -> Option<Vec<SourceNode>> {
     Some(walk.found)
 }
 
-/// The text with a comment beside the value at a path, such as `# kpt-set: ${name}`; `None` where none can be.
-pub fn with_comment(text: &str, path: &[Step], comment: &str) -> Option<String> {
-    let node = nodes(text)?.into_iter().find(|node| node.path == path)?;
-    if comment.contains(['\n', '\r']) || !comment.starts_with('#') {
-        return None;
+/// The text with comments beside the values at these paths, such as `# kpt-set: ${name}`, and the positions of those that
+/// cannot be there. Of several for one line, the last counts. `None` when [`nodes`] does not read the text.
+pub fn with_comments(text: &str, comments: &[(&[Step], &str)]) -> Option<(String, Vec<usize>)> {
+    let nodes = nodes(text)?;
+    let mut by_path: HashMap<&[Step], &SourceNode> = HashMap::new();
+    for node in &nodes {
+        by_path.entry(&node.path).or_insert(node);
     }
-    let mut out = text.to_owned();
-    match node.comment {
-        Some(range) => out.replace_range(range, comment),
-        None => out.insert_str(node.line_end?, &format!(" {comment}")),
+    let (mut changes, mut failed) = (BTreeMap::new(), Vec::new());
+    for (position, (path, comment)) in comments.iter().enumerate() {
+        let is_comment = comment.starts_with('#') && !comment.contains(['\n', '\r']);
+        let node = by_path.get(path).filter(|_| is_comment);
+        match node.map(|node| (&node.comment, node.line_end)) {
+            Some((Some(old), _)) => drop(changes.insert(old.start, (old.end, "", *comment))),
+            Some((None, Some(end))) => drop(changes.insert(end, (end, " ", *comment))),
+            Some((None, None)) | None => failed.push(position),
+        }
     }
-    Some(out)
+    let mut out = String::with_capacity(text.len());
+    let mut copied = 0;
+    for (start, (end, space, comment)) in changes {
+        out.push_str(&text[copied..start]);
+        out.push_str(space);
+        out.push_str(comment);
+        copied = end;
+    }
+    out.push_str(&text[copied..]);
+    Some((out, failed))
 }
 
 struct Walk<'t> {
@@ -183,11 +200,24 @@ i:
             ("g", "g: {h: 1} # new"),
             ("i", "i: # new"),
         ] {
-            let text = with_comment(FILE, &path(steps), "# new").unwrap();
+            let (text, failed) = with_comments(FILE, &[(&path(steps), "# new")]).unwrap();
+            assert_eq!(failed, [0; 0], "{steps}");
             assert!(text.lines().any(|it| it == line), "{steps}: {text}");
             assert_eq!(text.lines().count(), FILE.lines().count());
         }
-        assert_eq!(with_comment(FILE, &path("g.h"), "# new"), None);
-        assert_eq!(with_comment(FILE, &path("a"), "# a\nb: 1"), None);
+        for (steps, comment) in [("g.h", "# new"), ("a", "# a\nb: 1"), ("x", "# new")] {
+            assert_eq!(with_comments(FILE, &[(&path(steps), comment)]), Some((FILE.to_owned(), vec![0])), "{steps}");
+        }
+    }
+
+    #[test]
+    fn comments_are_set_together() {
+        let paths = ["c.f", "g.h", "a", "b.1", "b.1"].map(path);
+        let comments = ["# f", "# no", "# a", "# old", "# new"];
+        let comments: Vec<(&[Step], &str)> = paths.iter().map(Vec::as_slice).zip(comments).collect();
+        let (text, failed) = with_comments(FILE, &comments).unwrap();
+        assert_eq!(failed, [1]);
+        let expected = FILE.replace("# one", "# a").replace("'y'", "'y' # new").replace("\"# no\"", "\"# no\" # f");
+        assert_eq!(text, expected);
     }
 }

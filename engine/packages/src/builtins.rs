@@ -1,10 +1,11 @@
 //! The functions of kpt's catalog that run in this process, written from its documents.
 //!
-//! Start at [`find`]. Each function has a file of its own. `config`, `fields` and `scalars` have what
-//! several functions share.
+//! Start at [`find`]. Each function has a file of its own. `budget`, `config`, `fields` and `scalars`
+//! have what several functions share.
 
 mod apply_replacements;
 mod apply_setters;
+mod budget;
 mod config;
 mod ensure_name_substring;
 mod fields;
@@ -15,10 +16,10 @@ mod set_image;
 mod set_labels;
 mod set_namespace;
 
-use crate::{resources::Resource, results::Finding};
+use crate::{files::Limits, resources::Resource, results::Finding};
 
-/// Changes the objects by a configuration, and reports findings.
-pub type Builtin = fn(&mut [Resource], Option<&Resource>) -> Result<Vec<Finding>, Failure>;
+/// Changes the objects by a configuration, within limits, and reports findings.
+pub type Builtin = fn(&mut [Resource], Option<&Resource>, &Limits) -> Result<Vec<Finding>, Failure>;
 
 /// A function that failed.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,9 +13,7 @@ use crate::files::{KPTFILE, Tree, file_name, resource_files};
 use crate::identity::{ObjectId, matched};
 use crate::merge::{Definitions, FieldDifference, ListTypes, differences};
 use crate::resources::{Resource, read_file};
-
-/// The size of a value in a text for people, in characters.
-const SHOWN: usize = 200;
+use crate::shown::{has_secrets, mask, shown};
 
 /// The differences of two revisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -147,6 +145,11 @@ fn object(pair: [Option<&Resource>; 2], definitions: &mut Definitions) -> Option
     if let [Some(before), Some(after)] = pair {
         let lists = if after.is_kptfile() { ListTypes::of_kptfile() } else { definitions.lists(&after.value) };
         found.fields = differences(&lists, &before.value, &after.value);
+        if [before, after].into_iter().any(has_secrets) {
+            for FieldDifference { field, before, after } in &mut found.fields {
+                [before, after].into_iter().flatten().for_each(|value| mask(field, value));
+            }
+        }
         found.old_path = Some(before.file()).filter(|path| *path != found.path);
         if found.fields.is_empty() && found.old_path.is_none() {
             return None;
@@ -195,15 +198,6 @@ impl Change {
             Self::Removed => '-',
             Self::Changed => '~',
         }
-    }
-}
-
-/// A value as JSON, without its end if it is long.
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
-        None => text,
     }
 }
 
@@ -289,5 +283,19 @@ mod tests {
         let [one, other] = ["  - name: a\n  - name: b\n", "  - name: b\n  - name: a\n"].map(pod);
         let difference = diff(&tree(&[("p.yaml", &one)]), &tree(&[("p.yaml", &other)]));
         assert_eq!(difference.objects[0].fields[0].field, FieldPath::of_keys(["spec", "containers"]));
+    }
+
+    #[test]
+    fn values_of_secrets_are_masked() {
+        let secret = |fields: &str| format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\n{fields}");
+        let before = tree(&[("s.yaml", &secret("type: a\nstringData:\n  a: one\n  b: two\n"))]);
+        let after = tree(&[("s.yaml", &secret("type: b\nstringData:\n  a: three\ndata:\n  c: Zm91cg==\n"))]);
+        let expected = "~ s.yaml: Secret s\n    + data: {\"c\":\"(sensitive)\"}\n    \
+             ~ stringData.a: \"(sensitive)\" -> \"(sensitive)\"\n    - stringData.b: \"(sensitive)\"\n    \
+             ~ type: \"a\" -> \"b\"\n";
+        let difference = diff(&before, &after);
+        assert_eq!(difference.to_string(), expected);
+        let data = serde_json::to_string(&difference).unwrap();
+        assert!(["one", "two", "three", "Zm91cg=="].iter().all(|secret| !data.contains(secret)), "{data}");
     }
 }

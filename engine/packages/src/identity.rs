@@ -3,7 +3,7 @@
 //! A cloned object has a comment `kpt-merge: <namespace>/<name>` behind `metadata:`, and an annotation. [`Identity`] reads
 //! them and [`marked`] sets them, as kpt does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -18,6 +18,13 @@ const COMMENT: &str = "kpt-merge:";
 
 /// The annotation with `<group>|<kind>|<namespace>|<name>`.
 const ANNOTATION: &str = "internal.kpt.dev/upstream-identifier";
+
+/// What makes an object another one that has marks.
+const WITHOUT_MARKS: &str = "remove its kpt-merge comment and the annotation internal.kpt.dev/upstream-identifier";
+
+/// The same for an object that has the name in its marks.
+const RENAMED_WITHOUT_MARKS: &str =
+    "rename one and remove its kpt-merge comment and the annotation internal.kpt.dev/upstream-identifier";
 
 /// The namespace of an object without one.
 const NO_NAMESPACE: &str = "default";
@@ -69,7 +76,15 @@ pub(crate) struct Identity {
 impl Identity {
     /// The identity by the comment, or else by the annotation, or else by the metadata.
     pub(crate) fn of(resource: &Resource) -> Self {
-        let (namespace, name) = upstream_name(resource);
+        Self::named(resource, upstream_name(resource))
+    }
+
+    /// The identity that an object without marks has.
+    fn by_metadata(resource: &Resource) -> Self {
+        Self::named(resource, own_name(resource))
+    }
+
+    fn named(resource: &Resource, (namespace, name): (String, String)) -> Self {
         let namespace = if namespace.is_empty() { NO_NAMESPACE.to_owned() } else { namespace };
         Self { group: resource.group().to_owned(), kind: resource.kind().to_owned(), namespace, name }
     }
@@ -80,9 +95,11 @@ fn upstream_name(resource: &Resource) -> (String, String) {
         let mut parts = resource.annotation(ANNOTATION)?.splitn(4, '|').skip(2);
         Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
     };
-    comment_name(&resource.text())
-        .or_else(annotated)
-        .unwrap_or_else(|| (resource.namespace().to_owned(), resource.name().to_owned()))
+    comment_name(&resource.text()).or_else(annotated).unwrap_or_else(|| own_name(resource))
+}
+
+fn own_name(resource: &Resource) -> (String, String) {
+    (resource.namespace().to_owned(), resource.name().to_owned())
 }
 
 /// The namespace and name in the comment.
@@ -111,15 +128,9 @@ pub(crate) fn marked(resource: &Resource) -> Resource {
         return marked;
     }
     let text = resource.text();
-    let own = || (resource.namespace().to_owned(), resource.name().to_owned());
-    let (namespace, name) = comment_name(&text).unwrap_or_else(own);
+    let (namespace, name) = comment_name(&text).unwrap_or_else(|| own_name(resource));
     let comment = format!("metadata: # {COMMENT} {namespace}/{name}");
-    let Identity { group, kind, namespace, name } = Identity {
-        group: resource.group().to_owned(),
-        kind: resource.kind().to_owned(),
-        namespace: if namespace.is_empty() { NO_NAMESPACE.to_owned() } else { namespace },
-        name,
-    };
+    let Identity { group, kind, namespace, name } = Identity::named(resource, (namespace, name));
     let mut value = resource.value.clone();
     annotate(&mut value, format!("{group}|{kind}|{namespace}|{name}"));
     let text = revise(&text, (&resource.value, &value), &ListTypes::default(), None);
@@ -222,8 +233,19 @@ pub(crate) fn matched<'r, const N: usize>(sides: [&[&'r Resource]; N]) -> Vec<[F
     matched
 }
 
-/// The second of two objects of one identity and file.
-pub(crate) fn duplicate<'r>(resources: &[&'r Resource]) -> Option<&'r Resource> {
-    let mut seen = BTreeSet::new();
-    resources.iter().find(|resource| !seen.insert((Identity::of(resource), &resource.path))).copied()
+/// One of two objects of one identity and file, and what makes it another object, as a part of a sentence. An object whose
+/// marks name another object comes before the one that has the name.
+pub(crate) fn duplicate<'r>(resources: &[&'r Resource]) -> Option<(&'r Resource, &'static str)> {
+    let mut found: BTreeMap<(Identity, &str), &'r Resource> = BTreeMap::new();
+    for resource in resources.iter().copied() {
+        let Some(first) = found.insert((Identity::of(resource), &resource.path), resource) else { continue };
+        let pair = [resource, first];
+        let is_renamed = |resource: &&Resource| Identity::of(resource) != Identity::by_metadata(resource);
+        return Some(match pair.into_iter().find(is_renamed) {
+            Some(renamed) => (renamed, WITHOUT_MARKS),
+            None if pair.into_iter().any(is_marked) => (resource, RENAMED_WITHOUT_MARKS),
+            None => (resource, "rename one"),
+        });
+    }
+    None
 }

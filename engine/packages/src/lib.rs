@@ -16,6 +16,7 @@ pub mod resources;
 pub mod results;
 mod run;
 pub mod selectors;
+mod shown;
 mod text;
 pub mod update;
 

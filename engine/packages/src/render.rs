@@ -120,7 +120,7 @@ fn rendered(
     let doubles = doubles(&before);
     let is_parents_first = kptfiles.get("").is_some_and(Kptfile::renders_parents_first);
     let children = children(&kptfiles);
-    let mut render = Render { tree, functions, kptfiles, children, results, objects: BTreeMap::new() };
+    let mut render = Render { tree, limits, functions, kptfiles, children, results, objects: BTreeMap::new() };
     for resource in before.iter().cloned() {
         render.objects.entry(resource.package.clone()).or_default().push(resource);
     }
@@ -129,7 +129,7 @@ fn rendered(
         render.package(package, is_parents_first)?;
     }
     let after: Vec<Resource> = render.objects.into_values().flatten().collect();
-    Ok((resources::write(tree, &before, &after)?, doubles, render.kptfiles.len()))
+    Ok((written(tree, &before, &after, limits)?, doubles, render.kptfiles.len()))
 }
 
 /// Runs one function on all objects of a tree, as `kpt fn eval` does. Paths of objects and of the configuration are those in
@@ -180,7 +180,7 @@ fn evaluated(
             Some(current.ok_or_else(|| rejected(format!("functionConfig {path:?} must exist in the package")))?)
         }
     };
-    let job = Job { tree, package: "", function, config, is_validator: false };
+    let job = Job { tree, limits, package: "", function, config, is_validator: false };
     let (result, outcome) = job.run(functions, before.clone());
     results.items.push(result);
     let after = outcome.map_err(|source| RenderError::Function {
@@ -189,7 +189,14 @@ fn evaluated(
         field: "eval".to_owned(),
         source: Box::new(source),
     })?;
-    Ok((resources::write(tree, &before, &after)?, doubles))
+    Ok((written(tree, &before, &after, limits)?, doubles))
+}
+
+/// The tree with the objects as they are now, which is within the limits, too.
+fn written(tree: &Tree, before: &[Resource], after: &[Resource], limits: &Limits) -> Result<Tree, RenderError> {
+    let tree = resources::write(tree, before, after)?;
+    tree.check(limits)?;
+    Ok(tree)
 }
 
 /// The Kptfiles of all packages, by folder.
@@ -223,6 +230,7 @@ fn children<'t>(kptfiles: &BTreeMap<&'t str, Kptfile>) -> BTreeMap<&'t str, Vec<
 
 struct Render<'r> {
     tree: &'r Tree,
+    limits: &'r Limits,
     functions: &'r Functions<'r>,
     kptfiles: BTreeMap<&'r str, Kptfile>,
     /// The packages directly in each package, by path.
@@ -288,7 +296,7 @@ impl<'r> Render<'r> {
     ) -> Result<Vec<Resource>, RenderError> {
         let config = self.config(package, function, &items, (list, position))?;
         let is_validator = list == "validators";
-        let job = Job { tree: self.tree, package, function, config, is_validator };
+        let job = Job { tree: self.tree, limits: self.limits, package, function, config, is_validator };
         let (result, outcome) = job.run(self.functions, items);
         self.results.items.push(result);
         outcome.map_err(|source| RenderError::Function {

@@ -4,13 +4,14 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use crate::{
     builtins,
-    files::Tree,
+    files::{Limits, Tree, TreeError},
     function::{Call, ExecuteError, Executor, Output, Program},
     kptfile::{Function, full_image},
     resource_list::{Answer, AnswerError, Request, encode},
     resources::{Resource, WriteError, check_paths},
     results::FunctionResult,
     selectors::{is_selective, selects},
+    text::size,
 };
 
 /// How much of the end of a function's standard error a message repeats, in bytes.
@@ -45,7 +46,7 @@ pub enum FunctionError {
     /// Its answer is rejected.
     #[error("its answer is rejected")]
     Answer(#[from] AnswerError),
-    /// An object that a built-in function changed has a path that is rejected.
+    /// An object that a built-in function changed has a path or a size that is rejected.
     #[error("its answer is rejected")]
     Path(#[from] WriteError),
 }
@@ -54,6 +55,7 @@ pub enum FunctionError {
 #[derive(Debug)]
 pub(crate) struct Job<'j> {
     pub(crate) tree: &'j Tree,
+    pub(crate) limits: &'j Limits,
     pub(crate) package: &'j str,
     pub(crate) function: &'j Function,
     pub(crate) config: Option<Resource>,
@@ -118,10 +120,11 @@ impl Job<'_> {
         result: &mut FunctionResult,
         mut items: Vec<Resource>,
     ) -> Result<Vec<Resource>, FunctionError> {
-        match builtin(&mut items, self.config.as_ref()) {
+        match builtin(&mut items, self.config.as_ref(), self.limits) {
             Ok(findings) => {
                 result.results = findings;
                 check_paths(self.tree, &items)?;
+                self.check_size(&items)?;
                 Ok(items)
             }
             Err(failure) => {
@@ -131,6 +134,13 @@ impl Job<'_> {
                 Err(failed(result))
             }
         }
+    }
+
+    /// Checks the size of all objects, since each function of a long pipeline may add to them.
+    fn check_size(&self, items: &[Resource]) -> Result<(), WriteError> {
+        let bytes = items.iter().map(|item| size(&item.value)).fold(0, usize::saturating_add);
+        let limit = self.limits.bytes;
+        if bytes > limit { Err(TreeError::TooLarge { bytes, limit }.into()) } else { Ok(()) }
     }
 
     fn run_program(

@@ -1,13 +1,18 @@
 //! The text of one YAML document and the value that it has.
 
+use std::io;
+
 use serde_json::Value;
 use stoa_yaml::{Cause, Document, Limits, Outline};
 
+/// The number of maps and lists around a value, at most.
+pub(crate) const DEPTH: usize = 100;
+
 /// The limits of one document.
-const LIMITS: Limits = Limits { depth: 100, values: 2_000_000, documents: 1, copied: 16 << 20 };
+const LIMITS: Limits = Limits { depth: DEPTH, values: 2_000_000, documents: 1, copied: 16 << 20 };
 
 /// The limits of a list of objects.
-const LIST_LIMITS: Limits = Limits { depth: 102, values: 20_000_000, documents: 1, copied: 64 << 20 };
+const LIST_LIMITS: Limits = Limits { depth: DEPTH + 2, values: 20_000_000, documents: 1, copied: 64 << 20 };
 
 /// Why a text is no document of a package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +78,24 @@ pub(crate) fn written(value: &Value) -> String {
 /// A JSON text for a value.
 pub(crate) fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
+}
+
+/// The size of a value as JSON, in bytes.
+pub(crate) fn size(value: &Value) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Neither a value nor the count can fail.
+    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
 }
 
 /// An error with its causes on one line.

@@ -3,11 +3,12 @@
 //! Start at [`update`]. It takes three trees and gives a new one; on an error nothing has changed. A tree has the files of a
 //! package and of the packages in its folders.
 //!
-//! Elsewhere: `packages` decides what becomes of packages in folders, `objects` merges objects, `files` the other files,
+//! Elsewhere: `actions` decides what becomes of packages in folders, `packages` merges them, `objects` merges objects, `files` the other files,
 //! `kptfiles` Kptfiles, and `replace` has the strategies that take upstream's files.
 //!
 //! Follows `internal/util/update` of kpt 1.0.0-beta.61, with the differences that the tests name.
 
+mod actions;
 mod files;
 mod kptfiles;
 mod objects;
@@ -24,7 +25,8 @@ use crate::files::{KPTFILE, Tree, TreeError, join};
 use crate::identity::ObjectId;
 use crate::kptfile::{Git, Kptfile, KptfileError, UpdateStrategy, UpstreamLock};
 use crate::merge::{Cause, Conflict, Sides, as_text, is_whole};
-use crate::resources::{ReadError, WriteError};
+use crate::resources::{ReadError, Resource, WriteError};
+use crate::shown::{has_secrets, mask, shown};
 
 /// An update of a package.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +81,18 @@ pub struct UpdateConflict {
 }
 
 impl UpdateConflict {
-    pub(crate) fn of(path: String, object: Option<ObjectId>, conflict: Conflict) -> Self {
+    pub(crate) fn of(path: String, conflict: Conflict) -> Self {
         let Conflict { field, cause, origin, upstream, local } = conflict;
-        Self { path, object, field, cause, origin, upstream, local }
+        Self { path, object: None, field, cause, origin, upstream, local }
+    }
+
+    /// A conflict about an object, in which the values of a Secret are masked.
+    pub(crate) fn of_object(resource: &Resource, mut conflict: Conflict) -> Self {
+        if has_secrets(resource) {
+            let Conflict { field, origin, upstream, local, .. } = &mut conflict;
+            [origin, upstream, local].into_iter().flatten().for_each(|value| mask(field, value));
+        }
+        Self { object: Some(ObjectId::of(resource)), ..Self::of(resource.file(), conflict) }
     }
 
     /// A file or a package.
@@ -102,7 +113,7 @@ impl fmt::Display for UpdateConflict {
         if is_field {
             write!(f, ": {field}")?;
         }
-        let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+        let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), shown);
         match cause {
             Cause::ChangedOnBothSides if is_field => {
                 let [origin, upstream, local] = [origin, upstream, local].map(text);
@@ -172,14 +183,16 @@ pub enum UpdateError {
         files: Vec<String>,
     },
     /// Two objects of one file are the same.
-    #[error("{side} has duplicate objects {object} in {file}; rename one, or move it to another file")]
+    #[error("{side} has duplicate objects {object} in {file}; {remedy}, or move it to another file")]
     Duplicate {
         /// The tree.
         side: Side,
         /// The object.
-        object: ObjectId,
+        object: Box<ObjectId>,
         /// The file.
         file: String,
+        /// What makes it another object, as a part of a sentence.
+        remedy: &'static str,
     },
     /// A package was added upstream and here.
     #[error("subpackage {path:?} added in both upstream and local; move the local one")]

@@ -12,9 +12,11 @@ use serde_json::Value;
 use self::path::FieldPath;
 use super::{
     Failure,
+    budget::Budget,
     config::{Config, config, field},
 };
 use crate::{
+    files::Limits,
     resources::{Resource, object_name},
     results::{Finding, scalar_text},
     text,
@@ -92,20 +94,22 @@ struct Options {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>, limits: &Limits) -> Result<Vec<Finding>, Failure> {
     let Config::Object(object) = config(source, "ApplyReplacements")? else {
         return Err(Failure::new(
             "functionConfig is a ConfigMap; it must be an ApplyReplacements of fn.kpt.dev/v1alpha1",
         ));
     };
     let replacements: Vec<Replacement> = field(object, "replacements")?;
+    let mut budget = Budget::of(limits);
     for (position, replacement) in replacements.iter().enumerate() {
-        apply(items, replacement).map_err(|problem| Failure::new(format!("replacements[{position}]: {problem}")))?;
+        apply(items, replacement, &mut budget)
+            .map_err(|problem| Failure::new(format!("replacements[{position}]: {problem}")))?;
     }
     Ok(Vec::new())
 }
 
-fn apply(items: &mut [Resource], replacement: &Replacement) -> Result<(), String> {
+fn apply(items: &mut [Resource], replacement: &Replacement, budget: &mut Budget) -> Result<(), String> {
     if replacement.targets.is_empty() {
         return Err("replacements must specify a source and at least one target".to_owned());
     }
@@ -115,6 +119,7 @@ fn apply(items: &mut [Resource], replacement: &Replacement) -> Result<(), String
         (None, Some(value)) => value.clone(),
         (Some(source), None) => source_value(items, source)?,
     };
+    let value = Copied { bytes: text::size(&value), depth: depth(&value), value };
     for target in &replacement.targets {
         let select = target.select.as_ref().ok_or("target must specify resources to select")?;
         let default = [DEFAULT_PATH.to_owned()];
@@ -125,7 +130,7 @@ fn apply(items: &mut [Resource], replacement: &Replacement) -> Result<(), String
                 continue;
             }
             for path in paths {
-                set(resource, path, &value, &target.options)?;
+                set(resource, path, &value, &target.options, budget)?;
             }
         }
     }
@@ -170,16 +175,43 @@ fn scalar(value: &Value) -> Result<String, String> {
     }
 }
 
+/// A value that is copied.
+#[derive(Debug)]
+struct Copied {
+    value: Value,
+    /// Its size as JSON.
+    bytes: usize,
+    /// The number of maps and lists around its innermost value.
+    depth: usize,
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
 /// Sets the fields of an object at a path.
-fn set(resource: &mut Resource, path: &str, value: &Value, options: &Options) -> Result<(), String> {
+fn set(
+    resource: &mut Resource,
+    path: &str,
+    value: &Copied,
+    options: &Options,
+    budget: &mut Budget,
+) -> Result<(), String> {
     let object = object_name(resource);
+    let steps = FieldPath::parse(path);
+    if steps.len() + value.depth > text::DEPTH {
+        return Err(format!("{object} would have more than {} levels; choose a shorter path", text::DEPTH));
+    }
     let mut outcome = Ok(());
-    let count = FieldPath::parse(path).visit(&mut resource.value, options.create, &mut |field| match replaced(
-        field, value, options,
-    ) {
-        Ok(new) => *field = new,
-        Err(problem) => outcome = Err(format!("{object} {path}: {problem}")),
-    });
+    let count =
+        steps.visit(&mut resource.value, options.create, &mut |field| match replaced(field, value, options, budget) {
+            Ok(new) => *field = new,
+            Err(problem) => outcome = Err(format!("{object} {path}: {problem}")),
+        });
     outcome?;
     match (count, options.create) {
         (0, true) => Err(format!("unable to find or create field {path:?} in replacement target {object}")),
@@ -189,11 +221,13 @@ fn set(resource: &mut Resource, path: &str, value: &Value, options: &Options) ->
 }
 
 /// The new value of a field. A text stays text, and another scalar gets the type of the new text.
-fn replaced(field: &Value, value: &Value, options: &Options) -> Result<Value, String> {
+fn replaced(field: &Value, copied: &Copied, options: &Options, budget: &mut Budget) -> Result<Value, String> {
+    budget.take(copied.bytes)?;
     let value = if options.delimiter.is_empty() {
-        value.clone()
+        copied.value.clone()
     } else {
-        let (current, new) = (scalar(field)?, scalar(value)?);
+        let (current, new) = (scalar(field)?, scalar(&copied.value)?);
+        budget.take(current.len())?;
         let mut parts: Vec<&str> = current.split(options.delimiter.as_str()).collect();
         match usize::try_from(options.index) {
             Err(_) => parts.insert(0, &new),

@@ -10,10 +10,12 @@ use serde_json::Value;
 
 use super::{
     Failure,
+    budget::Budget,
     config::data,
     scalars::{Edits, Field, at_mut, fields},
 };
 use crate::{
+    files::Limits,
     resources::{Resource, object_name},
     results::{self, FileRef, Finding},
     text,
@@ -26,11 +28,11 @@ static SETTER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\$\{([^}]*)\}").expect("the pattern is constant and is tested"));
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>, limits: &Limits) -> Result<Vec<Finding>, Failure> {
     let setters = config.map(data).unwrap_or_default();
-    let mut findings = Vec::new();
+    let (mut findings, mut budget) = (Vec::new(), Budget::of(limits));
     for resource in items.iter_mut() {
-        set(resource, &setters, &mut findings)?;
+        set(resource, &setters, &mut findings, &mut budget)?;
     }
     if findings.is_empty() {
         findings.push(Finding::info("no matches for input setter(s)"));
@@ -42,6 +44,7 @@ fn set(
     resource: &mut Resource,
     setters: &BTreeMap<String, String>,
     findings: &mut Vec<Finding>,
+    budget: &mut Budget,
 ) -> Result<(), Failure> {
     let text = resource.text();
     if !text.contains(COMMENT) {
@@ -58,14 +61,14 @@ fn set(
         };
         let new = match &field.scalar {
             Some(current) => {
-                let new = resolved(pattern, current, setters).map_err(failed)?;
+                let new = resolved(pattern, current, setters, budget).map_err(failed)?;
                 if new != *current {
                     edits.set(&text, &field, &new);
                 }
                 new
             }
             None => {
-                let (new, list) = list(pattern, setters).map_err(failed)?;
+                let (new, list) = list(pattern, setters, budget).map_err(failed)?;
                 lists.push((field.path.clone(), list));
                 new
             }
@@ -87,19 +90,31 @@ fn names(pattern: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The value of a scalar with this comment.
-fn resolved(pattern: &str, current: &str, setters: &BTreeMap<String, String>) -> Result<String, String> {
+fn resolved(
+    pattern: &str,
+    current: &str,
+    setters: &BTreeMap<String, String>,
+    budget: &mut Budget,
+) -> Result<String, String> {
     let known = current_values(pattern, current);
     let mut missing = Vec::new();
+    let mut within = budget.take(pattern.len());
     let new = SETTER.replace_all(pattern, |captures: &Captures<'_>| {
         let name = &captures[1];
         match setters.get(name).or_else(|| known.get(name)) {
-            Some(value) => value.clone(),
+            Some(value) => {
+                if within.is_ok() {
+                    within = budget.take(value.len());
+                }
+                if within.is_ok() { value.clone() } else { String::new() }
+            }
             None => {
                 missing.push(captures[0].to_owned());
                 String::new()
             }
         }
     });
+    within?;
     if missing.is_empty() {
         return Ok(new.into_owned());
     }
@@ -124,7 +139,7 @@ fn current_values(pattern: &str, current: &str) -> BTreeMap<String, String> {
 }
 
 /// The list for a comment with one setter, as text and as value.
-fn list(pattern: &str, setters: &BTreeMap<String, String>) -> Result<(String, Value), String> {
+fn list(pattern: &str, setters: &BTreeMap<String, String>, budget: &mut Budget) -> Result<(String, Value), String> {
     let name = match names(pattern).collect::<Vec<_>>().as_slice() {
         [name] if pattern.len() == name.len() + 3 => *name,
         _ => {
@@ -133,7 +148,9 @@ fn list(pattern: &str, setters: &BTreeMap<String, String>) -> Result<(String, Va
             ));
         }
     };
-    let new = setters.get(name).cloned().unwrap_or_default();
+    let new = setters.get(name).map(String::as_str).unwrap_or_default();
+    budget.take(new.len())?;
+    let new = new.to_owned();
     if new.is_empty() {
         return Ok((new, Value::Array(Vec::new())));
     }

@@ -15,6 +15,7 @@ use super::{
     fields::FieldSpec,
 };
 use crate::{
+    files::Limits,
     resources::Resource,
     results::{Finding, scalar_text},
 };
@@ -54,7 +55,7 @@ impl Substring {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     let (substring, additional) = settings(source)?;
     let mut renames = Renames::new();
     for resource in items.iter_mut() {

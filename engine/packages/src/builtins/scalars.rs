@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use stoa_yaml_edit::{Form, Step, nodes, with_comment};
+use stoa_yaml_edit::{Form, Step, nodes, with_comments};
 
 use super::Failure;
 use crate::{
@@ -96,24 +96,42 @@ impl Edits {
     /// # Errors
     ///
     /// [`Failure`] when a comment cannot be beside its field, or the result is no YAML.
-    pub(super) fn apply(mut self, mut text: String, resource: &mut Resource) -> Result<(), Failure> {
+    pub(super) fn apply(mut self, text: String, resource: &mut Resource) -> Result<(), Failure> {
         if self.sources.is_empty() && self.comments.is_empty() {
             return Ok(());
         }
-        self.sources.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
-        for (range, source) in self.sources {
-            // Null may be nothing at all.
-            let space = if range.is_empty() && !text[..range.start].ends_with(' ') { " " } else { "" };
-            text.replace_range(range, &format!("{space}{source}"));
-        }
-        for (path, comment) in self.comments {
-            text = with_comment(&text, &path, &comment).ok_or_else(|| {
-                let object = object_name(resource);
-                Failure::new(format!("{object}: {} can have no comment; write it on a line of its own", name(&path)))
-            })?;
-        }
         let object = object_name(resource);
+        let mut text = self.with_sources(&text);
+        if !self.comments.is_empty() {
+            let comments: Vec<(&[Step], &str)> =
+                self.comments.iter().map(|(path, comment)| (path.as_slice(), comment.as_str())).collect();
+            let (commented, failed) = with_comments(&text, &comments).unwrap_or_else(|| (String::new(), vec![0]));
+            if let Some((path, _)) = failed.first().and_then(|failed| comments.get(*failed)) {
+                let field = name(path);
+                let problem = format!("{object}: {field} can have no comment; write it on a line of its own");
+                return Err(Failure::new(problem));
+            }
+            text = commented;
+        }
         resource.set_text(text).map_err(|error| Failure::new(format!("{object}: the changed text is no YAML: {error}")))
+    }
+
+    /// The text with the new scalars.
+    fn with_sources(&mut self, text: &str) -> String {
+        self.sources.sort_by_key(|(range, _)| range.start);
+        let mut out = String::with_capacity(text.len());
+        let mut copied = 0;
+        for (range, source) in &self.sources {
+            out.push_str(&text[copied..range.start]);
+            // Null may be nothing at all.
+            if range.is_empty() && !out.ends_with(' ') {
+                out.push(' ');
+            }
+            out.push_str(source);
+            copied = range.end;
+        }
+        out.push_str(&text[copied..]);
+        out
     }
 }
 

@@ -5,10 +5,12 @@ use serde_json::{Map, Value};
 
 use super::{
     Failure,
+    budget::Budget,
     config::data,
     scalars::{Edits, Field, fields},
 };
 use crate::{
+    files::Limits,
     ignore::glob,
     resources::{Resource, object_name},
     results::{self, FileRef, Finding},
@@ -29,17 +31,17 @@ struct Search {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>, limits: &Limits) -> Result<Vec<Finding>, Failure> {
     let search = Search::of(config)?;
-    let mut findings = Vec::new();
+    let (mut findings, mut budget) = (Vec::new(), Budget::of(limits));
     for resource in items.iter_mut() {
         if !search.file.is_empty() && !glob(&search.file, &resource.path) {
             continue;
         }
         if search.puts_by_path() {
-            findings.push(search.put_by_path(resource)?);
+            findings.push(search.put_by_path(resource, &mut budget)?);
         } else {
-            search.fields(resource, &mut findings)?;
+            search.fields(resource, &mut findings, &mut budget)?;
         }
     }
     if findings.is_empty() {
@@ -81,7 +83,11 @@ impl Search {
         is_exact && self.value.is_empty() && self.regex.is_none() && !self.put_value.is_empty()
     }
 
-    fn put_by_path(&self, resource: &mut Resource) -> Result<Finding, Failure> {
+    fn put_by_path(&self, resource: &mut Resource, budget: &mut Budget) -> Result<Finding, Failure> {
+        if self.path.split('.').count() > text::DEPTH {
+            return Err(Failure::new(format!("by-path has more than {} elements; choose a shorter path", text::DEPTH)));
+        }
+        budget.take(self.put_value.len()).map_err(Failure::new)?;
         let text = resource.text();
         let current = fields(&text, &resource.value).into_iter().find(|field| field.name == self.path);
         if let Some(field) = current.filter(|field| field.scalar.is_some()) {
@@ -111,7 +117,7 @@ impl Search {
         Ok(self.finding(resource, self.path.clone(), &self.put_value))
     }
 
-    fn fields(&self, resource: &mut Resource, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    fn fields(&self, resource: &mut Resource, findings: &mut Vec<Finding>, budget: &mut Budget) -> Result<(), Failure> {
         let text = resource.text();
         let mut edits = Edits::default();
         for field in fields(&text, &resource.value) {
@@ -119,10 +125,10 @@ impl Search {
                 Some(current) if self.matches(&field, current) => {
                     let mut new = current.clone();
                     if !self.put_comment.is_empty() {
-                        edits.set_comment(&field, &format!("# {}", self.resolved(current, &self.put_comment)?));
+                        edits.set_comment(&field, &format!("# {}", self.resolved(current, &self.put_comment, budget)?));
                     }
                     if !self.put_value.is_empty() {
-                        new = self.resolved(current, &self.put_value)?;
+                        new = self.resolved(current, &self.put_value, budget)?;
                         if new != *current {
                             edits.set(&text, &field, &new);
                         }
@@ -130,6 +136,7 @@ impl Search {
                     findings.push(self.finding(resource, field.name, &new));
                 }
                 None if !self.put_comment.is_empty() && !self.path.is_empty() && is_at(&self.path, &field.name) => {
+                    budget.take(self.put_comment.len()).map_err(Failure::new)?;
                     edits.set_comment(&field, &format!("# {}", self.put_comment));
                     let name = format!("{} # {}", field.name, self.put_comment);
                     findings.push(self.finding(resource, name, "list"));
@@ -152,7 +159,8 @@ impl Search {
     }
 
     /// A pattern with the groups of the expression in the current value.
-    fn resolved(&self, current: &str, pattern: &str) -> Result<String, Failure> {
+    fn resolved(&self, current: &str, pattern: &str, budget: &mut Budget) -> Result<String, Failure> {
+        budget.take(pattern.len()).map_err(Failure::new)?;
         let Some(captures) = self.regex.as_ref().and_then(|regex| regex.captures(current)) else {
             return Ok(pattern.to_owned());
         };
@@ -165,6 +173,7 @@ impl Search {
                 Some((group, behind)) => {
                     let value = captures.get(group).filter(|_| group > 0);
                     let value = value.ok_or_else(|| Failure::new("unable to resolve capture groups"))?;
+                    budget.take(value.len()).map_err(Failure::new)?;
                     resolved.push_str(value.as_str());
                     rest = behind;
                 }

@@ -8,6 +8,7 @@ use super::{
     fields::{FieldSpec, set_entries},
 };
 use crate::{
+    files::Limits,
     resources::Resource,
     results::{Field, FileRef, Finding},
 };
@@ -26,7 +27,7 @@ const FIELDS: &[[&str; 4]] = &[
 ];
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     let (annotations, mut specs) = match config(source, "SetAnnotations")? {
         Config::Data(annotations) => (annotations, Vec::new()),
         Config::Object(object) => {

@@ -9,7 +9,7 @@ use super::{
     config::{Config, additional_fields, config, texts},
     fields::FieldSpec,
 };
-use crate::{resources::Resource, results::Finding};
+use crate::{files::Limits, resources::Resource, results::Finding};
 
 /// The fields with a pod's specification.
 const PODS: [&str; 4] = ["spec", "spec/template/spec", "spec/jobTemplate/spec/template/spec", "template/spec"];
@@ -27,7 +27,7 @@ struct Image {
 }
 
 /// Runs the function.
-pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     let (parts, mut specs) = match config(source, "SetImage")? {
         Config::Data(data) => (data, Vec::new()),
         Config::Object(object) => (texts(object, "image")?, additional_fields(object, "additionalImageFields")?),

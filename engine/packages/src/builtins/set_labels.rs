@@ -12,7 +12,7 @@ use super::{
     config::{Config, additional_fields, config, is_local, texts},
     fields::{FieldSpec, set_entries},
 };
-use crate::{resources::Resource, results::Finding};
+use crate::{files::Limits, resources::Resource, results::Finding};
 
 /// Group, version, kind and path of the fields with labels that are added where they are missing.
 const CREATED: &[[&str; 4]] = &[
@@ -54,12 +54,12 @@ const IN_PODS: &[&str] = &[
 ];
 
 /// Runs a version from 0.2.
-pub(super) fn run(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], config: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     set(items, config, Version::Current)
 }
 
 /// Runs a version up to 0.1.
-pub(super) fn run_old(items: &mut [Resource], config: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run_old(items: &mut [Resource], config: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     set(items, config, Version::Old)
 }
 

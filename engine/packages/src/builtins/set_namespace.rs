@@ -14,6 +14,7 @@ use super::{
     fields::FieldSpec,
 };
 use crate::{
+    files::Limits,
     resources::Resource,
     results::{Finding, scalar_text},
 };
@@ -71,7 +72,11 @@ fn settings(source: Option<&Resource>) -> Result<Settings, Failure> {
 }
 
 /// Runs a version up to 0.2.
-pub(super) fn run_by_fields(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run_by_fields(
+    items: &mut [Resource],
+    source: Option<&Resource>,
+    _: &Limits,
+) -> Result<Vec<Finding>, Failure> {
     let settings = settings(source)?;
     let accounts: BTreeSet<String> =
         items.iter().filter(|it| it.kind() == "ServiceAccount").map(|it| it.name().to_owned()).collect();
@@ -109,7 +114,7 @@ fn service_accounts(resource: &mut Resource) -> Vec<&mut Value> {
 }
 
 /// Runs a version from 0.3.
-pub(super) fn run(items: &mut [Resource], source: Option<&Resource>) -> Result<Vec<Finding>, Failure> {
+pub(super) fn run(items: &mut [Resource], source: Option<&Resource>, _: &Limits) -> Result<Vec<Finding>, Failure> {
     let settings = settings(source)?;
     check_upstream_namespaces(items, &settings)?;
     let mut findings = Vec::new();

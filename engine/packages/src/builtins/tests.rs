@@ -6,6 +6,10 @@ use crate::{
 
 /// The file after a function with a configuration, and the messages of its findings.
 fn run(image: &str, config: &str, file: &str) -> Result<(String, Vec<String>), String> {
+    run_within(&Limits::default(), image, config, file)
+}
+
+fn run_within(limits: &Limits, image: &str, config: &str, file: &str) -> Result<(String, Vec<String>), String> {
     let mut tree = Tree::default();
     tree.write("dir/a.yaml", file.as_bytes().to_vec()).unwrap();
     let before = read(&tree).unwrap();
@@ -16,7 +20,7 @@ fn run(image: &str, config: &str, file: &str) -> Result<(String, Vec<String>), S
         Resource::new("", "config.yaml", crate::text::read(&text).unwrap(), Some(text))
     });
     let builtin = find(&format!("gcr.io/kpt-fn/{image}")).unwrap();
-    let findings = builtin(&mut items, config.as_ref()).map_err(|failure| failure.message)?;
+    let findings = builtin(&mut items, config.as_ref(), limits).map_err(|failure| failure.message)?;
     let tree = write(&tree, &before, &items).unwrap();
     let messages = findings.iter().map(ToString::to_string).collect();
     Ok((tree.text("dir/a.yaml").unwrap().to_owned(), messages))
@@ -274,4 +278,57 @@ fn replacements_copy_fields() {
         let error = run("apply-replacements", &config(&replacement), &file).unwrap_err();
         assert!(error.starts_with("replacements[0]: ") && error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn many_comments_are_put_at_once() {
+    // One by one, this test takes minutes.
+    let lines: String = (0..5000).map(|number| format!("  k{number}: v\n")).collect();
+    let file = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n{lines}");
+    let config = "  by-value: v\n  put-value: w\n  put-comment: new\n";
+    let (text, findings) = run("search-replace", config, &file).unwrap();
+    assert_eq!((text, findings.len()), (file.replace(": v\n", ": w # new\n"), 5000));
+}
+
+#[test]
+fn functions_write_no_more_than_one_file() {
+    let limits = Limits { file_bytes: 1 << 20, ..Limits::default() };
+    let own = |target: &str, options: &str| {
+        format!(
+            "- {{source: {{kind: Own, fieldPath: spec}}, targets: [{{select: {{kind: Own}}, fieldPaths: [{target}], options: {options}}}]}}\n"
+        )
+    };
+    let replacements = |lines: String| {
+        format!(
+            "apiVersion: fn.kpt.dev/v1alpha1\nkind: ApplyReplacements\nmetadata:\n  name: c\nreplacements:\n{lines}"
+        )
+    };
+    let text = own("spec", "{delimiter: ':', index: 99}").repeat(60);
+    let twice = own("spec.a", "{create: true}") + &own("spec.b", "{create: true}");
+    let [scalar, map] = ["spec: a", "spec: {c: 1}"].map(|spec| {
+        format!("apiVersion: v1\nkind: Own\nmetadata:\n  name: own\n{spec} # kpt-set: {}\n", "${a}".repeat(1000))
+    });
+    let long = "x".repeat(2000);
+    for (image, config, file) in [
+        ("apply-replacements", replacements(text), &scalar),
+        ("apply-replacements", replacements(twice.repeat(30)), &map),
+        ("search-replace", format!("  by-value: a\n  put-value: {}\n", "x".repeat(2 << 20)), &scalar),
+        ("apply-setters", format!("  a: {long}\n"), &scalar),
+    ] {
+        let error = run_within(&limits, image, &config, file).unwrap_err();
+        assert!(error.contains("the function writes more than 1048576 bytes; copy less"), "{image}: {error}");
+    }
+}
+
+#[test]
+fn long_paths_are_rejected() {
+    let path = "a.".repeat(200_000) + "a";
+    let config = format!(
+        "apiVersion: fn.kpt.dev/v1alpha1\nkind: ApplyReplacements\nmetadata:\n  name: c\nreplacements:\n- {{sourceValue: x, \
+         targets: [{{select: {{kind: Deployment}}, fieldPaths: [{path}], options: {{create: true}}}}]}}\n"
+    );
+    let error = run("apply-replacements", &config, DEPLOYMENT).unwrap_err();
+    assert!(error.contains("Deployment web would have more than 100 levels"), "{error}");
+    let error = run("search-replace", &format!("  by-path: {path}\n  put-value: x\n"), DEPLOYMENT).unwrap_err();
+    assert!(error.starts_with("by-path has more than 100 elements"), "{error}");
 }

@@ -290,3 +290,32 @@ fn large_packages_render() {
     assert_eq!((rendered.packages, rendered.tree.len()), (101, large.len()));
     assert!(rendered.tree.text("p99/f9.yaml").unwrap().contains("labels:\n    a: b\n"));
 }
+
+#[test]
+fn results_are_within_the_limits() {
+    let pipeline = "{mutators: [{exec: grow}]}";
+    let tree = tree(&[("Kptfile", &kptfile("p", pipeline)), ("a.yaml", &config_map("a"))]);
+    let grow = fake(|_, input| success(input.replace("a: x", &format!("a: {}", "x".repeat(2000)))));
+    let functions = Functions { executor: &grow, uses_builtins: true };
+    let limits = Limits { file_bytes: 1000, ..Limits::default() };
+    let failure = render(&tree, &functions, &limits).unwrap_err();
+    assert!(matches!(failure.error, RenderError::Tree(TreeError::FileTooLarge { .. })), "{:?}", failure.error);
+    let function = Function { exec: "grow".to_owned(), ..Function::default() };
+    let failure = eval(&tree, &function, &functions, &limits).unwrap_err();
+    assert!(matches!(failure.error, RenderError::Tree(TreeError::FileTooLarge { .. })), "{:?}", failure.error);
+}
+
+#[test]
+fn long_pipelines_are_within_the_limits() {
+    let double = |value: &str| {
+        format!("{{image: 'search-replace:v0', configMap: {{by-value-regex: '(x+)', put-value: '{value}'}}}}")
+    };
+    let mutators = vec![double("${1}${1}"); 40].join(", ");
+    let tree =
+        tree(&[("Kptfile", &kptfile("p", &format!("{{mutators: [{mutators}]}}"))), ("a.yaml", &config_map("a"))]);
+    let limits = Limits { bytes: 100_000, ..Limits::default() };
+    let functions = Functions { executor: &NoExecutor, uses_builtins: true };
+    let failure = render(&tree, &functions, &limits).unwrap_err();
+    let message = crate::text::with_causes(&*failure);
+    assert!(message.contains("more than 100000; split it"), "{message}");
+}

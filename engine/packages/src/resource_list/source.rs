@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use stoa_yaml::Outline;
-use stoa_yaml_edit::{nodes, with_comment};
+use stoa_yaml_edit::{SourceNode, Step, nodes, with_comments};
 
 use crate::{resources::Resource, text};
 
@@ -93,14 +93,12 @@ pub(super) fn updated(before: &Resource, value: Value, text: Option<&str>) -> Re
 fn with_new_comments(own: &str, answer: &str, after: &Resource) -> Option<String> {
     let known: BTreeSet<&str> =
         nodes(own)?.into_iter().filter_map(|node| own.get(node.comment?)).map(str::trim).collect();
-    let mut commented: Option<String> = None;
-    for node in nodes(answer)? {
-        let Some(comment) = node.comment.and_then(|range| answer.get(range)) else { continue };
-        if known.contains(comment.trim()) {
-            continue;
-        }
-        let current = commented.take().unwrap_or_else(|| after.text());
-        commented = Some(with_comment(&current, &node.path, comment.trim()).unwrap_or(current));
+    let found = nodes(answer)?;
+    let comment = |node: &SourceNode| answer.get(node.comment.clone()?).map(str::trim);
+    let beside = found.iter().filter_map(|node| Some((node.path.as_slice(), comment(node)?)));
+    let new: Vec<(&[Step], &str)> = beside.filter(|(_, comment)| !known.contains(comment)).collect();
+    if new.is_empty() {
+        return None;
     }
-    commented
+    with_comments(&after.text(), &new).map(|(text, _)| text)
 }

@@ -255,3 +255,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn many_new_comments_are_added_at_once() {
+    // One by one, this test takes minutes.
+    let lines: String = (0..5000).map(|number| format!("  k{number}: v\n")).collect();
+    let mut tree = Tree::default();
+    tree.write("a.yaml", format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n{lines}")).unwrap();
+    let items = read(&tree).unwrap();
+    let (input, mut number) = (encode(&items, None), 0);
+    let mut commented = String::new();
+    for line in input.lines() {
+        number += 1;
+        let comment = if line.ends_with(": v") { format!(" # {number}") } else { String::new() };
+        commented.push_str(&format!("{line}{comment}\n"));
+    }
+    let request = Request { tree: &tree, package: "", folder: "", items: &items, is_read_only: false };
+    let answer = request.decode(commented.as_bytes()).unwrap();
+    assert_eq!(answer.items[0].text().matches(": v # ").count(), 5000);
+}

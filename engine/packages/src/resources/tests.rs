@@ -180,3 +180,25 @@ fn objects_of_one_path_and_index_are_rejected() {
         "resource at path \"b.yaml\" and index \"0\" already exists; set another index for ConfigMap b"
     );
 }
+
+#[test]
+fn each_package_has_its_own_rules() {
+    let tree = tree(&[("Kptfile", ""), (".krmignore", "a.yaml\n"), ("in/Kptfile", ""), ("in/.krmignore", "b.yaml\n")]);
+    let written = |package, path| write(&tree, &[], &[Resource::new(package, path, config_map("c"), None)]).is_ok();
+    let found =
+        [("", "a.yaml"), ("", "b.yaml"), ("in", "a.yaml"), ("in", "b.yaml")].map(|(of, path)| written(of, path));
+    assert_eq!(found, [false, true, true, false]);
+}
+
+#[test]
+fn rules_are_read_once_for_many_objects() {
+    // Without that, this test takes minutes.
+    let comments = "# a comment\n".repeat(200_000);
+    let tree = tree(&[("Kptfile", ""), (".krmignore", &format!("{comments}x.yaml\n"))]);
+    let mut resources: Vec<Resource> = (0..3000)
+        .map(|number| Resource::new("", &format!("{number}.yaml"), config_map("c"), Some(text_of("c"))))
+        .collect();
+    assert_eq!(check_paths(&tree, &resources), Ok(()));
+    resources.push(Resource::new("", "x.yaml", config_map("c"), None));
+    assert!(check_paths(&tree, &resources).unwrap_err().to_string().contains("is ignored by .krmignore"));
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Resource, object_name};
 use crate::{
     files::{KPTFILE, Tree, TreeError, file_name, has_objects, ignore_rules, join, path_problem},
+    ignore::Rules,
     text,
 };
 
@@ -65,6 +66,7 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
         files.entry(origin.file.clone()).or_default();
     }
     let mut written = tree.clone();
+    let mut checks = Checks::of(tree);
     let none = BTreeSet::new();
     for (path, mut resources) in files {
         resources.sort_by_key(|resource| resource.index.unwrap_or(usize::MAX));
@@ -78,7 +80,7 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
             continue;
         }
         if let Some(resource) = resources.first() {
-            check(tree, resource)?;
+            checks.check(resource)?;
         }
         match file_text(tree.text(&path).unwrap_or_default(), &path, &resources, removable) {
             text if text.is_empty() => drop(written.remove(&path)),
@@ -95,8 +97,9 @@ pub fn write(tree: &Tree, before: &[Resource], after: &[Resource]) -> Result<Tre
 /// [`WriteError`] for the first object whose path is rejected, or whose path and index another one has.
 pub(crate) fn check_paths(tree: &Tree, resources: &[Resource]) -> Result<(), WriteError> {
     let mut taken = BTreeSet::new();
+    let mut checks = Checks::of(tree);
     for resource in resources {
-        check(tree, resource)?;
+        checks.check(resource)?;
         if let Some(index) = resource.index
             && !taken.insert((resource.file(), index))
         {
@@ -135,25 +138,40 @@ fn is_as_read(path: &str, resources: &[&Resource], read: &BTreeSet<usize>) -> bo
     resources.len() == read.len() && origins.eq(read.iter().map(|document| Some(*document)))
 }
 
-/// Checks the file of an object that is written.
-fn check(tree: &Tree, resource: &Resource) -> Result<(), WriteError> {
-    let rejected = |problem| WriteError::Path { object: object_name(resource), path: resource.path.clone(), problem };
-    if resource.path == ".." || resource.path.starts_with("../") {
-        return Err(WriteError::Outside { object: object_name(resource), path: resource.path.clone() });
+/// Checks the files of objects that are written.
+struct Checks<'c> {
+    tree: &'c Tree,
+    /// The rules of each package, which are read once.
+    rules: BTreeMap<&'c str, Rules>,
+}
+
+impl<'c> Checks<'c> {
+    fn of(tree: &'c Tree) -> Self {
+        Self { tree, rules: BTreeMap::new() }
     }
-    if let Some(problem) = path_problem(&resource.path) {
-        return Err(rejected(problem));
+
+    fn check(&mut self, resource: &'c Resource) -> Result<(), WriteError> {
+        let rejected =
+            |problem| WriteError::Path { object: object_name(resource), path: resource.path.clone(), problem };
+        if resource.path == ".." || resource.path.starts_with("../") {
+            return Err(WriteError::Outside { object: object_name(resource), path: resource.path.clone() });
+        }
+        if let Some(problem) = path_problem(&resource.path) {
+            return Err(rejected(problem));
+        }
+        if !has_objects(&resource.path) {
+            return Err(rejected("is no *.yaml, *.yml or *.json and would not be read again"));
+        }
+        if file_name(&resource.path) == KPTFILE && !resource.is_kptfile() {
+            return Err(rejected("is the path of a Kptfile"));
+        }
+        let package = resource.package.as_str();
+        let rules = self.rules.entry(package).or_insert_with(|| ignore_rules(self.tree, package));
+        if rules.ignores(&resource.path) {
+            return Err(rejected("is ignored by .krmignore and would not be read again"));
+        }
+        Ok(())
     }
-    if !has_objects(&resource.path) {
-        return Err(rejected("is no *.yaml, *.yml or *.json and would not be read again"));
-    }
-    if file_name(&resource.path) == KPTFILE && !resource.is_kptfile() {
-        return Err(rejected("is the path of a Kptfile"));
-    }
-    if ignore_rules(tree, &resource.package).ignores(&resource.path) {
-        return Err(rejected("is ignored by .krmignore and would not be read again"));
-    }
-    Ok(())
 }
 
 /// The text of a file with these objects in this order, in which the documents of `removable` may be missing.

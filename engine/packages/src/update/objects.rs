@@ -21,8 +21,9 @@ pub(super) fn merge(sides: Sides<&[&Resource]>, definitions: &mut Definitions) -
     for (side, resources) in
         [(Side::Origin, sides.origin), (Side::Upstream, sides.upstream), (Side::Local, sides.local)]
     {
-        if let Some(doubled) = duplicate(resources) {
-            return Err(UpdateError::Duplicate { side, object: ObjectId::of(doubled), file: doubled.file() });
+        if let Some((doubled, remedy)) = duplicate(resources) {
+            let object = Box::new(ObjectId::of(doubled));
+            return Err(UpdateError::Duplicate { side, object, file: doubled.file(), remedy });
         }
     }
     let mut merged = Objects::default();
@@ -54,7 +55,7 @@ fn object(
     let whole = |of: &Resource, cause| {
         let Sides { origin, upstream, local } = sides.map(|side| side.map(unmarked));
         let conflict = Conflict { field: FieldPath::default(), cause, origin, upstream, local };
-        UpdateConflict::of(of.file(), Some(ObjectId::of(of)), conflict)
+        UpdateConflict::of_object(of, conflict)
     };
     match (sides.origin, sides.upstream, sides.local) {
         (_, None, None) => None,
@@ -78,8 +79,7 @@ fn object(
         }
         (origin, Some(upstream), Some(local)) => {
             let (resource, found) = both(origin, upstream, local, definitions);
-            let conflict = |conflict| UpdateConflict::of(local.file(), Some(ObjectId::of(local)), conflict);
-            conflicts.extend(found.into_iter().map(conflict));
+            conflicts.extend(found.into_iter().map(|conflict| UpdateConflict::of_object(local, conflict)));
             Some(resource)
         }
     }

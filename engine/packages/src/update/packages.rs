@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::actions::{Action, Planned, actions};
 use super::{Side, UpdateConflict, UpdateError, files, kptfile, kptfiles, objects};
 use crate::files::{IGNORE_FILE, KPTFILE, Tree, file_name, join, package_of, packages};
-use crate::identity::{changed_file, marked, unmarked};
+use crate::identity::{changed_file, marked};
 use crate::kptfile::Kptfile;
 use crate::merge::{Cause, Definitions, Sides};
 use crate::resources::{self, Resource};
@@ -42,39 +43,12 @@ impl<'t> Package<'t> {
     fn resources(&self, package: &str) -> Vec<&'t Resource> {
         self.resources.iter().filter(|resource| resource.package == package).collect()
     }
-
-    /// The objects by file, without their marks.
-    fn values(&self, package: &str) -> Vec<(String, serde_json::Value)> {
-        let resources = self.resources(package);
-        let mut values: Vec<_> = resources.iter().map(|resource| (resource.path.clone(), unmarked(resource))).collect();
-        values.sort_by(|one, other| (&one.0, one.1.to_string()).cmp(&(&other.0, other.1.to_string())));
-        values
-    }
-
-    /// Whether a package is the same in another tree, apart from marks, the name and the upstream.
-    fn same(&self, package: &str, other: &Self) -> bool {
-        let contents = |of: &Self| -> Vec<_> {
-            of.files(package).into_iter().map(|path| (path, of.tree.get(path).cloned())).collect()
-        };
-        let kptfiles = self.kptfiles.get(package).zip(other.kptfiles.get(package));
-        kptfiles.is_some_and(|(one, other)| kptfiles::same(one, other))
-            && contents(self) == contents(other)
-            && self.values(package) == other.values(package)
-    }
-}
-
-/// The future of a package in a folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Merge,
-    Add,
-    Keep,
-    Delete,
 }
 
 /// Merges upstream's changes into the local tree.
 pub(super) fn merge(trees: Sides<&Tree>) -> Result<(Tree, Vec<UpdateConflict>), UpdateError> {
-    let (trees, conflicts) = with_merged_ignores(trees)?;
+    let Planned { actions, mut conflicts } = actions(trees)?;
+    let trees = with_merged_ignores(trees, &actions, &mut conflicts)?;
     let resources = Sides {
         origin: objects_of(Side::Origin, &trees.origin)?,
         upstream: objects_of(Side::Upstream, &trees.upstream)?,
@@ -90,10 +64,10 @@ pub(super) fn merge(trees: Sides<&Tree>) -> Result<(Tree, Vec<UpdateConflict>), 
         definitions.add(&resource.value);
     }
     let mut merging = Merging { sides: &sides, definitions, after: Vec::new(), conflicts };
-    let actions = merging.actions()?;
     for (package, action) in &actions {
         merging.objects(package, *action)?;
     }
+    merging.check_files(&actions)?;
     let mut result = resources::write(&trees.local, &resources.local, &merging.after)?;
     for (package, action) in &actions {
         merging.files(package, *action, &mut result)?;
@@ -110,41 +84,6 @@ struct Merging<'s> {
 }
 
 impl<'s> Merging<'s> {
-    /// The actions for all packages, parents first.
-    fn actions(&mut self) -> Result<Vec<(&'s str, Action)>, UpdateError> {
-        let Sides { origin, upstream, local } = self.sides;
-        let named = [origin, upstream, local].into_iter().flat_map(|side| side.kptfiles.keys().copied());
-        let named: BTreeSet<&str> = named.chain([""]).collect();
-        named.into_iter().map(|package| Ok((package, self.action(package)?))).collect()
-    }
-
-    fn action(&mut self, package: &str) -> Result<Action, UpdateError> {
-        let Sides { origin, upstream, local } = self.sides;
-        let [in_origin, in_upstream, in_local] = [origin, upstream, local].map(|side| side.kptfiles.get(package));
-        let mut conflict = |cause| self.conflicts.push(UpdateConflict::of_path(package, cause));
-        Ok(match (in_origin, in_upstream, in_local) {
-            _ if package.is_empty() => Action::Merge,
-            (None, Some(_), Some(_)) if upstream.same(package, local) => Action::Keep,
-            (None, Some(_), Some(_)) => return Err(UpdateError::PackageOnBothSides { path: package.to_owned() }),
-            (None, Some(_), None) => Action::Add,
-            (Some(_), None, Some(_)) if origin.same(package, local) => Action::Delete,
-            (Some(_), None, Some(_)) => {
-                conflict(Cause::DeletedUpstream);
-                Action::Keep
-            }
-            (Some(_), Some(_), None) => {
-                if !origin.same(package, upstream) {
-                    conflict(Cause::DeletedHere);
-                }
-                Action::Keep
-            }
-            // Another upstream was chosen for it here.
-            (Some(origin), Some(_), Some(local)) if git_of(origin) != git_of(local) => Action::Keep,
-            (Some(_), Some(_), Some(_)) => Action::Merge,
-            (_, None, _) => Action::Keep,
-        })
-    }
-
     /// Collects the objects of a package afterwards.
     fn objects(&mut self, package: &str, action: Action) -> Result<(), UpdateError> {
         let local = self.sides.local.resources(package);
@@ -158,6 +97,24 @@ impl<'s> Merging<'s> {
                 let merged = objects::merge(sides, &mut self.definitions)?;
                 self.after.extend(merged.resources);
                 self.conflicts.extend(merged.conflicts);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each file has objects of one package. A folder may be a package on one side only.
+    fn check_files(&self, actions: &BTreeMap<String, Action>) -> Result<(), UpdateError> {
+        let local = &self.sides.local;
+        let mut packages: BTreeMap<String, &str> = BTreeMap::new();
+        for resource in &self.after {
+            let (file, package) = (resource.file(), resource.package.as_str());
+            let is_added = actions.get(package) == Some(&Action::Add);
+            let is_other_file = is_added && local.files(package_of(local.tree, &file)).contains(file.as_str());
+            let other = *packages.entry(file).or_insert(package);
+            if is_other_file || other != package {
+                // The inner one of the two is the folder.
+                let path = if other.len() > package.len() { other } else { package };
+                return Err(UpdateError::PackageOnBothSides { path: path.to_owned() });
             }
         }
         Ok(())
@@ -177,8 +134,13 @@ impl<'s> Merging<'s> {
             }
             Action::Add => {
                 for file in upstream.files(package).into_iter().chain([path.as_str()]) {
-                    if let Some(content) = upstream.tree.get(file) {
-                        files::put(result, file, content)?;
+                    let Some(content) = upstream.tree.get(file) else { continue };
+                    match result.get(file) {
+                        // The folder is no package here, and has the file.
+                        Some(own) if own != content => {
+                            self.conflicts.push(UpdateConflict::of_path(file, Cause::ChangedOnBothSides));
+                        }
+                        _ => files::put(result, file, content)?,
                     }
                 }
             }
@@ -206,7 +168,7 @@ impl<'s> Merging<'s> {
         let sides = Sides { origin: source(origin), upstream: source(upstream), local: source(local) };
         let Some(own) = sides.local else { return Ok(()) };
         let (text, conflicts) = kptfiles::merged(package, sides, own)?;
-        self.conflicts.extend(conflicts.into_iter().map(|it| UpdateConflict::of(path.clone(), None, it)));
+        self.conflicts.extend(conflicts.into_iter().map(|it| UpdateConflict::of(path.clone(), it)));
         Ok(result.write(&path, text)?)
     }
 
@@ -241,31 +203,53 @@ fn by_file(resources: &[Resource]) -> BTreeMap<String, Vec<&Resource>> {
     files
 }
 
-fn git_of(kptfile: &Kptfile) -> Option<&crate::kptfile::Git> {
-    kptfile.upstream.as_ref()?.git.as_ref()
-}
-
 /// The objects of a tree without its Kptfiles.
 pub(super) fn objects_of(side: Side, tree: &Tree) -> Result<Vec<Resource>, UpdateError> {
     let read = resources::read(tree).map_err(|source| UpdateError::Read { side, source })?;
     Ok(read.into_iter().filter(|resource| file_name(&resource.path) != KPTFILE).collect())
 }
 
-/// The trees with the merged `.krmignore` files, so that all of them have objects in the same files.
-fn with_merged_ignores(trees: Sides<&Tree>) -> Result<(Sides<Tree>, Vec<UpdateConflict>), UpdateError> {
-    let all = [trees.origin, trees.upstream, trees.local].into_iter();
-    let paths: BTreeSet<String> =
-        all.flat_map(Tree::paths).filter(|path| file_name(path) == IGNORE_FILE).map(str::to_owned).collect();
-    let (mut with, mut conflicts) = (trees.map(Tree::clone), Vec::new());
-    for path in paths {
-        let (merged, cause) = files::merged(trees.map(|tree| tree.get(&path).cloned()));
-        conflicts.extend(cause.map(|cause| UpdateConflict::of_path(&path, cause)));
-        for tree in [&mut with.origin, &mut with.upstream, &mut with.local] {
-            match &merged {
-                Some(file) => files::put(tree, &path, file)?,
-                None => drop(tree.remove(&path)),
+/// The trees with the `.krmignore` files that packages have afterwards, so that all trees have objects in the same files. Of
+/// packages that stay or are deleted, only the local files are left.
+fn with_merged_ignores(
+    trees: Sides<&Tree>,
+    actions: &BTreeMap<String, Action>,
+    conflicts: &mut Vec<UpdateConflict>,
+) -> Result<Sides<Tree>, UpdateError> {
+    let mut with = trees.map(Tree::clone);
+    for (package, action) in actions {
+        let path = join(package, IGNORE_FILE);
+        let files = trees.map(|tree| tree.get(&path).cloned());
+        match action {
+            Action::Merge => {
+                let (merged, cause) = files::merged(files);
+                conflicts.extend(cause.map(|cause| UpdateConflict::of_path(&path, cause)));
+                for tree in [&mut with.origin, &mut with.upstream, &mut with.local] {
+                    match &merged {
+                        Some(file) => files::put(tree, &path, file)?,
+                        None => drop(tree.remove(&path)),
+                    }
+                }
             }
+            Action::Add => {
+                // The folder is no package here, and has the file.
+                if let Some(local) = files
+                    .local
+                    .as_ref()
+                    .filter(|local| Some(*local) != files.upstream.as_ref() && Some(*local) != files.origin.as_ref())
+                {
+                    conflicts.push(UpdateConflict::of_path(&path, Cause::ChangedOnBothSides));
+                    files::put(&mut with.upstream, &path, local)?;
+                }
+            }
+            Action::Keep | Action::Delete => {}
         }
     }
-    Ok((with, conflicts))
+    for (tree, all) in [(&mut with.origin, trees.origin), (&mut with.upstream, trees.upstream)] {
+        let is_local = |path: &&str| matches!(actions.get(package_of(all, path)), Some(Action::Keep | Action::Delete));
+        for path in all.paths().filter(is_local) {
+            tree.remove(path);
+        }
+    }
+    Ok(with)
 }

@@ -100,5 +100,5 @@ fn merge_kptfile(trees: Sides<&Tree>, result: &mut Tree) -> Result<Vec<UpdateCon
     };
     let (text, conflicts) = kptfiles::merged("", sides, own)?;
     result.write(KPTFILE, text)?;
-    Ok(conflicts.into_iter().map(|it| UpdateConflict::of(KPTFILE.to_owned(), None, it)).collect())
+    Ok(conflicts.into_iter().map(|it| UpdateConflict::of(KPTFILE.to_owned(), it)).collect())
 }

@@ -110,6 +110,13 @@ impl Case<'_> {
     /// Checks both results. Texts have to be equal, apart from marks of objects that upstream added.
     #[track_caller]
     fn check(&self) {
+        self.check_ours();
+        self.check_kpt([self.origin, self.upstream, self.local].map(tree).each_ref());
+    }
+
+    /// Checks our result.
+    #[track_caller]
+    fn check_ours(&self) {
         let [origin, upstream, local] = [self.origin, self.upstream, self.local].map(tree);
         let updated = update(&Update {
             origin: &origin,
@@ -123,7 +130,6 @@ impl Case<'_> {
         assert_eq!(texts(&updated.tree), expected);
         let conflicts: Vec<String> = updated.conflicts.iter().map(ToString::to_string).collect();
         assert_eq!(conflicts, self.conflicts);
-        self.check_kpt([&origin, &upstream, &local]);
     }
 
     #[track_caller]

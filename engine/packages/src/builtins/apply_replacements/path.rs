@@ -42,6 +42,11 @@ impl FieldPath {
         Self(steps.into_iter().filter(|step| !step.is_empty()).flat_map(|step| Step::parse(&step)).collect())
     }
 
+    /// The number of steps.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The first value at the path.
     pub(super) fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         get(value, &self.0)

@@ -1,6 +1,6 @@
 //! The rows about packages in folders of the table in `reference/packages.md`.
 
-use super::{Case, KPTFILE, Kpt, run, tree};
+use super::{Case, KPTFILE, Kpt, UpdateError, run, tree};
 use crate::kptfile::UpdateStrategy;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  a: one\n";
@@ -116,6 +116,76 @@ fn package_with_another_upstream_stays() {
 }
 
 #[test]
+fn folder_that_becomes_a_package_keeps_local_files() {
+    Case {
+        upstream: &[("db/Kptfile", KPTFILE), ("db/README.md", "2"), ("db/same", "1"), ("db/.krmignore", "x.yaml\n")],
+        local: &[("db/README.md", "mine"), ("db/same", "1"), ("db/.krmignore", "y.yaml\n")],
+        expected: &[("db/Kptfile", KPTFILE), ("db/README.md", "mine"), ("db/same", "1"), ("db/.krmignore", "y.yaml\n")],
+        conflicts: &[
+            "db/.krmignore changed upstream and here; it stays as it is here",
+            "db/README.md changed upstream and here; it stays as it is here",
+        ],
+        ..Case::default()
+    }
+    .check_ours();
+}
+
+#[test]
+fn upstreams_folder_becomes_a_package() {
+    let files = [("db/a.yaml", CONFIG), ("db/README.md", "1")];
+    let marked = [("db/Kptfile", KPTFILE), ("db/a.yaml", &changed("two")), ("db/README.md", "2")];
+    let updated = run(UpdateStrategy::ResourceMerge, &tree(&files), &tree(&marked), &tree(&files)).unwrap();
+    assert_eq!(updated.conflicts, []);
+    assert_eq!(updated.tree.text("db/README.md"), Some("2"));
+    let text = updated.tree.text("db/a.yaml").unwrap();
+    assert!(text.contains("a: two") && !text.contains("---"), "{text}");
+}
+
+#[test]
+fn taken_file_of_an_added_package_is_an_error() {
+    let upstream = tree(&[("db/Kptfile", KPTFILE), ("db/a.yaml", CONFIG)]);
+    for local in [
+        tree(&[("db/a.yaml", &CONFIG.replace("name: a", "name: mine"))]),
+        tree(&[("db/a.yaml", "no object\n"), (".krmignore", "db/a.yaml\n")]),
+    ] {
+        let error = run(UpdateStrategy::ResourceMerge, &tree(&[]), &upstream, &local).unwrap_err();
+        assert!(matches!(&error, UpdateError::PackageOnBothSides { path } if path == "db"), "{error}");
+    }
+}
+
+#[test]
+fn package_that_stays_has_its_own_rules() {
+    let values = ("sub/values.yaml", "a: 1\n");
+    let ignored = |rules: &'static str| ("sub/.krmignore", rules);
+    let (kptfile, object) = (("sub/Kptfile", KPTFILE), ("sub/a.yaml", CONFIG));
+    // Upstream deletes a changed package, of which it ignored another file.
+    let local = [kptfile, object, values, ignored("values.yaml\nb.yaml\n"), ("sub/b.yaml", "- 1\n")];
+    Case {
+        origin: &[kptfile, object, values, ignored("values.yaml\n")],
+        local: &local,
+        expected: &local,
+        conflicts: &["sub is deleted upstream and changed here; it stays"],
+        ..Case::default()
+    }
+    .check_ours();
+    // A deleted package stays deleted, with its rules.
+    Case {
+        origin: &[kptfile, object, values, ignored("values.yaml\n")],
+        upstream: &[kptfile, object, values, ignored("values.yaml\n# new\n")],
+        conflicts: &["sub is deleted here and changed upstream; it stays deleted"],
+        ..Case::default()
+    }
+    .check_ours();
+}
+
+#[test]
+fn rules_come_and_go_with_their_package() {
+    let files = [("sub/Kptfile", KPTFILE), ("sub/values.yaml", "a: 1\n"), ("sub/.krmignore", "values.yaml\n")];
+    Case { origin: &files, local: &files, ..Case::default() }.check_ours();
+    Case { upstream: &files, expected: &files, ..Case::default() }.check_ours();
+}
+
+#[test]
 fn ignored_files_are_other_files() {
     // kpt: the ignored file stays as it is here.
     let ignored = (".krmignore", "values.yaml\n");
@@ -149,6 +219,25 @@ fn duplicate_objects_are_an_error() {
         "the local package has duplicate objects ConfigMap a in a.yaml; rename one, or move it to another file";
     assert_eq!(error.to_string(), expected);
     Case { kpt: Kpt::Error("found duplicate"), ..Case::default() }.check_kpt([&trees[0], &trees[1], &trees[2]]);
+}
+
+#[test]
+fn duplicates_by_marks_lose_their_marks() {
+    const REMOVE: &str = "remove its kpt-merge comment and the annotation internal.kpt.dev/upstream-identifier";
+    let marked = |name: &str| {
+        let text = CONFIG.replace("metadata:", "metadata: # kpt-merge: default/a");
+        text.replace("name: a", &format!("name: {name}"))
+    };
+    for (one, other, expected) in [
+        (marked("a"), marked("b"), format!("ConfigMap b in a.yaml; {REMOVE}")),
+        (marked("b"), CONFIG.to_owned(), format!("ConfigMap b in a.yaml; {REMOVE}")),
+        (marked("a"), marked("a"), format!("ConfigMap a in a.yaml; rename one and {REMOVE}")),
+    ] {
+        let local = tree(&[("a.yaml", &format!("{one}---\n{other}"))]);
+        let error = run(UpdateStrategy::ResourceMerge, &tree(&[]), &tree(&[]), &local).unwrap_err();
+        let expected = format!("the local package has duplicate objects {expected}, or move it to another file");
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 impl Case<'_> {

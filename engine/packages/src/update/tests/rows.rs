@@ -1,6 +1,7 @@
 //! The rows about objects and files of the table in `reference/packages.md`.
 
-use super::{Case, Kpt};
+use super::{Case, Kpt, run, tree};
+use crate::kptfile::UpdateStrategy;
 
 /// A ConfigMap with these lines of data.
 fn config(data: &str) -> String {
@@ -286,4 +287,30 @@ fn new_object_is_marked_and_local_one_is_not() {
         ..Case::default()
     }
     .check();
+}
+
+#[test]
+fn conflicts_of_secrets_have_no_values() {
+    let secret = |value: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\nstringData:\n  a: {value}\n  b: {value}\n")
+    };
+    let [origin, upstream, local] = ["one", "two", "three"].map(|value| tree(&[("s.yaml", &secret(value))]));
+    for local in [local, tree(&[])] {
+        let conflicts = run(UpdateStrategy::ResourceMerge, &origin, &upstream, &local).unwrap().conflicts;
+        let data = serde_json::to_string(&conflicts).unwrap();
+        assert!(data.contains("(sensitive)"), "{data}");
+        assert!(["one", "two", "three"].iter().all(|secret| !data.contains(&format!("\"{secret}\""))), "{data}");
+    }
+}
+
+#[test]
+fn long_values_of_conflicts_are_shortened() {
+    let config = |value: &str| {
+        let value = value.repeat(1000);
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  a: {value}\n")
+    };
+    let [origin, upstream, local] = ["x", "y", "z"].map(|value| tree(&[("c.yaml", &config(value))]));
+    let conflicts = run(UpdateStrategy::ResourceMerge, &origin, &upstream, &local).unwrap().conflicts;
+    let text = conflicts[0].to_string();
+    assert!(text.len() < 1000 && text.contains("x... (1002 bytes) to "), "{text}");
 }
