@@ -250,6 +250,7 @@ impl<'e> Steps<'e> {
             plan,
             recorded: recorded.clone(),
             before: execution.state.resources.iter().map(|it| (&it.id, it)).collect(),
+            marked: HashMap::new(),
             open: state.open.iter().map(|call| (&call.id, &call.place)).collect(),
             caller: caller.clone(),
             observer: observer.clone(),
