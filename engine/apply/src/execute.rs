@@ -61,11 +61,12 @@ pub struct Options {
     pub parallelism: usize,
     /// How long one resource may take.
     pub resource_timeout: Duration,
-    /// The same of a resource whose provider decides about its changes.
+    /// The same of a resource whose provider decides about its changes. A Run has a limit of its own, by default a shorter
+    /// one.
     pub provider_timeout: Duration,
     /// How long all resources together may take to become healthy at the end.
     pub health_timeout: Duration,
-    /// How long calls in flight may continue after the walk was stopped.
+    /// How long calls in flight may continue after the walk was stopped, and how long the end of a runtime may take.
     pub grace: Duration,
     /// The same of calls of providers, which leave an unknown result when they are dropped.
     pub provider_grace: Duration,
@@ -131,7 +132,9 @@ pub async fn execute(
     cancel: CancellationToken,
 ) -> Result<Outcome, Interrupted> {
     let ended = Steps { execution, runtime: Arc::clone(&runtime), observer, options, cancel }.run().await;
-    runtime.close().await;
+    if tokio::time::timeout(options.grace, runtime.close()).await.is_err() {
+        tracing::warn!(grace = ?options.grace, "not all that the run had opened was closed in time");
+    }
     match ended {
         Ok(outcome) | Err(Stop::Ended(outcome)) => Ok(*outcome),
         Err(Stop::Interrupted(why)) => Err(why),
@@ -146,6 +149,11 @@ enum Stop {
 }
 
 impl Stop {
+    /// The run was stopped before the first call.
+    fn canceled() -> Self {
+        Self::Ended(Box::new(Outcome { canceled: true, ..Outcome::default() }))
+    }
+
     fn with_problems(problems: Vec<Problem>) -> Self {
         Self::Ended(Box::new(Outcome { problems, ..Outcome::default() }))
     }
@@ -186,12 +194,12 @@ impl<'e> Steps<'e> {
         let kept: HashSet<&ResourceId> =
             actions.iter().filter(|planned| planned.action.keeps()).map(|planned| &planned.id).collect();
         let resources = execution.spec.resources.iter().filter(|resource| kept.contains(&resource.id));
-        match providers::prepare(&**runtime, resources).await {
+        match self.unless_stopped(providers::prepare(&**runtime, resources)).await? {
             Ok(()) => {}
             Err(PlanError::Problems(problems)) => return Err(Stop::with_problems(problems)),
             Err(PlanError::Runtime(error)) => return Err(Stop::unreadable(&error)),
         }
-        let state = self.recover().await?;
+        let state = self.unless_stopped(self.recover()).await??;
         // A deferred runtime collects its changes again.
         let deferred_ids: HashSet<&ResourceId> = execution
             .plan
@@ -205,7 +213,8 @@ impl<'e> Steps<'e> {
             state.open.iter().map(|call| &call.id).chain(changed(&state, execution.state)).cloned().collect();
         let recorded: HashMap<&ResourceId, &StateResource> =
             state.resources.iter().map(|resource| (&resource.id, resource)).collect();
-        let values = self.read_values(&state, &recorded, &finished, !open.is_empty()).await?;
+        let reads = self.read_values(&state, &recorded, &finished, !open.is_empty());
+        let values = self.unless_stopped(reads).await??;
         let parallelism = options.parallelism.max(1);
         let caller = Caller {
             runtime: runtime.clone(),
@@ -241,6 +250,7 @@ impl<'e> Steps<'e> {
             plan,
             recorded: recorded.clone(),
             before: execution.state.resources.iter().map(|it| (&it.id, it)).collect(),
+            marked: HashMap::new(),
             open: state.open.iter().map(|call| (&call.id, &call.place)).collect(),
             caller: caller.clone(),
             observer: observer.clone(),
@@ -270,6 +280,14 @@ impl<'e> Steps<'e> {
         outcome.problems.sort();
         outcome.succeeded = outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none();
         Ok(outcome)
+    }
+
+    /// Waits for work before the first call, which changes nothing. A stop drops it, however long an answer takes.
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        match self.cancel.run_until_cancelled(self.options.grant.during(work)).await {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(_)) | None => Err(Stop::canceled()),
+        }
     }
 
     /// Walks a part of the plan, and adds its problems to the outcome. Returns the results that wait for the finishing

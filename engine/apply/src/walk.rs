@@ -17,7 +17,10 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use stoa_engine::{
-    Action, Plan, PlannedAction, Problem, ResourceId, Stage, StateResource, problem::reason, record::CallTarget,
+    Action, Plan, PlannedAction, Problem, ResourceId, Stage, StateResource,
+    moved::{MOVED_FROM, unmarked},
+    problem::reason,
+    record::CallTarget,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,7 +28,7 @@ use crate::{
     call::Caller,
     observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult},
     recovery,
-    results::{report, skipped},
+    results::{done, report, skipped},
     schedule::Schedule,
     verify_unchanged::Unchanged,
 };
@@ -54,6 +57,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) recorded: HashMap<&'a ResourceId, &'a StateResource>,
     /// The same before the recovery of lost calls.
     pub(crate) before: HashMap<&'a ResourceId, &'a StateResource>,
+    /// The records that this walk wrote with the mark of another id, which has their objects too.
+    pub(crate) marked: HashMap<ResourceId, StateResource>,
     /// The targets of lost calls.
     pub(crate) open: HashMap<&'a ResourceId, &'a CallTarget>,
     pub(crate) caller: Caller,
@@ -254,14 +259,33 @@ impl Walk<'_> {
             let planned = planned.clone();
             let records: Vec<StateResource> = self.records(&planned).cloned().collect();
             let deferred = self.is_deferred(&planned);
-            let id = planned.id.clone();
+            let (id, unmarked) = (planned.id.clone(), self.unmarked(&planned));
             running.push(spawned(id, async move {
                 if gate.await.is_err() {
                     return (Some(skipped(&planned, "its intent could not be recorded")), Err(Abandoned));
                 }
-                report_result(&*observer, deferred, Some(caller.call(&planned, &records).await)).await
+                let result = caller.call(&planned, &records).await;
+                let unmarked = unmarked.filter(|_| result.outcome == ResourceOutcome::Done);
+                let (result, mut told) = report_result(&*observer, deferred, Some(result)).await;
+                if let (Ok(()), Some(unmarked)) = (&told, unmarked) {
+                    told = observer.result(unmarked).await;
+                }
+                (result, told)
             }));
         }
+    }
+
+    /// Once a former id is forgotten, another object may have it. So the record of the object has its mark no more; the
+    /// result of its action is reported again, with that record.
+    fn unmarked(&self, forgotten: &PlannedAction) -> Option<ResourceResult> {
+        if forgotten.action != Action::Forget {
+            return None;
+        }
+        let is_moved = |it: &&PlannedAction| it.action.keeps() && it.recorded_as.is_some();
+        let mut moved = self.plan.actions.iter().filter(is_moved);
+        let stays = moved.find(|it| forgotten.after.contains(&it.id))?;
+        let record = self.marked.get(&stays.id).or_else(|| self.recorded.get(&stays.id).copied())?;
+        Some(done(stays, Some(unmarked(record.clone(), &forgotten.id)?), None))
     }
 
     /// Reports everything that comes after a resource which is not as it should be, and why it was not begun.
@@ -362,6 +386,9 @@ impl Walk<'_> {
 
     fn note_result(&mut self, result: ResourceResult, is_deferred: bool) {
         self.problems.extend(result.problem.clone());
+        if let Some(record) = result.resource.as_ref().filter(|record| record.extensions.contains_key(MOVED_FROM)) {
+            self.marked.insert(result.id.clone(), record.clone());
+        }
         if is_deferred {
             self.deferred_results.push(result);
         }

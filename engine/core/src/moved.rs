@@ -26,6 +26,8 @@ pub struct Moves {
     moving: BTreeMap<ResourceId, ResourceId>,
     /// Ids whose objects are recorded under other ids already: what is left of incomplete moves.
     left: BTreeMap<ResourceId, ResourceId>,
+    /// Ids without a record that marks still name, each with the id that has the mark.
+    freed: Vec<(ResourceId, ResourceId)>,
 }
 
 /// The former id that a resource names.
@@ -53,6 +55,21 @@ pub fn marked(mut record: StateResource, other: Option<&ResourceId>) -> StateRes
         record.extensions.insert(MOVED_FROM.to_owned(), other.0.as_str().into());
     }
     record
+}
+
+/// A record without the mark of another id, whose record was dropped; `None` if it has no such mark.
+pub fn unmarked(mut record: StateResource, other: &ResourceId) -> Option<StateResource> {
+    let is_marked = mark(&record).is_some_and(|marked| marked == *other);
+    is_marked.then(|| {
+        record.extensions.remove(MOVED_FROM);
+        record
+    })
+}
+
+/// The other id that a record of a provider's object is marked with.
+fn mark(record: &StateResource) -> Option<ResourceId> {
+    let mark = record.extensions.get(MOVED_FROM).filter(|_| is_of_provider(record));
+    mark.and_then(Value::as_str).map(ResourceId::from)
 }
 
 impl Moves {
@@ -97,6 +114,9 @@ impl Moves {
                 problems.push(problem);
             }
         }
+        let is_freed = |id: &ResourceId| !state.get(id).is_some_and(is_of_provider);
+        let marks = state.resources.iter().filter_map(|record| Some((mark(record)?, record.id.clone())));
+        moves.freed = marks.filter(|(former, _)| is_freed(former)).collect();
         problems.dedup();
         if problems.is_empty() { Ok(moves) } else { Err(problems) }
     }
@@ -164,7 +184,8 @@ impl Moves {
         State { resources: records.map(moved).collect(), ..state }
     }
 
-    /// Completes a plan of the moved state: each action has the other recorded id, whose record is dropped after it.
+    /// Completes a plan of the moved state: each action has the other recorded id, whose record is dropped after it. A new
+    /// object under a freed id waits until no mark names that id.
     pub fn complete(&self, plan: &mut Plan) {
         // The former records first: each is marked by the next one as long as it is recorded.
         for from in self.left.keys().chain(self.moving.keys()) {
@@ -187,13 +208,50 @@ impl Moves {
                 ..PlannedAction::new(from.clone(), ResourceType::Terraform, Action::Forget)
             });
         }
+        for (former, marked) in &self.freed {
+            create_after(&mut plan.actions, former, marked);
+        }
+    }
+}
+
+/// Has the creation of an object wait for the action that rewrites or drops another record, where the order permits that.
+fn create_after(actions: &mut Vec<PlannedAction>, created: &ResourceId, other: &ResourceId) {
+    let position = |id: &ResourceId| actions.iter().position(|it| it.id == *id);
+    let (Some(at), Some(end)) = (position(created), position(other)) else { return };
+    let (creation, rewrite) = (&actions[at], &actions[end]);
+    // A deletion comes after all creations.
+    let is_in_time =
+        rewrite.action == Action::Forget || (rewrite.action.keeps() && rewrite.stage() <= creation.stage());
+    if !matches!(creation.action, Action::Create | Action::Adopt) || !is_in_time {
+        return;
+    }
+    if at < end {
+        // The order of the plan respects `after`.
+        let mut later = BTreeSet::from([created.clone()]);
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for action in &actions[at..=end] {
+            if action.id == *created || action.after.iter().any(|id| later.contains(id)) {
+                later.insert(action.id.clone());
+                last.push(action.clone());
+            } else {
+                first.push(action.clone());
+            }
+        }
+        if later.contains(other) {
+            return;
+        }
+        first.append(&mut last);
+        actions.splice(at..=end, first);
+    }
+    if let Some(creation) = actions.iter_mut().find(|it| it.id == *created) {
+        creation.after.push(other.clone());
     }
 }
 
 /// The ids of objects of providers that are recorded twice: the later id, then the former one.
 fn recorded_twice(state: &State) -> impl Iterator<Item = (ResourceId, ResourceId)> {
-    state.resources.iter().filter(|record| is_of_provider(record)).filter_map(|record| {
-        let former = record.extensions.get(MOVED_FROM)?.as_str().map(ResourceId::from)?;
+    state.resources.iter().filter_map(|record| {
+        let former = mark(record)?;
         state.get(&former).is_some_and(is_of_provider).then(|| (record.id.clone(), former))
     })
 }
@@ -301,6 +359,40 @@ mod tests {
         assert_eq!(completed(&spec(&[("c", "b")]), &both), (owned(&["c"]), dropped));
         let dropped = vec![("b".to_owned(), owned(&["c"])), ("a".to_owned(), owned(&["b", "c"]))];
         assert_eq!(completed(&spec(&[("c", "a")]), &both), (owned(&["c"]), dropped));
+    }
+
+    #[test]
+    fn freed_id_waits_for_rewrite_of_mark() {
+        let mut moved = state(&["new", "x"]);
+        mark(&mut moved, "new", "old");
+        let order = |moves: &Moves, new: Action, after: &[(&str, &str)]| {
+            let of = |id: &str, action: Action| PlannedAction {
+                after: after.iter().filter(|(it, _)| *it == id).map(|(_, before)| (*before).into()).collect(),
+                ..PlannedAction::new(id.into(), ResourceType::Terraform, action)
+            };
+            let actions = [of("old", Action::Create), of("x", Action::Update), of("new", new)];
+            let mut plan = Plan { actions: actions.into(), ..Plan::of("") };
+            moves.complete(&mut plan);
+            let shown =
+                |it: &PlannedAction| format!("{}:{}", it.id, it.after.iter().map(|id| &*id.0).collect::<String>());
+            plan.actions.iter().map(shown).collect::<Vec<_>>().join(" ")
+        };
+        let moves = Moves::of(&spec(&[("new", ""), ("old", ""), ("x", "")]), &moved).unwrap();
+        assert_eq!(order(&moves, Action::Unchanged, &[]), "x: new: old:new");
+        assert_eq!(order(&moves, Action::Update, &[("x", "old")]), "new: old:new x:old");
+        // Other orders stay.
+        assert_eq!(order(&moves, Action::Update, &[("new", "x"), ("x", "old")]), "old: x:old new:x");
+        assert_eq!(order(&moves, Action::Delete, &[]), "old: x: new:");
+        // The marked record itself moves on.
+        let moves = Moves::of(&spec(&[("next", "new"), ("old", "")]), &moved).unwrap();
+        let actions = ["old", "next"].map(|id| PlannedAction::new(id.into(), ResourceType::Terraform, Action::Create));
+        let mut plan = Plan { actions: actions.into(), ..Plan::of("") };
+        moves.complete(&mut plan);
+        let ids: Vec<&str> = plan.actions.iter().map(|it| &*it.id.0).collect();
+        assert_eq!(ids, ["next", "new", "old"]);
+        let unmarked = |record: &StateResource, id: &str| super::unmarked(record.clone(), &id.into());
+        assert!(unmarked(&moved.resources[0], "x").is_none() && unmarked(&moved.resources[1], "old").is_none());
+        assert!(super::mark(&unmarked(&moved.resources[0], "old").unwrap()).is_none());
     }
 
     #[test]

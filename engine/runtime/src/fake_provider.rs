@@ -33,6 +33,19 @@ pub enum ChangeFault {
     Halfway,
 }
 
+/// A call that can get no answer, however long it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stalled {
+    /// [`Runtime::prepare`](crate::Runtime::prepare)
+    Prepare,
+    /// [`Runtime::inspect`](crate::Runtime::inspect)
+    Inspect,
+    /// [`Runtime::read`](crate::Runtime::read)
+    Read,
+    /// [`Runtime::close`](crate::Runtime::close)
+    Close,
+}
+
 /// The cloud and its provider: they outlive the runtime of one run.
 #[derive(Clone, Debug, Default)]
 pub struct FakeProvider(Arc<Mutex<State>>);
@@ -50,6 +63,7 @@ struct State {
     faults: BTreeMap<(Operation, ResourceId), VecDeque<RuntimeError>>,
     change_faults: BTreeMap<ResourceId, VecDeque<ChangeFault>>,
     gates: BTreeMap<ResourceId, Arc<Semaphore>>,
+    stalled: Option<Stalled>,
     in_flight: usize,
     most_in_flight: usize,
 }
@@ -65,6 +79,7 @@ impl Default for State {
             faults: BTreeMap::new(),
             change_faults: BTreeMap::new(),
             gates: BTreeMap::new(),
+            stalled: None,
             in_flight: 0,
             most_in_flight: 0,
         }
@@ -177,6 +192,19 @@ impl FakeProvider {
         let gate = Arc::new(Semaphore::new(0));
         self.lock().gates.insert(id.into(), Arc::clone(&gate));
         gate
+    }
+
+    /// Answers no call of this kind any more.
+    pub fn stall(&self, call: Stalled) {
+        self.lock().stalled = Some(call);
+    }
+
+    /// Waits for the answer to a call.
+    async fn answer(&self, call: Stalled) {
+        let is_stalled = self.lock().stalled == Some(call);
+        if is_stalled {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// All calls so far, in order.

@@ -23,6 +23,9 @@ use crate::errors::{accepted, misconfigured, redacted_for, rejected, unanswered,
 /// How long before its end an ephemeral resource is renewed, if it lasts for long enough.
 const BEFORE: Duration = Duration::from_secs(30);
 
+/// How long a provider may take to close an ephemeral resource.
+const CLOSE: Duration = Duration::from_secs(30);
+
 /// A leased provider and a type of its ephemeral resources.
 #[derive(Debug)]
 pub(crate) struct EphemeralResource {
@@ -135,7 +138,11 @@ async fn renew_and_close(
             _ = &mut ended => break,
             () = renewal => {}
         }
-        match lease.renew_ephemeral(&name, private.clone()).await {
+        let renewed = tokio::select! {
+            _ = &mut ended => break,
+            renewed = lease.renew_ephemeral(&name, private.clone()) => renewed,
+        };
+        match renewed {
             Ok(RenewAnswer { diagnostics, .. }) if diagnostics.has_errors() => {
                 failed("renewed", &"the provider reported errors");
                 renew_at = None;
@@ -147,10 +154,11 @@ async fn renew_and_close(
             }
         }
     }
-    match lease.close_ephemeral(&name, private).await {
-        Ok(diagnostics) if diagnostics.has_errors() => failed("closed", &"the provider reported errors"),
-        Ok(_) => {}
-        Err(error) => failed("closed", &error),
+    match tokio::time::timeout(CLOSE, lease.close_ephemeral(&name, private)).await {
+        Ok(Ok(diagnostics)) if diagnostics.has_errors() => failed("closed", &"the provider reported errors"),
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => failed("closed", &error),
+        Err(elapsed) => failed("closed", &elapsed),
     }
 }
 

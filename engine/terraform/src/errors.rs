@@ -77,12 +77,11 @@ pub(crate) fn faulty(faults: &Faults) -> String {
     format!("the provider broke its protocol: {faults}; report it to the provider")
 }
 
-/// A call without an answer that changes nothing, or that the provider did not begin.
+/// A call without an answer that changes nothing, or that the provider did not begin. One that took too long is not made
+/// again, since another try would take as long.
 pub(crate) fn unanswered(error: &CallError) -> RuntimeError {
     match error {
-        CallError::Crashed { .. } | CallError::TimedOut { .. } | CallError::Failed { .. } => {
-            RuntimeError::Unread { message: with_cause(error) }
-        }
+        CallError::Crashed { .. } | CallError::Failed { .. } => RuntimeError::Unread { message: with_cause(error) },
         CallError::Reported { diagnostics, .. } => reported(diagnostics),
         _ => rejected(with_cause(error), None),
     }
@@ -119,4 +118,21 @@ fn with_cause(error: &CallError) -> String {
         cause = error.source();
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn call_that_takes_too_long_is_not_made_again() {
+        let (call, object) = (Call::ReadResource, String::new());
+        let late = CallError::TimedOut { call, object: object.clone(), time: Duration::from_secs(600) };
+        let RuntimeError::Rejected { message, .. } = unanswered(&late) else { panic!("{late}") };
+        assert_eq!(message, "the provider did not answer ReadResource within 600 s");
+        let crashed = CallError::Crashed { call, object, exit: "exit code 1".to_owned(), last_lines: Vec::new() };
+        assert!(unanswered(&crashed).is_retryable());
+    }
 }

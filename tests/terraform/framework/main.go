@@ -1,8 +1,8 @@
 // Command terraform-provider-frame is a provider of protocol 6 for tests, with every kind of attribute and block.
 //
 // The attribute fail of its resource makes a call fail: ACTION:FAULT, where ACTION is plan, create, read, update or
-// delete, and FAULT is error, half (an error after the change), panic or hang. The objects of frame_object are in
-// object.go.
+// delete, and FAULT is error, half (an error after the change), panic or hang. A token has the ACTIONs open and renew.
+// The objects of frame_object are in object.go.
 package main
 
 import (
@@ -131,6 +131,9 @@ func (t *token) Open(ctx context.Context, req ephemeral.OpenRequest, resp *ephem
 	value := fmt.Sprintf("hunter2-%s-%d", name.ValueString(), opened)
 	resp.Diagnostics.Append(resp.Result.SetAttribute(ctx, path.Root("value"), value)...)
 	resp.Diagnostics.Append(resp.Private.SetKey(ctx, "name", []byte(fmt.Sprintf("%q", name.ValueString())))...)
+	if kind, found := faultOf("renew", req.Config.Raw); found {
+		resp.Diagnostics.Append(resp.Private.SetKey(ctx, "renew", []byte(fmt.Sprintf("%q", kind)))...)
+	}
 	if renew.ValueBool() {
 		resp.RenewAt = time.Now().Add(500 * time.Millisecond)
 	}
@@ -140,6 +143,11 @@ func (t *token) Renew(ctx context.Context, req ephemeral.RenewRequest, resp *eph
 	name, diagnostics := req.Private.GetKey(ctx, "name")
 	resp.Diagnostics.Append(diagnostics...)
 	t.note(strings.Trim(string(name), "\""), "renew", &resp.Diagnostics)
+	kind, diagnostics := req.Private.GetKey(ctx, "renew")
+	resp.Diagnostics.Append(diagnostics...)
+	if string(kind) == `"hang"` {
+		<-ctx.Done()
+	}
 	resp.RenewAt = time.Now().Add(500 * time.Millisecond)
 }
 

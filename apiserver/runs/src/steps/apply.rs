@@ -189,6 +189,14 @@ fn word<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
     T::deserialize(text).map_err(|e| not_understood(&e.to_string()))
 }
 
+/// Whether an action is on record as done by a run, without another call since. Its result is then only reported again to
+/// change the record.
+fn is_done_by(run: &str, action: Action, entry: &Record) -> bool {
+    let is_it =
+        |result: &Outcome| result.run == run && result.action == action && result.outcome == ResourceOutcome::Done;
+    entry.intent.is_none() && entry.result.as_ref().is_some_and(is_it)
+}
+
 /// The resource that a runner reports, with its provider state in clear: only the API server encrypts.
 fn resource(bytes: &Bytes) -> Result<StateResource, StepError> {
     let resource: StateResource = serde_json::from_slice(bytes).map_err(|_| {
@@ -390,12 +398,16 @@ impl Conversation {
         let (action, outcome): (Action, ResourceOutcome) = (word(&event.action)?, word(&event.outcome)?);
         let id = ResourceId(event.id);
         let is_change = !matches!(action, Action::Read | Action::Unchanged);
+        let is_again = outcome == ResourceOutcome::Done
+            && event.message.is_empty()
+            && is_done_by(&self.run_uid, action, &state.entry(&id));
         match outcome {
-            ResourceOutcome::Done if is_change => self.progress.done += 1,
+            ResourceOutcome::Done if is_change && !is_again => self.progress.done += 1,
             ResourceOutcome::Done => {}
             ResourceOutcome::Failed | ResourceOutcome::Skipped | ResourceOutcome::Unknown => self.progress.failed += 1,
         }
-        if is_change || action == Action::Read || outcome != ResourceOutcome::Done || !event.message.is_empty() {
+        let is_shown = is_change && !is_again;
+        if is_shown || action == Action::Read || outcome != ResourceOutcome::Done || !event.message.is_empty() {
             self.shown.push((id.clone(), event.outcome.clone(), event.message.clone()));
             execution.journal.add(Line {
                 time: execution.services.now(),
@@ -485,6 +497,27 @@ impl Conversation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn result_reported_again_is_no_other_change() {
+        let result = Outcome {
+            run: "r".to_owned(),
+            action: Action::Update,
+            outcome: ResourceOutcome::Done,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            kubernetes: None,
+            left: false,
+            depends_on: Vec::new(),
+            health: None,
+            verified: false,
+            finished: false,
+        };
+        let entry = Record { result: Some(result), ..Record::new("a".into()) };
+        assert!(is_done_by("r", Action::Update, &entry));
+        assert!(!is_done_by("another", Action::Update, &entry) && !is_done_by("r", Action::Create, &entry));
+        let intent = Intent { action: Action::Update, run: "r".to_owned(), place: CallTarget::default() };
+        assert!(!is_done_by("r", Action::Update, &Record { intent: Some(intent), ..entry }), "it is called again");
+    }
 
     #[test]
     fn failed_run_names_causes_before_skipped_deletions() {

@@ -28,5 +28,6 @@ mod recovery;
 mod references;
 mod replacements;
 mod resumption;
+mod stalled_reads;
 mod terminating;
 mod validation;

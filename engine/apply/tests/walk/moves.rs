@@ -116,6 +116,59 @@ async fn import_after_lost_move_keeps_object() {
     mixed.assert_moves(&unmarked, &id).await;
 }
 
+/// The resource under its new id, with a note, and another one under its former id.
+fn new_and_old(note: &str) -> Spec {
+    spec(vec![object("new", json!({ "note": note })), object("old", json!({"note": "other"}))])
+}
+
+#[tokio::test]
+async fn complete_move_leaves_no_mark() {
+    let mixed = Mixed::default();
+    mixed.bring(&old()).await;
+    let id = mixed.object_id("OLD");
+    mixed.bring(&new()).await;
+    assert!(!mixed.stack.observer.record(&of("new")).extensions.contains_key(MOVED_FROM));
+    // Another object under the former id is another one, however the Run ends.
+    mixed.provider.fail_change(&of("new"), ChangeFault::LostBefore);
+    assert!(!mixed.apply(&new_and_old("c")).await.succeeded);
+    mixed.bring(&new_and_old("c")).await;
+    assert_eq!((mixed.object_id("NEW"), mixed.provider.objects().len()), (id, 2));
+    let planned = mixed.stack.planned(mixed.runtime(), &Spec::default(), true).await.unwrap();
+    assert_eq!(actions(&planned), [Action::Delete; 2]);
+}
+
+#[tokio::test]
+async fn rolled_back_move_deletes_moved_object() {
+    let mixed = Mixed::default();
+    mixed.bring(&old()).await;
+    mixed.bring(&new()).await;
+    mixed.provider.fail_change(&of("new"), ChangeFault::Halfway);
+    let outcome = mixed.apply(&old()).await;
+    assert!(!outcome.succeeded && mixed.provider.objects().len() == 2, "{outcome:?}");
+    assert_eq!(actions(&mixed.plan(&old()).await.unwrap()), [Action::Delete, Action::Unchanged]);
+    mixed.bring(&old()).await;
+    assert_eq!(mixed.provider.objects().len(), 1);
+}
+
+#[tokio::test]
+async fn freed_id_waits_for_rewritten_record() {
+    let mixed = Mixed::default();
+    mixed.bring(&old()).await;
+    // The Run ends between the end of the old record and that of the mark.
+    mixed.stack.observer.leave_after(2);
+    let planned = mixed.plan(&new()).await.unwrap();
+    let (runtime, options) = (mixed.runtime(), options());
+    assert!(mixed.stack.execute_with(runtime, &new(), &planned, &[], &options).await.is_err());
+    mixed.stack.observer.stay();
+    assert_eq!(mixed.stack.observer.record(&of("new")).extensions[MOVED_FROM], of("old"));
+    assert_eq!(mixed.stack.observer.state().resources.len(), 1);
+    mixed.provider.fail_change(&of("new"), ChangeFault::LostBefore);
+    assert!(!mixed.apply(&new_and_old("c")).await.succeeded);
+    assert!(mixed.provider.named("OLD").is_none(), "nobody could say which object the mark means");
+    mixed.bring(&new_and_old("c")).await;
+    assert_eq!(mixed.provider.objects().len(), 2);
+}
+
 impl Mixed {
     /// A Run Import of one resource.
     async fn import(&self, spec: &Spec, id: &str, infrastructure_id: &str) {

@@ -12,7 +12,7 @@ use stoa_engine::{
 };
 
 use super::planned::{self, Before};
-use super::{ChangeFault, FakeProvider, Known, RESOURCE_TYPE};
+use super::{ChangeFault, FakeProvider, Known, RESOURCE_TYPE, Stalled};
 use crate::fake::Operation;
 use crate::{
     Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, ReadRequest, Runtime, RuntimeError,
@@ -148,6 +148,7 @@ impl Runtime for FakeProviderRuntime {
     }
 
     async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        self.cloud.answer(Stalled::Prepare).await;
         *self.is_prepared.lock().unwrap_or_else(PoisonError::into_inner) = true;
         Ok(resources.iter().map(|resource| check_type(resource)).collect())
     }
@@ -158,6 +159,7 @@ impl Runtime for FakeProviderRuntime {
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
+        self.cloud.answer(Stalled::Read).await;
         let read = requests.iter().map(|request| {
             self.cloud.begin(Operation::Read, request.id())?;
             let located = self.located(request.desired, request.prior)?;
@@ -167,6 +169,7 @@ impl Runtime for FakeProviderRuntime {
     }
 
     async fn inspect(&self, resources: &[&StateResource]) -> Result<Vec<Result<Found, RuntimeError>>, RuntimeError> {
+        self.cloud.answer(Stalled::Inspect).await;
         let found = resources.iter().map(|resource| {
             self.cloud.begin(Operation::LookFor, &resource.id)?;
             // Without the object, a replacement may have created another one.
@@ -239,5 +242,9 @@ impl Runtime for FakeProviderRuntime {
 
     async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
         Ok(Finished::default())
+    }
+
+    async fn close(&self) {
+        self.cloud.answer(Stalled::Close).await;
     }
 }

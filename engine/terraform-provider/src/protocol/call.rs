@@ -264,6 +264,7 @@ impl Provider {
         A: prost::Message + Default + 'static,
     {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        let time = if call == Call::ApplyResourceChange { self.limits.time } else { self.limits.read };
         let limit = if call == Call::GetProviderSchema { self.limits.schemas } else { self.limits.answer };
         let path = match self.protocol {
             Protocol::V5 => format!("/tfplugin5.Provider/{}", call.name(Protocol::V5)),
@@ -276,12 +277,12 @@ impl Provider {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             grpc.unary::<Q, A, _>(Request::new(request), path, ProstCodec::default()).await
         };
-        let answered = tokio::time::timeout(self.limits.time, answered).await;
+        let answered = tokio::time::timeout(time, answered).await;
         self.observer.called(call, matches!(answered, Ok(Ok(_))), start.elapsed());
         match answered {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.failed(call, object, status).await),
-            Err(_) => Err(CallError::TimedOut { call, object: object.to_owned(), time: self.limits.time }),
+            Err(_) => Err(CallError::TimedOut { call, object: object.to_owned(), time }),
         }
     }
 

@@ -58,13 +58,20 @@ pub struct Limits {
     pub answer: usize,
     /// The size of the answer with all schemas, in bytes.
     pub schemas: usize,
-    /// The duration of a call. A create may take an hour.
+    /// The duration of a change. A create may take an hour.
     pub time: Duration,
+    /// The duration of any other call, such as a read or a plan.
+    pub read: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { answer: 256 << 20, schemas: 64 << 20, time: Duration::from_secs(2 * 60 * 60) }
+        Self {
+            answer: 256 << 20,
+            schemas: 64 << 20,
+            time: Duration::from_secs(2 * 60 * 60),
+            read: Duration::from_secs(10 * 60),
+        }
     }
 }
 

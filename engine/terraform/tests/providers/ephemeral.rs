@@ -107,6 +107,17 @@ async fn open_resource_is_renewed() {
 }
 
 #[tokio::test]
+async fn hanging_renewal_ends_with_the_run() {
+    let Some(deployment) = Deployment::with(&["frame", "time"]) else { return };
+    let mut wanted = with_token(json!({"renew": true, "fail": "renew:hang"}), json!({}));
+    let sleep = resource("time_sleep", "s", json!({"create_duration": "1s"}));
+    wanted.resources.push(serde_json::from_value(sleep).unwrap());
+    wanted.resources[1].depends_on.push(id("time_sleep", "s").as_str().into());
+    deployment.apply(&wanted).await;
+    assert_eq!(calls(&deployment), "open\nrenew\nclose\n");
+}
+
+#[tokio::test]
 async fn value_that_would_be_stored_is_a_problem() {
     let Some(deployment) = Deployment::with(&["frame", "random"]) else { return };
     let token = || ephemeral("frame_token", "t", json!({"name": "t"}));
