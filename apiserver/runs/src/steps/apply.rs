@@ -50,8 +50,8 @@ use crate::{
 const SHOW: Duration = Duration::from_millis(400);
 /// How many events are recorded at once, at most.
 const BATCH: usize = 256;
-/// How long a runner may take to finish calls in flight after it was told to stop.
-const GRACE: Duration = Duration::from_secs(120);
+/// How long a runner may take to finish calls in flight after it was told to stop. Calls of providers have five minutes.
+const GRACE: Duration = Duration::from_secs(360);
 /// How many causes the message of a failed run names.
 const CAUSES: usize = 5;
 
