@@ -1,6 +1,6 @@
 //! Plain overlays: changes of a stack's resources for one workspace, from the files in `workspaces/<workspace>/`.
 //!
-//! Start at [`generate`]. A document is a partial object of the stack, a part of a resource by its id, or a JSON
+//! Start at [`generate`], and at [`changed`] for a Spec with the resources of modules. A document is a partial object of the stack, a part of a resource by its id, or a JSON
 //! patch with its target. A document that fits no resource is a problem, since half an object would be deployed otherwise.
 
 use json_patch::Patch;
@@ -49,9 +49,13 @@ pub(super) fn generate(
     changed(generated, &overlay, input.placeholders)
 }
 
-/// The output of a generator with the changes of an overlay.
-fn changed(mut generated: Generated, overlay: &[SourceFile], values: &Placeholders) -> Result<Generated, Failure> {
-    if overlay.is_empty() {
+/// The output of a generator with the changes of an overlay. One that lacks resources of modules changes later, with these.
+pub(super) fn changed(
+    mut generated: Generated,
+    overlay: &[SourceFile],
+    values: &Placeholders,
+) -> Result<Generated, Failure> {
+    if overlay.is_empty() || !generated.calls.is_empty() {
         return Ok(generated);
     }
     apply(&mut generated.spec, overlay, values).map_err(Failure::invalid)?;

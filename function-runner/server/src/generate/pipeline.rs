@@ -263,27 +263,28 @@ impl Generators {
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
             Answered::Incomplete(rendered, calls) => {
-                let lock = source::lock_of_folder(tree.root(), &path)?;
-                Box::pin(self.complete(&request.values.organization, rendered, calls, (&path, lock))).await
+                Box::pin(self.complete(request, (tree, &path), rendered, calls)).await
             }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }
     }
 
-    /// Calls the modules whose resources a Spec of a path lacks, and adds these.
+    /// Calls the modules whose resources a Spec of a path lacks, and adds these. The overlay of the workspace changes them, too.
     async fn complete(
         &self,
-        organization: &str,
+        request: &Request<'_>,
+        (tree, path): (&Tree, &str),
         rendered: Rendered,
         calls: Vec<Call>,
-        (path, lock): (&str, Option<source::LockFile>),
     ) -> Result<Rendered, Failure> {
+        let organization = &request.values.organization;
         let modules = self.modules.as_ref().ok_or_else(|| without_modules(&calls))?;
         let responses = modules.call_all(organization, &calls).await?;
         let mut versions: Vec<String> = calls.iter().map(Call::versioned).collect();
         versions.sort_unstable();
         versions.dedup();
-        let job = Job::of_modules(rendered.spec, calls, responses, path).with_lock(lock);
+        let job = Job::of_modules(request.values, rendered.spec, (calls, responses), path);
+        let job = beside(job, request, tree, path)?;
         let Answered::Rendered(merged) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a job about modules calls others"));
         };
