@@ -239,7 +239,7 @@ fn covers(whole: &str, part: &str) -> bool {
 }
 
 /// The type that `helm --set` gives to a parameter, too.
-fn typed(text: &str) -> Value {
+pub(super) fn typed(text: &str) -> Value {
     match (text, text.parse::<i64>()) {
         ("true", _) => true.into(),
         ("false", _) => false.into(),
@@ -290,6 +290,16 @@ fn path_of(name: &str) -> Option<Vec<Segment>> {
     Some(path)
 }
 
+/// The first word of a name such as `image.tag`, and the path of the part in its value; nothing for a whole value.
+pub(super) fn part_of(name: &str) -> Option<(String, Vec<Segment>)> {
+    let mut path = path_of(name)?;
+    let word = match path.remove(0) {
+        Segment::Key(word) => word,
+        Segment::Index(_) | Segment::Item { .. } => return None,
+    };
+    (!path.is_empty()).then_some((word, path))
+}
+
 fn lookup<'v>(value: &'v Value, path: &[Segment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| match segment {
         Segment::Key(key) => value.get(key),
@@ -299,7 +309,7 @@ fn lookup<'v>(value: &'v Value, path: &[Segment]) -> Option<&'v Value> {
 }
 
 /// Sets a part of a value, and makes maps and lists on the way.
-fn set(value: &mut Value, path: &[Segment], new: Value) {
+pub(super) fn set(value: &mut Value, path: &[Segment], new: Value) {
     let Some((first, rest)) = path.split_first() else {
         *value = new;
         return;
