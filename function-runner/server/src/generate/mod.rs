@@ -41,6 +41,7 @@ use generator::{ALL, At, Files, Generated, Generator, Input, Profile, Tool};
 pub(crate) use generator::{Provenance, Values};
 pub(crate) use job::{Rendered, work};
 pub(crate) use other_tools::is_of_tool;
+pub(crate) use overlays::FOLDER as OVERLAYS;
 pub(crate) use pipeline::{Generators, Request};
 pub(crate) use renderer::{Options as RendererOptions, Renderer};
 pub(crate) use secret_values::SecretValues;

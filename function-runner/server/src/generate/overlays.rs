@@ -20,7 +20,7 @@ use crate::source::{Content, SourceFile};
 /// The directive of a strategic merge patch.
 const DIRECTIVE: &str = "$patch";
 /// The folder of all overlays in the folder of a stack.
-const FOLDER: &str = "workspaces";
+pub(crate) const FOLDER: &str = "workspaces";
 
 /// The folder with the overlay of a workspace for a stack's folder; nothing for no workspace.
 pub(super) fn folder_of(folder: &str, workspace: &str) -> Option<String> {

@@ -305,7 +305,7 @@ impl Generators {
 /// A job with the files of the tree that count beside those of its generator: the lock file, and the overlay of the workspace.
 fn beside(job: Job, request: &Request<'_>, tree: &Tree, path: &str) -> Result<Job, Failure> {
     let overlay = match overlays::folder_of(path, &request.values.workspace) {
-        Some(folder) => source::files_of_folder(tree.root(), &folder)?,
+        Some(folder) => source::files_of_folder(tree.root(), path, &folder)?,
         None => Vec::new(),
     };
     Ok(job.with_lock(source::lock_of_folder(tree.root(), path)?).with_overlay(overlay))
