@@ -189,18 +189,29 @@ pub(super) struct OfFile<'a> {
 impl OfFile<'_> {
     /// Fills the placeholders of a document of the file, which begins at this line.
     pub(super) fn fill(&self, begin: usize, document: &mut Value) -> Result<(), Vec<Problem>> {
+        self.fill_part(begin, document, (&FieldPath::default(), "", &[]))
+    }
+
+    /// Fills the placeholders of a field of a document, whose value is for an object of this kind at this path.
+    pub(super) fn fill_part(
+        &self,
+        begin: usize,
+        part: &mut Value,
+        (field, kind, path): (&FieldPath, &str, &[Segment]),
+    ) -> Result<(), Vec<Problem>> {
         if !self.has_some {
             return Ok(());
         }
         let mut wrong = Vec::new();
-        self.placeholders.value(document, "", &mut FieldPath::default(), &mut wrong);
+        self.placeholders.value(part, kind, &mut FieldPath(path.to_vec()), &mut wrong);
         if wrong.is_empty() {
             return Ok(());
         }
         let begin = yaml::narrow(begin);
         let lines = self.lines.get_or_init(|| FieldLines::of(self.file));
-        let located = |(field, message): Wrong| {
-            let field = field.to_string();
+        let located = |(of_object, message): Wrong| {
+            let below = of_object.0.into_iter().skip(path.len());
+            let field = FieldPath(field.0.iter().cloned().chain(below).collect()).to_string();
             let line = lines.line(begin, &field).unwrap_or(begin);
             Problem { file: self.file.path.clone(), line, field, ..problem(reason::UNKNOWN_VALUE, message) }
         };
