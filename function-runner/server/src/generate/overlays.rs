@@ -102,7 +102,7 @@ fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Resu
     }
     let mut problems = Vec::new();
     for file in overlay {
-        let documents = match documents(file) {
+        let documents = match yaml::with_exact(file) {
             Ok(documents) => documents,
             Err(problem) => {
                 problems.push(*problem);
@@ -123,14 +123,6 @@ fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Resu
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
-}
-
-/// The documents of a file. Those with numbers that are no floats come with the texts of these, for resources of providers.
-fn documents(file: &SourceFile) -> Result<Vec<(Document, Option<Value>)>, Box<Problem>> {
-    let documents = yaml::documents(file)?;
-    let is_inexact = documents.iter().any(|document| document.is_inexact);
-    let mut exact = if is_inexact { yaml::exact(file)? } else { Vec::new() }.into_iter();
-    Ok(documents.into_iter().map(|document| (document, exact.next().map(|exact| exact.value))).collect())
 }
 
 /// Fills the placeholders of a document. Those in parts of a resource get the types that this resource wants there.
