@@ -40,7 +40,9 @@ pub(super) fn generate(
         let mut generated = generator(input)?;
         let files = &mut generated.provenance.files;
         files.extend(input.overlay.iter().map(|file| file.path.clone()));
+        // A program may read files of the overlay itself.
         files.sort();
+        files.dedup();
         return changed(generated, input.overlay, input.placeholders);
     };
     // The positions are those of the whole content.
@@ -461,6 +463,28 @@ mod tests {
                 format!("s/workspaces/dev/a.yaml:1: {field}: has no meaning in a map or list that is replaced");
             assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn files_that_decided_are_listed_once() {
+        let values = Values::default();
+        let overlay = ["a", "b"].map(|name| file(&format!("s/workspaces/dev/{name}.yaml"), ""));
+        let input = Input {
+            files: Files::Documents(&[]),
+            overlay: &overlay,
+            values: &values,
+            placeholders: &Placeholders::of(&values),
+            values_read: false,
+            at: &|_| {},
+        };
+        let read = ["s/main.k", "s/workspaces/dev/a.yaml"].map(str::to_owned).to_vec();
+        let generated = generate(&input, |_| {
+            let mut generated = Generated::from(Spec::default());
+            generated.provenance.files = read;
+            Ok(generated)
+        });
+        let expected = ["s/main.k", "s/workspaces/dev/a.yaml", "s/workspaces/dev/b.yaml"];
+        assert_eq!(generated.unwrap().provenance.files, expected);
     }
 
     #[test]

@@ -195,6 +195,8 @@ impl Generators {
         let modules = subcharts.into_iter().map(module).collect();
         let mut files: Vec<String> = files.into_iter().chain(rendered.provenance.files).collect();
         files.sort_unstable();
+        // A tool may read files of the overlay itself.
+        files.dedup();
         let generator = rendered.provenance.generator;
         rendered.provenance = Provenance { generator, version, files, origins, modules };
         rendered.is_volatile = volatile;
