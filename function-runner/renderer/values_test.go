@@ -83,6 +83,34 @@ func TestParameterSetsOneValueOnly(t *testing.T) {
 	}
 }
 
+func TestRefusalOfASchemaNamesTheStrongestOrigin(t *testing.T) {
+	tree := repository(t, chartOf+"-- c/values.schema.json --\n"+
+		`{"properties": {"a/b": {"type": "integer"}, "image": {"properties": {"tag": {"type": "string"}}}, "list": {"items": {"type": "integer"}}}}`+
+		"\n-- c/values.yaml --\nimage:\n  tag: x\nlist: []\na/b: 1\n-- c/dev.yaml --\nimage:\n  tag: 1\n")
+	platform := []*rendererpb.Value{
+		{Name: "image", Json: `{"tag": 2}`, Origin: "VariableSet eu"}, {Name: "a/b", Json: `"x"`, Origin: "Workspace dev"},
+	}
+	for _, test := range []struct {
+		files      []string
+		parameters [][2]string
+		platform   []*rendererpb.Value
+		expected   string
+	}{
+		{[]string{"dev.yaml"}, [][2]string{{"image.tag", "17"}}, nil, `c: parameter "image.tag": `},
+		{nil, [][2]string{{"list", "{1,b}"}}, nil, `c: parameter "list": `},
+		{nil, [][2]string{{"list[0]", "b"}}, nil, `c: parameter "list[0]": `},
+		{[]string{"dev.yaml"}, [][2]string{{"image.tags", "17"}}, platform[:1], "c/dev.yaml:2: "},
+		{nil, nil, platform[:1], `c: value "image" of VariableSet eu: `},
+		{nil, nil, platform[1:], `c: value "a/b" of Workspace dev: `},
+	} {
+		request := input{tree: tree, path: "c", namespace: "default", values: test.files, parameters: test.parameters}.helm()
+		request.GetHelm().Values = test.platform
+		if found := sentences(render(t, request)); !strings.HasPrefix(found, test.expected) {
+			t.Errorf("%v %v: found %q, expected %q", test.files, test.parameters, found, test.expected)
+		}
+	}
+}
+
 func TestRefusalOfASchemaNamesFileAndLine(t *testing.T) {
 	tree := repository(t, chartOf+"-- c/values.schema.json --\n"+
 		`{"type": "object", "properties": {"image": {"type": "object", "properties": {"tag": {"type": "string"}}, "required": ["name"]}, "list": {"items": {"type": "string"}}}}`+

@@ -86,6 +86,9 @@ pub(crate) struct StandaloneOptions {
     /// SHA-256 of that file; default: those of the releases that the function-runner knows
     #[arg(long, value_name = "SHA256", requires = "kcl_library")]
     pub(crate) kcl_library_sha256: Option<String>,
+    /// Directory with the programs of Kusion modules. Default: none, and only stacks with modules fail
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) kusion_modules: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]

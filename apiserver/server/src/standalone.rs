@@ -154,7 +154,11 @@ impl RunnerProcess {
             ("--source-timeout-seconds", options.source_timeout_seconds),
         ];
         let numbers = numbers.into_iter().filter_map(|(flag, value)| Some((flag, value?.to_string())));
-        let files = [("--renderer", &options.renderer), ("--kcl-library", &options.kcl_library)];
+        let files = [
+            ("--renderer", &options.renderer),
+            ("--kcl-library", &options.kcl_library),
+            ("--kusion-modules", &options.kusion_modules),
+        ];
         let files = files.into_iter().filter_map(|(flag, file)| Some((flag, path(file.clone()?))));
         let sha256 = options.kcl_library_sha256.iter().map(|sha256| ("--kcl-library-sha256", sha256.clone()));
         let arguments = [
@@ -234,6 +238,7 @@ mod tests {
             "--source-timeout-seconds",
             "--renderer",
             "--kcl-library",
+            "--kusion-modules",
             "--kcl-library-sha256",
         ];
         let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
@@ -254,6 +259,7 @@ mod tests {
             "--source-timeout-seconds=3600",
             "--renderer=/e/stoa-renderer",
             "--kcl-library=/e/kcl_lib.whl",
+            "--kusion-modules=/e/modules",
             "--kcl-library-sha256=00ff",
         ];
         assert_eq!(passed_on(&said), said);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::process::{Pid, Resource, Rlimit};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -360,12 +360,18 @@ impl Worker {
     }
 }
 
-/// The end of a standard error.
-async fn last_words(mut pipe: ChildStderr) -> Vec<u8> {
-    let mut said = Vec::new();
+/// The end of a standard error, in whole lines: a secret that is cut would not be recognised.
+async fn last_words(mut pipe: impl AsyncRead + Unpin) -> Vec<u8> {
+    let (mut said, mut is_cut) = (Vec::new(), false);
     // A pipe that fails has no more to read.
     while let Ok(1..) = pipe.read_buf(&mut said).await {
-        said.drain(..said.len().saturating_sub(LAST_WORDS));
+        let more = said.len().saturating_sub(LAST_WORDS);
+        is_cut |= more > 0;
+        said.drain(..more);
+    }
+    if is_cut {
+        let end = said.iter().position(|byte| *byte == b'\n');
+        said.drain(..end.map_or(said.len(), |end| end + 1));
     }
     said
 }
@@ -386,6 +392,17 @@ fn fault_of(status: ExitStatus, said: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn last_words_are_whole_lines() {
+        let long = "x".repeat(LAST_WORDS);
+        for (text, expected) in
+            [("a\nb\n".to_owned(), "a\nb\n"), (format!("{long}\nb\nc"), "b\nc"), (format!("a\n{long}x"), "")]
+        {
+            assert_eq!(String::from_utf8(last_words(text.as_bytes()).await).unwrap(), expected);
+        }
+        assert_eq!(last_words(long.as_bytes()).await.len(), LAST_WORDS);
+    }
 
     #[test]
     fn exit_status_determines_the_fault() {

@@ -8,8 +8,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// How many lines are remembered.
 const LINES: usize = 200;
-/// How many bytes of a line are remembered.
+/// Longer lines are not remembered, in bytes: a secret at their cut end would not be recognised.
 const LINE: usize = 4096;
+/// What is remembered of such a line.
+const LONG: &str = "(a line of more than 4 KiB)";
 /// How many lines an error quotes.
 const QUOTED: usize = 10;
 
@@ -25,7 +27,7 @@ pub struct Output {
 const REASONS: [&str; 3] = ["panic: ", "fatal error: ", "runtime: out of memory"];
 
 impl Output {
-    /// The last lines, the oldest first: 200 at most, of 4 KiB each.
+    /// The last lines, the oldest first: 200 at most, of 4 KiB each. A longer line is replaced by words about it.
     pub fn last_lines(&self) -> Vec<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -35,20 +37,22 @@ impl Output {
         self.reason.get().map(String::as_str)
     }
 
-    fn push(&self, line: &[u8]) {
+    fn push(&self, line: &[u8], is_cut: bool) {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         if line.is_empty() {
             return;
         }
-        if REASONS.iter().any(|reason| line.starts_with(reason)) {
-            self.reason.get_or_init(|| line.to_owned());
+        let reason = REASONS.into_iter().find(|reason| line.starts_with(reason));
+        let line = if is_cut { format!("{}{LONG}", reason.unwrap_or_default()) } else { line.to_owned() };
+        if reason.is_some() {
+            self.reason.get_or_init(|| line.clone());
         }
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LINES {
             lines.pop_front();
         }
-        lines.push_back(line.to_owned());
+        lines.push_back(line);
     }
 }
 
@@ -56,22 +60,26 @@ impl Output {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     line: Vec<u8>,
+    /// Whether the line has more bytes.
+    is_cut: bool,
 }
 
 impl Lines {
     pub(super) fn feed(&mut self, bytes: &[u8], output: &Output) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
             let space = LINE.saturating_sub(self.line.len());
-            self.line.extend_from_slice(part.get(..space).unwrap_or(part));
+            self.is_cut |= text.len() > space;
+            self.line.extend_from_slice(text.get(..space).unwrap_or(text));
             if part.ends_with(b"\n") {
-                output.push(&self.line);
-                self.line.clear();
+                output.push(&self.line, self.is_cut);
+                *self = Self::default();
             }
         }
     }
 
     pub(super) fn finish(self, output: &Output) {
-        output.push(&self.line);
+        output.push(&self.line, self.is_cut);
     }
 }
 
@@ -119,13 +127,12 @@ mod tests {
     async fn the_last_lines_are_remembered() {
         let output = Arc::new(Output::default());
         let mut text: String = (0..300).map(|number| format!("line {number}\r\n\n")).collect();
-        text.push_str(&"x".repeat(10_000));
-        text.push_str("\nend");
+        text.push_str(&format!("{}\n{}\nend", "x".repeat(LINE), "y".repeat(LINE + 1)));
         drain(text.as_bytes(), output.clone()).await;
         let lines = output.last_lines();
         assert_eq!(lines.len(), LINES);
-        assert_eq!(lines[0], "line 102");
-        assert_eq!(lines[LINES - 2].len(), LINE);
+        assert_eq!(lines[0], "line 103");
+        assert_eq!((lines[LINES - 3].len(), lines[LINES - 2].as_str()), (LINE, LONG));
         assert_eq!(lines[LINES - 1], "end");
     }
 
@@ -137,6 +144,9 @@ mod tests {
         drain(text.as_bytes(), output.clone()).await;
         assert_eq!(output.reason(), Some("fatal error: out of memory"));
         assert_eq!(Output::default().reason(), None);
+        let output = Arc::new(Output::default());
+        drain(format!("panic: {}", "x".repeat(LINE)).as_bytes(), output.clone()).await;
+        assert_eq!(output.reason(), Some("panic: (a line of more than 4 KiB)"));
     }
 
     #[tokio::test]

@@ -48,7 +48,8 @@ pub(super) trait Generator: Sync {
         false
     }
 
-    /// Renders the files. The same input gives the same output on every runner: it reads no clock, environment or network.
+    /// Renders the files. The same input gives the same output on every runner, unless the output is volatile: it reads no environment
+    /// or network.
     fn generate(&self, input: &Input<'_>) -> Result<Generated, Failure>;
 }
 

@@ -21,7 +21,7 @@ use tonic::Code;
 use super::generator::{Files, Generated, Input, Provenance, Values};
 use super::modules::{self, Call};
 use super::placeholders::Placeholders;
-use super::{Outcome, generate, lock};
+use super::{Outcome, generate, lock, overlays};
 use crate::failure::{Failure, problem, reason, size};
 use crate::source::{self, Content, LockFile, SourceFile, StackFiles};
 
@@ -40,7 +40,7 @@ pub(super) struct Job {
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
     lock: Option<source::Lock>,
-    /// The overlay of the workspace, beside a tree or documents; content has its own.
+    /// The overlay of the workspace, beside a tree, documents or the answers of modules; content has its own.
     #[prost(message, repeated, tag = "9")]
     overlay: Vec<source::File>,
     /// Whether the renderer gave all values to the files.
@@ -168,10 +168,15 @@ impl Job {
         Self::new(generator, values, JobFiles::Documents(JobDocuments { documents, path: path.to_owned() }))
     }
 
-    /// A job about a Spec of a path, and the answers of modules.
-    pub(super) fn of_modules(spec: Bytes, calls: Vec<Call>, responses: Vec<GeneratorResponse>, path: &str) -> Self {
+    /// A job about a Spec of a path, and the answers to calls of modules.
+    pub(super) fn of_modules(
+        values: &Values,
+        spec: Bytes,
+        (calls, responses): (Vec<Call>, Vec<GeneratorResponse>),
+        path: &str,
+    ) -> Self {
         let modules = JobModules { spec, calls, responses, path: path.to_owned() };
-        Self { files: Some(JobFiles::Modules(modules)), ..Self::default() }
+        Self::new("", values, JobFiles::Modules(modules))
     }
 
     fn new(generator: &str, values: &Values, files: JobFiles) -> Self {
@@ -235,6 +240,7 @@ impl Job {
             Some(JobFiles::Modules(JobModules { spec, calls, responses, path })) => {
                 let merged = modules::merge(&spec, &calls, &responses);
                 merged
+                    .and_then(|generated| overlays::changed(generated, &overlay, &placeholders))
                     .and_then(|generated| Answer::rendered(generated, lock.as_ref(), &path))
                     .unwrap_or_else(Answer::from)
             }

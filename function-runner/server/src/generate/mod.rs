@@ -1,8 +1,8 @@
 //! Generators: render the files at a path of a source to a Spec.
 //!
 //! Start at `generator`, which says what a generator is, and at `pipeline`, which reads what one wants and runs it in a process of its
-//! own. Sources are untrusted, so [`generate`] runs in workers alone. It reads no clock or socket: the same input always renders to the
-//! same Spec, which `cached` relies on.
+//! own. Sources are untrusted, so [`generate`] runs in workers alone. It reads no socket. The same input renders to the same
+//! Spec, which `cached` relies on, unless a program reads a clock or chance: that one is volatile, and not cached.
 
 mod cached;
 mod depends_on;
@@ -41,6 +41,7 @@ use generator::{ALL, At, Files, Generated, Generator, Input, Profile, Tool};
 pub(crate) use generator::{Provenance, Values};
 pub(crate) use job::{Rendered, work};
 pub(crate) use other_tools::is_of_tool;
+pub(crate) use overlays::FOLDER as OVERLAYS;
 pub(crate) use pipeline::{Generators, Request};
 pub(crate) use renderer::{Options as RendererOptions, Renderer};
 pub(crate) use secret_values::SecretValues;

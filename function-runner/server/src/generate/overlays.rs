@@ -1,6 +1,6 @@
 //! Plain overlays: changes of a stack's resources for one workspace, from the files in `workspaces/<workspace>/`.
 //!
-//! Start at [`generate`]. A document is a partial object of the stack, a part of a resource by its id, or a JSON
+//! Start at [`generate`], and at [`changed`] for a Spec with the resources of modules. A document is a partial object of the stack, a part of a resource by its id, or a JSON
 //! patch with its target. A document that fits no resource is a problem, since half an object would be deployed otherwise.
 
 use json_patch::Patch;
@@ -12,7 +12,7 @@ use stoa_kubernetes_model::normalize::normalize;
 use stoa_proto::Problem;
 use stoa_yaml::Document;
 
-use super::placeholders::Placeholders;
+use super::placeholders::{OfFile, Placeholders};
 use super::{Files, Generated, Input, tools, yaml};
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
@@ -20,7 +20,7 @@ use crate::source::{Content, SourceFile};
 /// The directive of a strategic merge patch.
 const DIRECTIVE: &str = "$patch";
 /// The folder of all overlays in the folder of a stack.
-const FOLDER: &str = "workspaces";
+pub(crate) const FOLDER: &str = "workspaces";
 
 /// The folder with the overlay of a workspace for a stack's folder; nothing for no workspace.
 pub(super) fn folder_of(folder: &str, workspace: &str) -> Option<String> {
@@ -40,7 +40,9 @@ pub(super) fn generate(
         let mut generated = generator(input)?;
         let files = &mut generated.provenance.files;
         files.extend(input.overlay.iter().map(|file| file.path.clone()));
+        // A program may read files of the overlay itself.
         files.sort();
+        files.dedup();
         return changed(generated, input.overlay, input.placeholders);
     };
     // The positions are those of the whole content.
@@ -49,9 +51,13 @@ pub(super) fn generate(
     changed(generated, &overlay, input.placeholders)
 }
 
-/// The output of a generator with the changes of an overlay.
-fn changed(mut generated: Generated, overlay: &[SourceFile], values: &Placeholders) -> Result<Generated, Failure> {
-    if overlay.is_empty() {
+/// The output of a generator with the changes of an overlay. One that lacks resources of modules changes later, with these.
+pub(super) fn changed(
+    mut generated: Generated,
+    overlay: &[SourceFile],
+    values: &Placeholders,
+) -> Result<Generated, Failure> {
+    if overlay.is_empty() || !generated.calls.is_empty() {
         return Ok(generated);
     }
     apply(&mut generated.spec, overlay, values).map_err(Failure::invalid)?;
@@ -98,7 +104,7 @@ fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Resu
     }
     let mut problems = Vec::new();
     for file in overlay {
-        let documents = match documents(file) {
+        let documents = match yaml::with_exact(file) {
             Ok(documents) => documents,
             Err(problem) => {
                 problems.push(*problem);
@@ -107,8 +113,9 @@ fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Resu
         };
         let placeholders = values.of_file(file);
         for (Document { mut value, line, .. }, mut exact) in documents {
-            let filled = placeholders.fill(line, &mut value);
-            let filled = filled.and_then(|()| exact.as_mut().map_or(Ok(()), |exact| placeholders.fill(line, exact)));
+            let filled = fill(spec, &placeholders, line, &mut value);
+            let filled =
+                filled.and_then(|()| exact.as_mut().map_or(Ok(()), |exact| fill(spec, &placeholders, line, exact)));
             if let Err(wrong) = filled {
                 problems.extend(wrong);
             } else if let Err((field, message)) = change(spec, value, exact) {
@@ -120,12 +127,64 @@ fn apply(spec: &mut Spec, overlay: &[SourceFile], values: &Placeholders) -> Resu
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// The documents of a file. Those with numbers that are no floats come with the texts of these, for resources of providers.
-fn documents(file: &SourceFile) -> Result<Vec<(Document, Option<Value>)>, Box<Problem>> {
-    let documents = yaml::documents(file)?;
-    let is_inexact = documents.iter().any(|document| document.is_inexact);
-    let mut exact = if is_inexact { yaml::exact(file)? } else { Vec::new() }.into_iter();
-    Ok(documents.into_iter().map(|document| (document, exact.next().map(|exact| exact.value))).collect())
+/// Fills the placeholders of a document. Those in parts of a resource get the types that this resource wants there.
+fn fill(spec: &Spec, placeholders: &OfFile<'_>, line: usize, document: &mut Value) -> Result<(), Vec<Problem>> {
+    let form = ["patch", "attributes"].into_iter().find(|form| document.get(form).is_some());
+    let part = form.and_then(|form| Some((form, document.as_object_mut()?.remove(form)?)));
+    placeholders.fill(line, document)?;
+    let Some((form, mut part)) = part else { return Ok(()) };
+    let target = match document.get("target") {
+        Some(target) => serde_json::from_value(target.clone()).unwrap_or_default(),
+        None => Target { id: text_of(document, "id"), ..Target::default() },
+    };
+    let attributes = spec.resources.iter().find(|resource| fits(resource, &target)).map(|found| &found.attributes);
+    let kind = attributes.and_then(|attributes| text_at(attributes, &["kind"])).unwrap_or_default();
+    let field = FieldPath::default().key(form);
+    match &mut part {
+        Value::Array(operations) if form == "patch" => {
+            let whole = attributes.map(|attributes| Value::Object(attributes.clone()));
+            for (index, operation) in operations.iter_mut().enumerate() {
+                let mut field = field.clone();
+                field.0.push(Segment::Index(index));
+                let value = operation.as_object_mut().and_then(|fields| fields.remove("value"));
+                placeholders.fill_part(line, operation, (&field, "", &[]))?;
+                if let (Some(mut value), Value::Object(fields)) = (value, operation) {
+                    let pointer = fields.get("path").and_then(Value::as_str).unwrap_or_default();
+                    let path = segments(pointer, whole.as_ref());
+                    placeholders.fill_part(line, &mut value, (&field.key("value"), kind, &path))?;
+                    fields.insert("value".to_owned(), value);
+                }
+            }
+        }
+        _ => placeholders.fill_part(line, &mut part, (&field, kind, &[]))?,
+    }
+    if let Value::Object(fields) = document {
+        fields.insert(form.to_owned(), part);
+    }
+    Ok(())
+}
+
+fn text_of(document: &Value, field: &str) -> Option<String> {
+    document.get(field).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The path of a JSON pointer in a value. The part after a list is an index, and `-` is one in any case.
+fn segments(pointer: &str, mut around: Option<&Value>) -> Vec<Segment> {
+    let mut path = Vec::new();
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        let index = part.parse().ok();
+        path.push(match around {
+            Some(Value::Array(_)) => Segment::Index(index.unwrap_or_default()),
+            _ if part == "-" => Segment::Index(0),
+            _ => Segment::Key(part.clone()),
+        });
+        around = around.and_then(|value| match value {
+            Value::Array(items) => items.get(index?),
+            other => other.get(&part),
+        });
+    }
+    path
 }
 
 /// The resources that a document changes.
@@ -363,6 +422,36 @@ mod tests {
     }
 
     #[test]
+    fn placeholders_have_the_types_of_their_resource() {
+        let mut spec = spec();
+        spec.resources[2].attributes["spec"]["args"] = json!(["a"]);
+        let text = "id: v1:ConfigMap:one:a\nattributes: {data: {x: '${stoa_value.count}'}, other: '${stoa_value.count}'}\n---\n\
+                    target: {kind: ConfigMap, namespace: '${stoa_value.second}'}\n\
+                    patch: [{op: add, path: /data/1, value: '${stoa_value.count}'}, {op: test, path: /data/x, value: '1'}]\n---\n\
+                    target: {kind: Deployment}\n\
+                    patch:\n- {op: replace, path: /spec/replicas, value: '${stoa_value.count}'}\n\
+                    - {op: add, path: /spec/args/0, value: '${stoa_value.count}'}\n\
+                    - {op: add, path: /spec/command, value: ['${stoa_value.count}']}\n\
+                    - {op: add, path: /metadata/labels, value: {a~1b: '${stoa_value.count}'}}\n";
+        let parameters = [("count", "3"), ("second", "two")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let values = Placeholders::of(&Values { parameters: parameters.into(), ..Values::default() });
+        apply(&mut spec, &[file("s/workspaces/dev/a.yaml", text)], &values).unwrap();
+        let attributes = |index: usize| &spec.resources[index].attributes;
+        assert_eq!(attributes(0)["data"], json!({"x": "3", "y": "2"}));
+        assert_eq!((&attributes(0)["other"], &attributes(1)["data"]["1"]), (&json!(3), &json!("3")));
+        assert_eq!(attributes(2)["spec"], json!({"replicas": 3, "args": ["3", "a"], "command": ["3"]}));
+        assert_eq!(attributes(2)["metadata"]["labels"], json!({"a~1b": "3"}));
+        let unknown = "target: {kind: Deployment}\npatch:\n- op: add\n  path: /spec/replicas\n  value: [1, '${stoa_value.none}']\n";
+        assert!(
+            problems(unknown)[0].starts_with("s/workspaces/dev/a.yaml:5: patch[0].value[1]: the stack has no value")
+        );
+        let unknown = "id: v1:ConfigMap:one:a\nattributes:\n  data:\n    x: ${stoa_value.none}\n";
+        assert!(
+            problems(unknown)[0].starts_with("s/workspaces/dev/a.yaml:4: attributes.data.x: the stack has no value")
+        );
+    }
+
+    #[test]
     fn directives_in_replaced_parts_are_problems() {
         for (patch, field) in [
             ("spec: {tolerations: [{$patch: delete, key: x}]}", "spec.tolerations[0].$patch"),
@@ -374,6 +463,28 @@ mod tests {
                 format!("s/workspaces/dev/a.yaml:1: {field}: has no meaning in a map or list that is replaced");
             assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn files_that_decided_are_listed_once() {
+        let values = Values::default();
+        let overlay = ["a", "b"].map(|name| file(&format!("s/workspaces/dev/{name}.yaml"), ""));
+        let input = Input {
+            files: Files::Documents(&[]),
+            overlay: &overlay,
+            values: &values,
+            placeholders: &Placeholders::of(&values),
+            values_read: false,
+            at: &|_| {},
+        };
+        let read = ["s/main.k", "s/workspaces/dev/a.yaml"].map(str::to_owned).to_vec();
+        let generated = generate(&input, |_| {
+            let mut generated = Generated::from(Spec::default());
+            generated.provenance.files = read;
+            Ok(generated)
+        });
+        let expected = ["s/main.k", "s/workspaces/dev/a.yaml", "s/workspaces/dev/b.yaml"];
+        assert_eq!(generated.unwrap().provenance.files, expected);
     }
 
     #[test]

@@ -195,6 +195,8 @@ impl Generators {
         let modules = subcharts.into_iter().map(module).collect();
         let mut files: Vec<String> = files.into_iter().chain(rendered.provenance.files).collect();
         files.sort_unstable();
+        // A tool may read files of the overlay itself.
+        files.dedup();
         let generator = rendered.provenance.generator;
         rendered.provenance = Provenance { generator, version, files, origins, modules };
         rendered.is_volatile = volatile;
@@ -263,27 +265,28 @@ impl Generators {
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
             Answered::Incomplete(rendered, calls) => {
-                let lock = source::lock_of_folder(tree.root(), &path)?;
-                Box::pin(self.complete(&request.values.organization, rendered, calls, (&path, lock))).await
+                Box::pin(self.complete(request, (tree, &path), rendered, calls)).await
             }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }
     }
 
-    /// Calls the modules whose resources a Spec of a path lacks, and adds these.
+    /// Calls the modules whose resources a Spec of a path lacks, and adds these. The overlay of the workspace changes them, too.
     async fn complete(
         &self,
-        organization: &str,
+        request: &Request<'_>,
+        (tree, path): (&Tree, &str),
         rendered: Rendered,
         calls: Vec<Call>,
-        (path, lock): (&str, Option<source::LockFile>),
     ) -> Result<Rendered, Failure> {
+        let organization = &request.values.organization;
         let modules = self.modules.as_ref().ok_or_else(|| without_modules(&calls))?;
         let responses = modules.call_all(organization, &calls).await?;
         let mut versions: Vec<String> = calls.iter().map(Call::versioned).collect();
         versions.sort_unstable();
         versions.dedup();
-        let job = Job::of_modules(rendered.spec, calls, responses, path).with_lock(lock);
+        let job = Job::of_modules(request.values, rendered.spec, (calls, responses), path);
+        let job = beside(job, request, tree, path)?;
         let Answered::Rendered(merged) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a job about modules calls others"));
         };
@@ -304,7 +307,7 @@ impl Generators {
 /// A job with the files of the tree that count beside those of its generator: the lock file, and the overlay of the workspace.
 fn beside(job: Job, request: &Request<'_>, tree: &Tree, path: &str) -> Result<Job, Failure> {
     let overlay = match overlays::folder_of(path, &request.values.workspace) {
-        Some(folder) => source::files_of_folder(tree.root(), &folder)?,
+        Some(folder) => source::files_of_folder(tree.root(), path, &folder)?,
         None => Vec::new(),
     };
     Ok(job.with_lock(source::lock_of_folder(tree.root(), path)?).with_overlay(overlay))

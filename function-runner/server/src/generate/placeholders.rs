@@ -189,18 +189,29 @@ pub(super) struct OfFile<'a> {
 impl OfFile<'_> {
     /// Fills the placeholders of a document of the file, which begins at this line.
     pub(super) fn fill(&self, begin: usize, document: &mut Value) -> Result<(), Vec<Problem>> {
+        self.fill_part(begin, document, (&FieldPath::default(), "", &[]))
+    }
+
+    /// Fills the placeholders of a field of a document, whose value is for an object of this kind at this path.
+    pub(super) fn fill_part(
+        &self,
+        begin: usize,
+        part: &mut Value,
+        (field, kind, path): (&FieldPath, &str, &[Segment]),
+    ) -> Result<(), Vec<Problem>> {
         if !self.has_some {
             return Ok(());
         }
         let mut wrong = Vec::new();
-        self.placeholders.value(document, "", &mut FieldPath::default(), &mut wrong);
+        self.placeholders.value(part, kind, &mut FieldPath(path.to_vec()), &mut wrong);
         if wrong.is_empty() {
             return Ok(());
         }
         let begin = yaml::narrow(begin);
         let lines = self.lines.get_or_init(|| FieldLines::of(self.file));
-        let located = |(field, message): Wrong| {
-            let field = field.to_string();
+        let located = |(of_object, message): Wrong| {
+            let below = of_object.0.into_iter().skip(path.len());
+            let field = FieldPath(field.0.iter().cloned().chain(below).collect()).to_string();
             let line = lines.line(begin, &field).unwrap_or(begin);
             Problem { file: self.file.path.clone(), line, field, ..problem(reason::UNKNOWN_VALUE, message) }
         };
@@ -239,7 +250,7 @@ fn covers(whole: &str, part: &str) -> bool {
 }
 
 /// The type that `helm --set` gives to a parameter, too.
-fn typed(text: &str) -> Value {
+pub(super) fn typed(text: &str) -> Value {
     match (text, text.parse::<i64>()) {
         ("true", _) => true.into(),
         ("false", _) => false.into(),
@@ -290,6 +301,16 @@ fn path_of(name: &str) -> Option<Vec<Segment>> {
     Some(path)
 }
 
+/// The first word of a name such as `image.tag`, and the path of the part in its value; nothing for a whole value.
+pub(super) fn part_of(name: &str) -> Option<(String, Vec<Segment>)> {
+    let mut path = path_of(name)?;
+    let word = match path.remove(0) {
+        Segment::Key(word) => word,
+        Segment::Index(_) | Segment::Item { .. } => return None,
+    };
+    (!path.is_empty()).then_some((word, path))
+}
+
 fn lookup<'v>(value: &'v Value, path: &[Segment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| match segment {
         Segment::Key(key) => value.get(key),
@@ -299,7 +320,7 @@ fn lookup<'v>(value: &'v Value, path: &[Segment]) -> Option<&'v Value> {
 }
 
 /// Sets a part of a value, and makes maps and lists on the way.
-fn set(value: &mut Value, path: &[Segment], new: Value) {
+pub(super) fn set(value: &mut Value, path: &[Segment], new: Value) {
     let Some((first, rest)) = path.split_first() else {
         *value = new;
         return;

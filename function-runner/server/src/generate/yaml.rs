@@ -34,6 +34,14 @@ pub(super) fn exact(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
     Ok(documents.into_iter().filter(|document| !document.value.is_null()).collect())
 }
 
+/// The documents of a file. Those with numbers that are no floats come with the texts of these, for resources of providers.
+pub(super) fn with_exact(file: &SourceFile) -> Result<Vec<(Document, Option<serde_json::Value>)>, Box<Problem>> {
+    let documents = documents(file)?;
+    let is_inexact = documents.iter().any(|document| document.is_inexact);
+    let mut exact = if is_inexact { exact(file)? } else { Vec::new() }.into_iter();
+    Ok(documents.into_iter().map(|document| (document, exact.next().map(|exact| exact.value))).collect())
+}
+
 /// The values of a text, and nothing for a text that is not YAML.
 pub(super) fn values(text: &str) -> Vec<serde_json::Value> {
     let documents = stoa_yaml::documents(text, &LIMITS, false).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::error::here;
 use super::lock;
 use super::sources::StackPaths;
 use crate::failure::{Failure, problem, reason};
-use crate::generate::is_of_tool;
+use crate::generate::{OVERLAYS, is_of_tool};
 
 /// The most files of a folder that are read.
 pub(super) const MOST_FILES: usize = 10_000;
@@ -311,7 +311,9 @@ impl Walk<'_> {
                     let tree = self.repository.find_tree(entry.id()).map_err(|err| here(&err))?;
                     self.folder(&tree, &path, depth + 1)?;
                 }
-                Some(ObjectType::Blob) if is_link(&entry) && is_readable(&name) => return Err(link(&path)),
+                Some(ObjectType::Blob) if is_link(&entry) && (is_readable(&name) || is_overlay(&path, depth)) => {
+                    return Err(link(&path));
+                }
                 Some(ObjectType::Blob) if is_link(&entry) => self.pass_over(&path, "symbolic links are not followed"),
                 Some(ObjectType::Blob) if is_readable(&name) => self.file(&entry, path)?,
                 Some(ObjectType::Blob) if depth == 0 || is_of_tool(&path).is_some() => self.others.push(path),
@@ -351,13 +353,19 @@ pub(super) fn is_link(entry: &TreeEntry<'_>) -> bool {
     entry.filemode() == 0o120_000
 }
 
+/// Whether a path that many levels below a stack's folder is that of all overlays, or of the overlay of a workspace.
+fn is_overlay(path: &str, depth: usize) -> bool {
+    let mut names = path.rsplit('/');
+    depth <= 1 && names.nth(depth) == Some(OVERLAYS)
+}
+
 pub(super) fn not_found(path: &str, commit: impl Display) -> Failure {
     let message = format!("does not exist at commit {commit}");
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::PATH_NOT_FOUND, message) };
     Failure::of(Code::NotFound, vec![wrong])
 }
 
-/// A link to a manifest: ignoring it would remove its objects.
+/// A link to a manifest or an overlay: ignoring it would remove its objects, or its changes.
 pub(super) fn link(path: &str) -> Failure {
     let wrong = stoa_proto::Problem { file: path.to_owned(), ..problem(reason::INVALID_MANIFEST, LINKED) };
     Failure::invalid(vec![wrong])
@@ -430,6 +438,19 @@ mod tests {
         let tree = repository.find_tree(tree.write().unwrap()).unwrap();
         let refused = read_folder(&repository, &tree, "apps".to_owned()).unwrap_err();
         assert_eq!((refused.problems()[0].file.as_str(), refused.code()), ("apps/b.yaml", Code::InvalidArgument));
+        for (link, overlays) in [("s/workspaces", None), ("s/workspaces/prod", Some("prod"))] {
+            let mut tree = repository.treebuilder(None).unwrap();
+            match overlays {
+                None => tree.insert("workspaces", blob, 0o120_000).unwrap(),
+                Some(name) => {
+                    let mut below = repository.treebuilder(None).unwrap();
+                    below.insert(name, blob, 0o120_000).unwrap();
+                    tree.insert("workspaces", below.write().unwrap(), 0o040_000).unwrap()
+                }
+            };
+            let tree = repository.find_tree(tree.write().unwrap()).unwrap();
+            assert_eq!(read_folder(&repository, &tree, "s".to_owned()).unwrap_err().problems()[0].file, link);
+        }
         let more = warnings(MOST_WARNINGS + 3);
         assert_eq!(more[..MOST_WARNINGS], all);
         assert_eq!(more[MOST_WARNINGS..], ["3 more symbolic links and submodules are ignored"]);

@@ -1,5 +1,6 @@
 //! Modules of Kusion in the processes of a runner, where `STOA_TEST_KCL` names KCL's library and `STOA_TEST_MODULES` a module.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -63,11 +64,21 @@ impl Scene {
 
     /// Renders the project with accessories, for a Workspace.
     async fn generate(&self, accessories: &str, spec: &Value) -> Result<GenerateResponse, Status> {
+        self.generate_with(accessories, spec, "").await
+    }
+
+    /// The same with an overlay of the Workspace, and the parameter `count`.
+    async fn generate_with(&self, accessories: &str, spec: &Value, overlay: &str) -> Result<GenerateResponse, Status> {
         let main = format!(
             "import kam as ac\nimport service\nimport network as n\nweb: ac.AppConfiguration {{\n    accessories: {{{accessories}}}\n    \
              workload: service.Service {{\n        containers: {{web: {{image = \"shop/web:1\"}}}}\n    }}\n}}\n"
         );
-        let files = PROJECT.map(|(path, text)| (path, if path == "shop/prod/main.k" { main.as_str() } else { text }));
+        let mut files: Vec<(&str, &str)> = PROJECT.to_vec();
+        files.retain(|(path, _)| *path != "shop/prod/main.k");
+        files.push(("shop/prod/main.k", &main));
+        if !overlay.is_empty() {
+            files.push((OVERLAY, overlay));
+        }
         let request = GenerateRequest {
             source: Some(git(&self.origin.remote())),
             commit: self.origin.commit(&files),
@@ -75,6 +86,7 @@ impl Scene {
             organization: "shop".to_owned(),
             project: "web".to_owned(),
             stack: "prod".to_owned(),
+            parameters: if overlay.is_empty() { HashMap::new() } else { [("count".to_owned(), "3".to_owned())].into() },
             workspace: Some(Workspace { name: "eu".to_owned(), spec: spec.to_string().into(), ..Workspace::default() }),
             ..GenerateRequest::default()
         };
@@ -124,6 +136,7 @@ fn attributes(spec: &Spec, id: &str) -> Value {
 }
 
 const NETWORK: &str = "a: n.Network {ports = [{port = 80}]}";
+const OVERLAY: &str = "shop/prod/workspaces/eu/a.yaml";
 const DEPLOYMENT: &str = "apps/v1:Deployment:shop:shop-prod-web";
 
 #[tokio::test]
@@ -151,6 +164,32 @@ async fn accessory_becomes_resources_and_patches() {
     assert!(spec.resources.iter().all(|it| it.depends_on.is_empty()), "no order of kinds is added");
     // The process of the module ended with the call.
     assert!(scene.modules().is_empty());
+}
+
+#[tokio::test]
+async fn overlay_changes_resources_of_modules() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    let overlay = "apiVersion: v1\nkind: Service\nmetadata: {name: shop-prod-web, labels: {tier: edge}}\n---\n\
+                   apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop-prod-web, labels: {network: null}}\n\
+                   spec: {replicas: '${stoa_value.count}'}\n---\n\
+                   id: hashicorp:random:random_pet:shop-prod-web\nattributes: {length: 7}\n";
+    let accessories = format!("{NETWORK}, b: n.Network {{do = \"database\"}}");
+    let settings = workspace("0.2.0", json!({}));
+    let answer = scene.generate_with(&accessories, &settings, overlay).await.unwrap();
+    let spec: Spec = serde_json::from_slice(&answer.spec).unwrap();
+    assert_eq!(attributes(&spec, "v1:Service:shop:shop-prod-web")["metadata"]["labels"]["tier"], "edge");
+    // The overlay counts after the patches of modules.
+    let deployment = attributes(&spec, DEPLOYMENT);
+    assert_eq!(
+        (&deployment["spec"]["replicas"], &deployment["metadata"]["labels"]["network"]),
+        (&json!(3), &json!(null))
+    );
+    assert_eq!(attributes(&spec, "hashicorp:random:random_pet:shop-prod-web")["length"], 7);
+    assert!(answer.files.contains(&OVERLAY.to_owned()), "{:?}", answer.files);
+    let lost = "apiVersion: v1\nkind: Service\nmetadata: {name: other}\n";
+    let (_, found) = problem(&scene.generate_with(NETWORK, &settings, lost).await.unwrap_err());
+    assert_eq!((found.file.as_str(), found.line), (OVERLAY, 1));
+    assert_eq!(found.message, "fits no resource of the stack: v1 Service other");
 }
 
 impl Scene {

@@ -528,6 +528,22 @@ fn stacks() -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_of_overlay_and_kustomization_are_listed_once() {
+    let Some(scene) = Scene::real() else { return };
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\ndata: {x: '1'}\n";
+    let patch = object.replace("'1'", "'2'");
+    let kustomization = "resources: [a.yaml]\npatches: [{path: workspaces/prod/a.yaml}]\n";
+    let files =
+        [("s/a.yaml", object), ("s/kustomization.yaml", kustomization), ("s/workspaces/prod/a.yaml", patch.as_str())];
+    let request = GenerateRequest {
+        workspace: Some(Workspace { name: "prod".to_owned(), ..Workspace::default() }),
+        ..scene.request(&scene.origin.commit(&files), "s", "Auto")
+    };
+    let response = scene.send(request).await.unwrap();
+    assert_eq!(response.files, ["s/a.yaml", "s/kustomization.yaml", "s/workspaces/prod/a.yaml"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_stack_differs_by_the_values_of_workspaces() {
     let (Some(scene), Some(other)) = (Scene::real(), Scene::real()) else { return };
     let files = stacks();

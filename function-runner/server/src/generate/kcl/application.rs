@@ -154,7 +154,9 @@ impl<'a> Application<'a> {
             _ => {
                 let schema = workload.schema();
                 let module = schema.split('.').next().unwrap_or_default();
-                let message = format!("is of the Kusion module {module} ({schema}); use a Service or a Job");
+                let message = format!(
+                    "is of the Kusion module {module} ({schema}); use a Service or a Job, or add it to spec.modules of the Workspace"
+                );
                 Err(workload.wrong("", message))
             }
         }

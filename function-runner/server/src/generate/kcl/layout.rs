@@ -15,7 +15,7 @@ use stoa_proto::{Problem, SourceModule, ValueOrigin};
 use super::module_file::{self, ModuleFile, Source};
 use crate::failure::{Failure, problem, reason};
 use crate::generate::field_lines::{FieldLines, line};
-use crate::generate::{Values, join, yaml};
+use crate::generate::{Values, join, placeholders, yaml};
 use crate::source::SourceFile;
 
 /// The files of a project and of a stack, as Kusion names them.
@@ -168,7 +168,8 @@ impl Layout {
     }
 }
 
-/// The options of the files, those of the platform, and the parameters of the stack. The last one of a name counts.
+/// The options of the files, those of the platform, and the parameters of the stack. The last one of a name counts, and a parameter
+/// such as `image.tag` changes a part of it.
 fn parameters(files: impl Iterator<Item = (String, Value)>, values: &Values) -> Vec<Parameter> {
     let files = files.map(|(name, value)| Parameter { name, value, is_common: true, origin: None });
     let platform = values.platform.iter().map(|value| Parameter {
@@ -177,14 +178,33 @@ fn parameters(files: impl Iterator<Item = (String, Value)>, values: &Values) -> 
         is_common: true,
         origin: Some(value.origin.clone()),
     });
+    let mut options: Vec<Parameter> = files.chain(platform).collect();
     let parameters: BTreeMap<_, _> = values.parameters.iter().collect();
-    let parameters = parameters.into_iter().map(|(name, value)| Parameter {
-        name: name.clone(),
-        value: Value::String(value.clone()),
-        is_common: false,
-        origin: None,
-    });
-    files.chain(platform).chain(parameters).collect()
+    let mut whole = Vec::new();
+    for (name, text) in &parameters {
+        let part = placeholders::part_of(name).filter(|(word, _)| !parameters.contains_key(word));
+        let part = part.and_then(|(word, path)| {
+            let option = options.iter_mut().rev().find(|option| option.name == word)?;
+            Some((&mut option.value, path))
+        });
+        match part {
+            Some((value, path)) => {
+                // An option of a file may be a text in JSON.
+                if let Some(parsed) = value.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+                    *value = parsed;
+                }
+                placeholders::set(value, &path, placeholders::typed(text));
+            }
+            None => whole.push(Parameter {
+                name: (*name).clone(),
+                value: Value::String((*text).clone()),
+                is_common: false,
+                origin: None,
+            }),
+        }
+    }
+    options.extend(whole);
+    options
 }
 
 /// Kusion compiles without None. The types of instances tell what they are, and are removed from manifests.

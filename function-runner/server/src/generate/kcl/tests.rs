@@ -364,6 +364,22 @@ fn plain_programs_export_objects() {
 }
 
 #[test]
+fn parameters_change_parts_of_options() {
+    let Some(_turn) = library() else { return };
+    let main = "_image = option(\"image\")\n_hosts = option(\"hosts\")\nsettings = {apiVersion = \"v1\", kind = \"ConfigMap\", metadata.name = \"x\", \
+                data = {tag = str(_image.tag + 1), registry = _image.registry, hosts = \"-\".join(_hosts)}}\n";
+    let settings = "kcl_cli_configs:\n  file: [main.k]\nkcl_options:\n- {key: hosts, value: [a, b]}\n";
+    let root = tree(&[("app/main.k", main), ("app/kcl.yaml", settings)]);
+    let mut values = values(&[("image.tag", "16"), ("hosts[1]", "c"), ("other.part", "x")]);
+    let image = json!({"tag": 1, "registry": "r"}).to_string();
+    values.platform = vec![stoa_proto::Value { name: "image".to_owned(), json: image, ..Default::default() }];
+    let generated = generate(root.path(), "app", &values).unwrap();
+    let expected = json!({"tag": "17", "registry": "r", "hosts": "a-c"});
+    assert_eq!(attributes(&generated.spec, "v1:ConfigMap:x")["data"], expected);
+    assert_eq!(generated.warnings, [r#"the program has no option "other.part", so the parameter has no effect"#]);
+}
+
+#[test]
 fn wrong_programs_name_file_and_line() {
     let Some(_turn) = library() else { return };
     for (files, expected) in [

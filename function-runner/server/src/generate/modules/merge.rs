@@ -6,7 +6,7 @@ use serde_json::Value;
 use stoa_engine::health::POLICY;
 use stoa_engine::import::IMPORT_ID;
 use stoa_engine::spec::{FILE, LINE};
-use stoa_engine::{Resource, ResourceId, Spec};
+use stoa_engine::{Resource, ResourceId, ResourceType, Spec};
 use stoa_kubernetes_model::normalize::normalize;
 use stoa_kusion_module::patcher::Patcher;
 use stoa_kusion_module::proto::GeneratorResponse;
@@ -105,14 +105,14 @@ fn is_workload(call: &Call, resource: &Resource) -> bool {
     mark.unwrap_or_else(is_one)
 }
 
-/// The value of one document of YAML.
-fn read(call: &Call, bytes: &[u8], part: &str) -> Result<Value, Box<Problem>> {
+/// The value of one document of YAML, and the same value with exact numbers if it has some that are no floats.
+fn read(call: &Call, bytes: &[u8], part: &str) -> Result<(Value, Option<Value>), Box<Problem>> {
     let file = SourceFile { path: String::new(), bytes: bytes.to_vec() };
     let wrong =
         |message: &str| Box::new(call.problem(reason::NOT_RENDERED, &format!("{part} of its answer {message}")));
-    let documents = yaml::documents(&file).map_err(|problem| wrong(&format!("is invalid: {}", problem.message)))?;
+    let documents = yaml::with_exact(&file).map_err(|problem| wrong(&format!("is invalid: {}", problem.message)))?;
     match <[_; 1]>::try_from(documents) {
-        Ok([document]) => Ok(document.value),
+        Ok([(document, exact)]) => Ok((document.value, exact)),
         Err(_) => Err(wrong("must be one document of YAML")),
     }
 }
@@ -122,7 +122,11 @@ fn read_resource(call: &Call, number: usize, bytes: &[u8]) -> Result<Resource, B
     let wrong = |error: serde_json::Error| {
         Box::new(call.problem(reason::NOT_RENDERED, &format!("{part} of its answer is no resource of a Spec: {error}")))
     };
-    let mut resource: Resource = serde_json::from_value(read(call, bytes, &part)?).map_err(wrong)?;
+    let (value, exact) = read(call, bytes, &part)?;
+    let mut resource: Resource = serde_json::from_value(value).map_err(wrong)?;
+    if let Some(exact) = exact.filter(|_| resource.kind == ResourceType::Terraform) {
+        resource = serde_json::from_value(exact).map_err(wrong)?;
+    }
     let extensions = &mut resource.extensions;
     extensions.insert(FILE.to_owned(), call.file.clone().into());
     extensions.remove(LINE);
@@ -146,5 +150,6 @@ fn read_patcher(call: &Call, bytes: &[u8]) -> Result<Option<Patcher>, Box<Proble
     let wrong = |error: serde_json::Error| {
         Box::new(call.problem(reason::NOT_RENDERED, &format!("{part} of its answer is invalid: {error}")))
     };
-    serde_json::from_value(read(call, bytes, part)?).map(Some).map_err(wrong)
+    let (value, _) = read(call, bytes, part)?;
+    serde_json::from_value(value).map(Some).map_err(wrong)
 }

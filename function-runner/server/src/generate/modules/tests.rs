@@ -99,6 +99,25 @@ fn resources_of_modules_join_the_spec() {
 }
 
 #[test]
+fn providers_get_exact_numbers() {
+    let text = |kind: &str, more: &str| {
+        format!(
+            "{{\"id\": \"a\", \"type\": \"{kind}\", \"attributes\": {{\"number\": 12345678901234567890123{more}}}}}"
+        )
+    };
+    let terraform = text("Terraform", "").replace(
+        "\"id\": \"a\"",
+        "\"id\": \"hashicorp:random:random_pet:a\", \"extensions\": {\"provider\": \"registry.terraform.io/hashicorp/random/3.6.0\", \"resourceType\": \"random_pet\"}",
+    );
+    let object = ", \"apiVersion\": \"example.com/v1\", \"kind\": \"Widget\", \"metadata\": {\"name\": \"a\", \"namespace\": \"shop\"}";
+    let kubernetes = text("Kubernetes", object).replace("\"id\": \"a\"", "\"id\": \"example.com/v1:Widget:shop:a\"");
+    let resources = vec![terraform.into(), kubernetes.into()];
+    let spec = merged(&[(call("db"), GeneratorResponse { resources, ..GeneratorResponse::default() })]).unwrap().spec;
+    assert_eq!(attributes(&spec, "hashicorp:random:random_pet:a")["number"], "12345678901234567890123");
+    assert!(attributes(&spec, "example.com/v1:Widget:shop:a")["number"].is_number());
+}
+
+#[test]
 fn patchers_change_the_workload_and_others() {
     let patcher = json!({
         "environments": [{"name": "HOST", "value": "db"}, {"name": "FIRST", "value": "1"}],
