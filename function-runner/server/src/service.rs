@@ -390,7 +390,7 @@ impl FunctionRunner for Service {
             let Provenance { generator, version, files, origins, modules } = provenance;
             Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files, origins, modules })
         });
-        let mut answer = generated.await?;
+        let mut answer = Box::pin(generated).await?;
         // The caller may have no memory for it.
         let bytes = answer.get_ref().spec.len();
         answer.metadata_mut().insert(SPEC_BYTES, bytes.into());

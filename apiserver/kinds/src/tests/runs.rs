@@ -39,7 +39,9 @@ async fn names_of_parameters_are_checked_when_set() {
         let workflow = world.made("Workflow", &format!("w{}", name.len()), workflow).await;
         let stack = world.make("config.stoa.dev/v1alpha1", "Stack", "shop", stack).await;
         if name == "image.tag" {
-            (run.unwrap(), workflow.unwrap(), stack.unwrap());
+            run.unwrap();
+            workflow.unwrap();
+            stack.unwrap();
             continue;
         }
         is_wrong(run.unwrap_err(), "spec.parameters");

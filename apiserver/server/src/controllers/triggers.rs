@@ -102,7 +102,7 @@ async fn look(services: Services, memory: Arc<Memory>, key: ObjectKey) -> Result
         };
     };
     let operation = trigger::operation(stack.spec.trigger).unwrap_or(Operation::Preview);
-    let (followed, again) = follow(&services, &memory, stack.clone(), operation).await?;
+    let (followed, again) = Box::pin(follow(&services, &memory, stack.clone(), operation)).await?;
     if let Some((stack, told)) = followed {
         tell(&stacks, &stack, told).await?;
     }

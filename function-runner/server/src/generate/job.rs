@@ -253,7 +253,7 @@ impl Answer {
     fn of(generator: &str, input: &Input<'_>, lock: Option<&LockFile>, path: &str) -> Self {
         let outcome = generate(generator, input).and_then(|outcome| match outcome {
             Outcome::Detected(detected) => Ok(Self { detected: detected.to_owned(), ..Self::default() }),
-            Outcome::Rendered(generated) => Self::rendered(generated, lock, path),
+            Outcome::Rendered(generated) => Self::rendered(*generated, lock, path),
         });
         outcome.unwrap_or_else(Self::from)
     }

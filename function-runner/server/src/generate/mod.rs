@@ -51,7 +51,7 @@ pub(crate) use warm::WarmWorkers;
 /// What became of a job.
 #[derive(Debug)]
 enum Outcome {
-    Rendered(Generated),
+    Rendered(Box<Generated>),
     /// `Auto` detected a generator that needs other files or another process.
     Detected(&'static str),
 }
@@ -64,7 +64,7 @@ fn is_auto(name: &str) -> bool {
 /// Runs the generator of that name, or detects it for `Auto`.
 fn generate(name: &str, input: &Input<'_>) -> Result<Outcome, Failure> {
     if !is_auto(name) {
-        return rendered(known(name)?, input).map(Outcome::Rendered);
+        return rendered(known(name)?, input).map(Box::new).map(Outcome::Rendered);
     }
     let content = input.files.content()?;
     let detected = detect(content, input.at)?;
@@ -75,7 +75,7 @@ fn generate(name: &str, input: &Input<'_>) -> Result<Outcome, Failure> {
     if detected.name() == spec_file::NAME {
         generated.warnings.extend(spec_file::not_read_beside(content));
     }
-    Ok(Outcome::Rendered(generated))
+    Ok(Outcome::Rendered(Box::new(generated)))
 }
 
 fn rendered(generator: &dyn Generator, input: &Input<'_>) -> Result<Generated, Failure> {
@@ -128,7 +128,7 @@ fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failu
         [] => {
             let Content::Folder { others, .. } = content else { return known(manifests::NAME) };
             // The manifests of such a folder are incomplete without the tool.
-            let has = |is_of: &fn(&str) -> bool| others.iter().any(|name| is_of(name));
+            let has = |is_of: &IsOf| others.iter().any(|name| is_of(name));
             match UNAVAILABLE.iter().find(|(_, is_of)| has(is_of)) {
                 Some((name, _)) => Err(not_available(name)),
                 None => match other_tools::find(content) {
@@ -140,8 +140,11 @@ fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failu
     }
 }
 
+/// Whether a file of this name is for a generator.
+type IsOf = fn(&str) -> bool;
+
 /// Generators that do not exist yet, and whether a file right in the folder is theirs.
-const UNAVAILABLE: [(&str, fn(&str) -> bool); 1] = [("Kpt", |name| name == "Kptfile")];
+const UNAVAILABLE: [(&str, IsOf); 1] = [("Kpt", |name| name == "Kptfile")];
 
 /// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {

@@ -20,7 +20,7 @@ pub(super) fn generate(generator: &str, content: &Content) -> Result<Generated, 
 
 pub(super) fn generate_with(values: &Values, generator: &str, content: &Content) -> Result<Generated, Failure> {
     match super::generate(generator, &input(Files::Content(content), values, &Placeholders::of(values)))? {
-        Outcome::Rendered(generated) => Ok(generated),
+        Outcome::Rendered(generated) => Ok(*generated),
         Outcome::Detected(name) => panic!("{name} has another profile"),
     }
 }
@@ -334,7 +334,7 @@ fn rendered(generator: &str, namespace: &str, documents: &[Document]) -> Result<
     let placeholders = Placeholders::of(&values);
     let input = input(Files::Documents(documents), &values, &placeholders);
     match super::generate(generator, &input)? {
-        Outcome::Rendered(generated) => Ok(generated),
+        Outcome::Rendered(generated) => Ok(*generated),
         Outcome::Detected(name) => panic!("{name} was not asked for"),
     }
 }

@@ -41,6 +41,7 @@ impl From<LockFile> for Lock {
 }
 
 impl Lock {
+    #[expect(clippy::result_large_err, reason = "the closure has the type of the file, which is there once")]
     pub(crate) fn into_file(self) -> Option<LockFile> {
         self.content.map(|content| match content {
             LockContent::File(file) => Ok(file.into()),

@@ -61,7 +61,7 @@ pub(super) fn spec(output: Output, names: Option<&Names>, platform: &Platform) -
     }
     for document in documents.drain(..) {
         if let Err(found) = collect("", &document, (fallback.clone(), 0), &mut objects) {
-            problems.push(Problem { file: fallback.clone(), ..found });
+            problems.push(Problem { file: fallback.clone(), ..*found });
         }
     }
     if problems.is_empty() { read_objects(objects) } else { Err(problems) }
@@ -138,7 +138,7 @@ fn configured(
         for (name, value) in exported() {
             if let Err(found) = collect(name, value, places.of(name), &mut objects) {
                 let (file, line) = places.of(name);
-                problems.push(Problem { file, line, ..found });
+                problems.push(Problem { file, line, ..*found });
             }
         }
     }
@@ -150,10 +150,10 @@ fn is_application(map: &Map) -> bool {
 }
 
 /// Collects the objects of a value: an object, a list or a map of objects.
-fn collect(path: &str, value: &Value, place: (String, u32), objects: &mut Vec<Located>) -> Result<(), Problem> {
+fn collect(path: &str, value: &Value, place: (String, u32), objects: &mut Vec<Located>) -> Result<(), Box<Problem>> {
     let wrong = || {
         let message = "is no Kubernetes object; add apiVersion and kind, or begin its name with _";
-        Problem { field: path.to_owned(), ..problem(reason::INVALID_KCL, message) }
+        Box::new(Problem { field: path.to_owned(), ..problem(reason::INVALID_KCL, message) })
     };
     match value {
         Value::Map(map) if is_object(map) => {

@@ -1,6 +1,7 @@
 //! Runs modules, each in a process of its own for one rendering.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,10 +70,10 @@ impl Modules {
         let mut responses = Vec::with_capacity(calls.len());
         for call in calls {
             let key = (call.path.as_str(), call.version.as_str());
-            if !running.contains_key(&key) {
-                running.insert(key, self.start(call, end).await?);
-            }
-            let Some(module) = running.get_mut(&key) else { continue };
+            let module = match running.entry(key) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(self.start(call, end).await?),
+            };
             let left = end.saturating_duration_since(Instant::now());
             let request = call.request.clone().unwrap_or_default();
             responses.push(module.generate(request, left).await.map_err(|error| self.failed(call, &error))?);

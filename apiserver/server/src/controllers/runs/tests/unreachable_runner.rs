@@ -58,10 +58,10 @@ impl TestServer {
 /// The scheduler of a world in which the run `one` got nowhere and has given its place, the only one, to the run `two`; the uid
 /// of `one`, which has so much time.
 async fn stuck_one(world: &mut TestServer, timeout: &str) -> (Scheduler, String) {
-    world.start_preview("one", timeout).await;
-    world.start_preview("two", "1h").await;
-    let mut scheduler = world.scheduling(1, &["one", "two"]).await;
-    world.gets_nowhere("one").await;
+    Box::pin(world.start_preview("one", timeout)).await;
+    Box::pin(world.start_preview("two", "1h")).await;
+    let mut scheduler = Box::pin(world.scheduling(1, &["one", "two"])).await;
+    Box::pin(world.gets_nowhere("one")).await;
     pass(LONG).await;
     scheduler.next_ends().await;
     (scheduler, world.uid("one").await)
