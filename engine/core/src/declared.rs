@@ -17,7 +17,7 @@ use crate::spec::{Resource, Spec};
 /// or `env[0].value`, in the syntax of [`IGNORE_FIELDS`](crate::ignore::IGNORE_FIELDS).
 pub const SENSITIVE: &str = "stoa.dev/sensitive";
 
-/// The declared sensitive fields of a resource. Paths that do not parse have none; [`check`] reports them.
+/// The declared sensitive fields of a resource. Paths that do not parse have none; the validation of a Spec reports them.
 pub fn declared(resource: &Resource) -> BTreeSet<FieldPath> {
     let items = resource.extensions.get(SENSITIVE).and_then(Value::as_array);
     items.into_iter().flatten().filter_map(Value::as_str).filter_map(|text| parse_path(text).ok()).collect()
