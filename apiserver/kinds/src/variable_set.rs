@@ -220,7 +220,7 @@ pub async fn require_use<'a>(
     Ok(())
 }
 
-/// Finds the errors of named values, of which some are final.
+/// Checks the names of values, and that each final one is among them.
 pub(crate) fn validate_values(
     (path, values): (&str, impl Iterator<Item = impl AsRef<str>>),
     finals: &[String],

@@ -4,8 +4,8 @@
 //! The server reads them right before a call of a runner, and stores them nowhere. Elsewhere: the runner reads the other
 //! stores, and replaces the texts in the Spec.
 //!
-//! Nobody reviewed what a trigger or a pull request brings, and no requester has the permission `use` there. Such a Run reads
-//! the Secrets alone that the Workspace lists in [`TRIGGERED`].
+//! A Run of a trigger or a pull request has no requester with the permission `use`, and its commit may have no review. It reads
+//! only the Secrets that the Workspace lists in [`TRIGGERED`].
 
 use std::collections::{BTreeSet, HashMap};
 

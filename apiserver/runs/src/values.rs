@@ -34,7 +34,7 @@ const LARGEST: usize = 1 << 20;
 /// The most values in the status of a Run.
 const RECORDED: usize = 100;
 
-/// The beginning of what is in place of a text of a Secret.
+/// The prefix of placeholders for texts of Secrets.
 const PLACEHOLDER: &str = "placeholder-of-secret-";
 
 /// The values of a stack in a workspace.
@@ -91,14 +91,14 @@ impl StackValues {
         Ok(values)
     }
 
-    /// Decided values of which no text of a Secret was read.
+    /// Decided values without the texts of Secrets.
     #[cfg(any(test, feature = "testing"))]
     pub fn decided(chosen: Vec<Chosen>) -> Self {
         Self { chosen, secrets: BTreeMap::new() }
     }
 
-    /// The same with a placeholder for each text of a Secret: another one for another text. Nobody reviewed what a generator
-    /// of a pull request does with a text, such as write a part of it, or decide by it.
+    /// The values with a placeholder for each text of a Secret. Equal texts have equal placeholders. A pull request may have a
+    /// generator without a review, which could write a part of a text, or decide by it.
     #[must_use]
     pub(crate) fn with_placeholders(mut self, keys: &DigestKeys) -> Self {
         for (name, text) in &mut self.secrets {

@@ -104,17 +104,17 @@ pub enum DeletionPolicy {
 pub struct DurationString(pub String);
 
 impl DurationString {
-    /// So many seconds.
+    /// A duration of `COUNT` seconds.
     pub fn seconds<const COUNT: u32>() -> Self {
         Self(format!("{COUNT}s"))
     }
 
-    /// So many minutes.
+    /// A duration of `COUNT` minutes.
     pub fn minutes<const COUNT: u32>() -> Self {
         Self(format!("{COUNT}m"))
     }
 
-    /// So many hours.
+    /// A duration of `COUNT` hours.
     pub fn hours<const COUNT: u32>() -> Self {
         Self(format!("{COUNT}h"))
     }
