@@ -85,6 +85,7 @@ async fn main() -> ExitCode {
         refresh: false,
         keys: &keys,
         forget_clusters: &[],
+        hooks: None,
     };
     let mut best = Duration::MAX;
     for _ in 0..TRIES {

@@ -6,6 +6,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use stoa_engine::forgotten_clusters::forgotten_message;
+use stoa_engine::hook::LEFT_BY_POLICY;
 use stoa_engine::import::{LEFT_AS_IMPORTED, Selection};
 use stoa_engine::kind_rules::MayAccept;
 use stoa_engine::moved::marked;
@@ -138,7 +139,7 @@ impl Caller {
         let said = wanted.or_else(|| records.first().map(|prior| (&prior.extensions, &prior.attributes)));
         let length = said.and_then(|(extensions, attributes)| timeout(extensions, attributes).ok()?);
         // A cloud may take long to create an object, and nobody can find out later what an abandoned call has made.
-        let (timeout, grace) = match self.runtime.decides(planned.kind) {
+        let (timeout, grace) = match self.runtime.providers().decides(planned.kind) {
             true => (self.provider_timeout, self.provider_grace),
             false => (self.timeout, self.grace),
         };
@@ -241,6 +242,7 @@ impl Caller {
                     Some(owner) => Some(LeftAlone::Owned(owner.clone()).to_string()),
                     None if planned.recreated => Some(LeftAlone::Recreated.to_string()),
                     None if planned.imported => Some(LEFT_AS_IMPORTED.to_owned()),
+                    None if planned.kept_by_policy => Some(LEFT_BY_POLICY.to_owned()),
                     None if !planned.forgotten_clusters.is_empty() => {
                         Some(forgotten_message(&planned.forgotten_clusters))
                     }
@@ -388,7 +390,9 @@ impl Caller {
                 return Ok((Some(made), None));
             }
         }
-        if let Some(prior) = records.first().filter(|it| it.kind == planned.kind && self.runtime.decides(it.kind)) {
+        if let Some(prior) =
+            records.first().filter(|it| it.kind == planned.kind && self.runtime.providers().decides(it.kind))
+        {
             self.check_replacement(planned, prior, ready, course).await?;
         }
         let why_not_deleted = |record: &StateResource| self.why_not_deleted(planned, Some(record));
@@ -423,7 +427,7 @@ impl Caller {
         if plan.action != Action::Replace {
             return Err(RuntimeError::Stale("the change no longer needs another object; plan again".to_owned()));
         }
-        request.check_plan(&plan, Some(&live), &self.runtime.sensitive_paths(desired, &live))
+        request.check_plan(&plan, Some(&live), &self.runtime.providers().sensitive_paths(desired, &live))
     }
 
     /// Applies the resource once no terminating object is in its way.
@@ -521,10 +525,10 @@ impl Caller {
     ) -> StateResource {
         let cluster = applied.kubernetes.as_ref().map(|object| object.cluster.clone()).unwrap_or_default();
         let (desired, mut resolved) = (&ready.desired, ready.resolved.clone());
-        resolved.sensitive.extend(self.runtime.sensitive_paths(desired, &applied.live));
+        resolved.sensitive.extend(self.runtime.providers().sensitive_paths(desired, &applied.live));
         let record = StateResource::applied_over(records, desired, &resolved, applied.live, &self.keys);
         let record = record.depending_on(planned.depends_on.clone()).in_cluster(cluster);
-        let provider_version = self.runtime.provider_lock(desired).map(|lock| lock.version);
+        let provider_version = self.runtime.providers().lock(desired).map(|lock| lock.version);
         let record = StateResource { provider_state: applied.provider_state, provider_version, ..record };
         let record = record.adopted(is_adopted(planned, prior));
         // A recreated object has nothing of the former one.

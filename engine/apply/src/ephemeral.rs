@@ -10,7 +10,7 @@ use stoa_engine::{FieldPath, Problem, Resource, path::Segment, problem::reason, 
 use stoa_runtime::Runtime;
 
 /// The problems of resources that would store a value of an ephemeral resource. They are
-/// [prepared](Runtime::prepare).
+/// [prepared](stoa_runtime::ProviderChecks::prepare).
 pub(crate) fn problems<'r>(runtime: &dyn Runtime, resources: impl Iterator<Item = &'r Resource>) -> Vec<Problem> {
     let resources: HashMap<&str, &Resource> = resources.map(|it| (it.id.0.as_str(), it)).collect();
     if !resources.values().any(|resource| resource.is_ephemeral()) {
@@ -18,7 +18,7 @@ pub(crate) fn problems<'r>(runtime: &dyn Runtime, resources: impl Iterator<Item 
     }
     let known = |id: &str| resources.contains_key(id);
     let of = |resource: &Resource| {
-        let write_only = runtime.write_only_paths(resource, &resource.attributes);
+        let write_only = runtime.providers().write_only_paths(resource, &resource.attributes);
         let is_stored = |at: &FieldPath| !write_only.iter().any(|path| at.0.starts_with(&path.0));
         let problem = |(at, reference): (FieldPath, stoa_engine::reference::Reference)| {
             let is_ephemeral = resources.get(reference.id.0.as_str()).is_some_and(|it| it.is_ephemeral());

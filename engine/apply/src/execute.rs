@@ -21,6 +21,7 @@ use crate::{
     call::Caller,
     commit_order::{self, Parts},
     health,
+    hooks::{self, Ended, FailedHook, Hooks},
     observer::{Abandoned, Observer, ResourceOutcome, ResourceResult},
     permits::Permits,
     planning::{PlanError, runtime_problem},
@@ -46,12 +47,16 @@ pub struct Execution<'a> {
     pub state: &'a State,
     /// The resources that an earlier try of the same run finished. Unchanged resources may be missing, and are checked again.
     pub done: &'a [ResourceId],
+    /// The hooks whose failure an earlier try of the same run recorded. They do not run again.
+    pub failed_hooks: &'a [FailedHook],
     /// Resources whose health is not known since their last change. The run waits for their health even if they are Unchanged.
     pub owed: &'a [ResourceId],
     /// The keys of the digests of sensitive values in the state.
     pub keys: &'a DigestKeys,
     /// The selection of an import.
     pub import: Option<&'a Selection>,
+    /// The uid of the run, by which it knows the hooks that an earlier try of it has created.
+    pub run: &'a str,
 }
 
 /// Limits of an execution.
@@ -104,6 +109,17 @@ pub struct Outcome {
     pub proposal: Option<Proposal>,
     /// The problems, sorted by id.
     pub problems: Vec<Problem>,
+}
+
+impl Outcome {
+    /// Takes in the end of hooks.
+    fn add(&mut self, ended: Ended) {
+        match ended {
+            Ended::Completed => {}
+            Ended::Stopped => self.canceled = true,
+            Ended::Failed(problem) => self.problems.push(*problem),
+        }
+    }
 }
 
 /// Why the result of an execution cannot be reported. No call is in flight any more.
@@ -243,9 +259,26 @@ impl<'e> Steps<'e> {
             made_anew: recovery::made_anew(runtime.kubernetes().clusters(), execution.spec, &state, execution.state),
             on_the_way: Arc::default(),
         };
+        let hooks = Hooks {
+            plan: execution.plan,
+            runtime: &**runtime,
+            observer: &**observer,
+            values: &values,
+            done: execution.done,
+            failed: execution.failed_hooks,
+            run: execution.run,
+            limit: options.health_timeout,
+            stop: cancel,
+            grant: &options.grant,
+        };
         let is_ephemeral = |id: &ResourceId| values.wanted(id).is_some_and(Resource::is_ephemeral);
         let is_deferred = |kind| runtime.is_deferred(kind);
-        let Parts { first, second } = commit_order::split(execution.plan, is_deferred, is_ephemeral);
+        let parts = hooks::prerequisites(execution.plan, &values);
+        let (early, changes) = match &parts {
+            Some((early, changes)) => (Some(early), changes),
+            None => (None, execution.plan),
+        };
+        let Parts { first, second } = commit_order::split(changes, is_deferred, is_ephemeral);
         let walk = |plan| Walk {
             plan,
             recorded: recorded.clone(),
@@ -262,7 +295,20 @@ impl<'e> Steps<'e> {
             checks_others: !execution.owed.is_empty(),
         };
         let mut outcome = Box::new(Outcome::default());
-        let deferred_results = self.walked(walk(&first), Part::Begins(&finished), &mut outcome).await?;
+        if let Some(early) = early {
+            let others = self.walked(walk(early), Part::Begins(&finished), &mut outcome).await?;
+            report(&**observer, others).await?;
+        }
+        if outcome.problems.is_empty() && !outcome.canceled {
+            outcome.add(hooks.run(true).await?);
+        } else {
+            hooks.skip_all(true, NOT_BEGUN).await?;
+        }
+        let part = match outcome.problems.is_empty() && !outcome.canceled {
+            true => Part::Begins(&finished),
+            false => Part::IsLeft(&finished, NOT_BEGUN),
+        };
+        let deferred_results = self.walked(walk(&first), part, &mut outcome).await?;
         self.finish(deferred_results, &mut outcome).await?;
         if let Some(second) = &second {
             let part = match &outcome.proposal {
@@ -276,6 +322,11 @@ impl<'e> Steps<'e> {
         }
         if outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
             self.check_health(&state, &values, &mut outcome).await;
+        }
+        if outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none() {
+            outcome.add(hooks.run(false).await?);
+        } else {
+            hooks.skip_all(false, NOT_BEGUN).await?;
         }
         outcome.problems.sort();
         outcome.succeeded = outcome.problems.is_empty() && !outcome.canceled && outcome.proposal.is_none();
@@ -370,7 +421,7 @@ impl<'e> Steps<'e> {
             || actions.iter().filter(is_unchanged).any(|planned| planned.recorded_as.is_some());
         // The object of a provider is found by its record alone, also under its former id.
         let mut records = recorded.clone();
-        for planned in actions.iter().filter(|planned| runtime.decides(planned.kind)) {
+        for planned in actions.iter().filter(|planned| runtime.providers().decides(planned.kind)) {
             if let Some(former) = planned.recorded_as.as_ref().and_then(|former| recorded.get(former)) {
                 records.entry(&planned.id).or_insert(former);
             }
@@ -380,7 +431,7 @@ impl<'e> Steps<'e> {
         // A repository has no untracked fields.
         let has_untracked = || {
             !runtime.is_deferred(ResourceType::Kubernetes)
-                || state.resources.iter().any(|record| runtime.decides(record.kind))
+                || state.resources.iter().any(|record| runtime.providers().decides(record.kind))
         };
         if may_be_unsure && has_untracked() && self.imported().is_none() {
             values.read_secrets(runtime, &state.resources).await;
@@ -390,6 +441,9 @@ impl<'e> Steps<'e> {
 
     /// Ends the walk of the runtime: a deferred one writes its changes now. Reports the results that waited for that.
     async fn finish(&self, deferred_results: Vec<ResourceResult>, outcome: &mut Outcome) -> Result<(), Abandoned> {
+        if self.imported().is_some() {
+            return Ok(());
+        }
         let (deferred, grant) = (self.runtime.is_deferred(ResourceType::Kubernetes), &self.options.grant);
         // A deferred runtime writes nothing of a walk that failed or was stopped: a Git commit has all changes or none.
         let is_whole = outcome.problems.is_empty() && !outcome.canceled;
@@ -454,6 +508,9 @@ impl<'e> Steps<'e> {
     }
 }
 
+/// Why changes and hooks are not begun after a failure.
+const NOT_BEGUN: &str = "what comes first failed or was stopped";
+
 /// A part of a plan.
 enum Part<'a> {
     /// It begins, without the finished resources.
@@ -465,7 +522,7 @@ enum Part<'a> {
 /// How many resources are begun at once: the intents and results of some are recorded while others are called. An intent
 /// without a call is no harm where the object can be found, which that of a provider cannot.
 fn window(runtime: &dyn Runtime, plan: &Plan, parallelism: usize) -> usize {
-    let is_decided = plan.actions.iter().any(|planned| runtime.decides(planned.kind));
+    let is_decided = plan.actions.iter().any(|planned| runtime.providers().decides(planned.kind));
     if is_decided { parallelism } else { parallelism * 2 }
 }
 

@@ -8,7 +8,7 @@ use stoa_engine::{Resource, ResourceId, State, StateResource};
 use stoa_runtime::{Health, Live, ReadRequest, Runtime, RuntimeError};
 use tokio::sync::mpsc;
 
-use crate::observer::Observer;
+use crate::{absent_jobs, observer::Observer};
 
 /// The number of parallel checks.
 const AT_ONCE: usize = 64;
@@ -35,11 +35,15 @@ pub async fn unhealthy(runtime: &dyn Runtime, state: &State) -> Result<Vec<Unhea
     let requests: Vec<ReadRequest<'_>> =
         state.resources.iter().map(|recorded| ReadRequest { desired: None, prior: Some(recorded) }).collect();
     let live = runtime.read(&requests).await?;
+    let absent = state.resources.iter().zip(&live).filter(|(_, live)| matches!(live, Ok(Live::Absent)));
+    let ended = &absent_jobs::of_absent(runtime, absent.map(|(recorded, _)| recorded)).await?;
     let looks: Vec<BoxFuture<'_, Option<Unhealthy>>> = state
         .resources
         .iter()
         .zip(live)
-        .map(|(recorded, live)| -> BoxFuture<'_, _> { Box::pin(of_one(runtime, recorded, live)) })
+        .map(|(recorded, live)| -> BoxFuture<'_, _> {
+            Box::pin(of_one(runtime, recorded, live, ended.has(&recorded.id)))
+        })
         .collect();
     let looks: Vec<Option<Unhealthy>> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     found.extend(looks.into_iter().flatten());
@@ -50,10 +54,11 @@ async fn of_one(
     runtime: &dyn Runtime,
     recorded: &StateResource,
     live: Result<Live, RuntimeError>,
+    has_ended: bool,
 ) -> Option<Unhealthy> {
     let message = match live {
         Err(error) => Some(error.to_string()),
-        Ok(Live::Absent) if recorded.finished => None,
+        Ok(Live::Absent) if recorded.finished || has_ended => None,
         Ok(Live::Present(object)) if is_terminating(&object) && recorded.finished => None,
         Ok(Live::Absent) => Some("it no longer exists".to_owned()),
         Ok(Live::Unverified(_)) => Some("it cannot be read yet".to_owned()),
@@ -65,15 +70,22 @@ async fn of_one(
 }
 
 /// Reports the recorded Jobs that have finished since they were applied, of those that the infrastructure deletes then. A Job
-/// that failed is none of them: the next Apply makes it again. A Job that cannot be read is no failure of the Run.
+/// that failed is none of them: the next Apply makes it again. A Job that cannot be read is no failure of the Run. Those that
+/// no longer exist and count as finished are recorded as such.
 pub(crate) async fn report_finished(
     runtime: &dyn Runtime,
     observer: &dyn Observer,
     recorded: impl Iterator<Item = &StateResource>,
 ) {
-    let running =
-        recorded.filter(|job| !job.finished && runtime.kubernetes().is_deleted_when_finished(&job.as_applied()));
+    let is_running = |job: &&StateResource| !job.finished && runtime.kubernetes().is_deleted_when_finished(job);
+    let running: Vec<&StateResource> = recorded.filter(is_running).collect();
+    let ended = absent_jobs::find(runtime, running.iter().copied()).await.unwrap_or_default();
+    for id in ended.ids() {
+        observer.finished(id).await;
+    }
     let checks: Vec<BoxFuture<'_, ()>> = running
+        .into_iter()
+        .filter(|job| !ended.has(&job.id))
         .map(|job| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 if first_health(runtime, job).await.is_ok() && runtime.kubernetes().has_finished(&job.id) {

@@ -7,9 +7,11 @@ use std::{
 
 use serde_json::{Map, Value};
 use stoa_engine::{
-    DigestKeys, Live, PlanInput, PlannedAction, Problem, Resource, ResourceId, Sensitive, Spec, StateResource,
+    DigestKeys, Live, PlanInput, PlannedAction, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec,
+    StateResource, hook,
     import::{self, Selection},
     object::uid_of,
+    owner::Ownership,
     planner,
     problem::reason,
     render::{Colour, render},
@@ -20,7 +22,11 @@ use crate::{
     destination,
     planning::{PlanError, Planned, Planning, problem},
     recovery,
+    results::kubernetes_object,
 };
+
+/// How many unreadable files a message names.
+const NAMED: usize = 3;
 
 /// Plans to record what is selected. What became of open calls is found out first.
 pub async fn import(
@@ -29,18 +35,16 @@ pub async fn import(
     selection: &Selection,
 ) -> Result<Planned, PlanError> {
     let Planning { spec, spec_digest, state, keys, .. } = *planning;
+    // Hooks are not recorded.
+    let (spec, _) = hook::split(spec, runtime.is_deferred(ResourceType::Kubernetes));
+    let spec = &*spec;
     let (state, ours) = recovery::find(&*runtime, spec, state).await?;
     let state = &recovery::for_import(state, |id| selection.resources.iter().any(|selected| selected.id == *id));
     let (owner, clusters) = (runtime.owner(), runtime.kubernetes().clusters());
     let rules = runtime.kubernetes().rules();
     let blind = PlanInput { spec_digest, clusters, rules, ..PlanInput::blind(spec, state, owner, keys) };
     let draft = planner::draft(&blind).map_err(PlanError::Problems)?;
-    let mut candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
-    let deferred = candidates.extract_if(.., |_, candidate| runtime.is_deferred(candidate.resource.kind)).count();
-    if deferred > 0 && (candidates.is_empty() || !selection.all) {
-        let message = "a Git repository cannot be imported from; take over existing files by an Apply";
-        return Err(PlanError::Problems(vec![Problem::new(reason::NO_RUNTIME, message)]));
-    }
+    let candidates = import::candidates(spec, &draft, state, selection, clusters).map_err(PlanError::Problems)?;
     let requests: Vec<ReadRequest<'_>> = candidates
         .values()
         .map(|candidate| match &candidate.desired {
@@ -64,7 +68,10 @@ pub async fn import(
     if !problems.is_empty() {
         return Err(PlanError::Problems(problems));
     }
-    let mut plan = import::plan(owner, spec_digest, &candidates, &live).map_err(PlanError::Problems)?;
+    let mut plan = match import::plan(owner, spec_digest, &candidates, &live) {
+        Ok(plan) => plan,
+        Err(problems) => return Err(PlanError::Problems(in_files(&*runtime, problems, &live).await?)),
+    };
     let records = candidates.values().map(|candidate| &candidate.resource);
     plan.destinations = destination::of(&*runtime, [], records);
     let mut notes = missing_records(selection, &live);
@@ -72,6 +79,37 @@ pub async fn import(
     plan.warnings.clone_from(&notes);
     let (digest, summary, table) = (plan.digest(), plan.summary(), render(&plan, Colour::Never));
     Ok(Planned { plan, digest, summary, table, notes, ours })
+}
+
+/// The problems of an import. Those of objects that no file has name the files that cannot be read.
+async fn in_files(
+    runtime: &dyn Runtime,
+    mut problems: Vec<Problem>,
+    live: &BTreeMap<ResourceId, Live>,
+) -> Result<Vec<Problem>, PlanError> {
+    let is_absent = |problem: &Problem| {
+        let live = problem.resource_id.as_ref().and_then(|id| live.get(id));
+        problem.reason == reason::NOT_THERE && matches!(live, Some(Live::Absent))
+    };
+    if !runtime.is_deferred(ResourceType::Kubernetes) || !problems.iter().any(is_absent) {
+        return Ok(problems);
+    }
+    let unreadable = runtime.kubernetes().unreadable_files().await.map_err(PlanError::Runtime)?;
+    let more = unreadable.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named = unreadable.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let unreadable = if unreadable.is_empty() {
+        String::new()
+    } else {
+        format!("; these files have no readable object: {named}{more}")
+    };
+    for problem in problems.iter_mut().filter(|problem| is_absent(problem)) {
+        problem.message = format!(
+            "no file in the folder of the Workspace has this object, so it cannot be imported; check its kind, namespace \
+             and name{unreadable}"
+        );
+    }
+    Ok(problems)
 }
 
 /// Records of another system whose objects no longer exist.
@@ -97,7 +135,7 @@ pub(crate) async fn read_planned(
     keys: &DigestKeys,
 ) -> Result<Result<(StateResource, Applied), Problem>, RuntimeError> {
     let stale = |message: &str| Ok(Err(Problem::new(reason::STALE_PLAN, message).of(&planned.id)));
-    if runtime.decides(planned.kind) {
+    if runtime.providers().decides(planned.kind) {
         let extensions = planned.found.as_ref().map(|found| &found.extensions);
         let located = extensions.zip(selection).and_then(|(it, selection)| selection.located(&planned.id, it));
         let (Some(extensions), Some(located)) = (extensions, located) else {
@@ -114,6 +152,10 @@ pub(crate) async fn read_planned(
     let uid = found.uid.clone().unwrap_or_default();
     // Its id may name a namespace that it does not.
     let places = named.without_namespace().into_iter().chain([named]);
+    if runtime.is_deferred(planned.kind) {
+        let places = places.map(|place| StateResource { extensions: found.extensions.clone(), ..place }).collect();
+        return read_file(runtime, planned, places).await;
+    }
     let looked = |place: StateResource| StateResource { extensions: found.extensions.clone(), ..place }.with_uid(&uid);
     let looked: Vec<StateResource> = places.map(looked).collect();
     let answers = runtime.inspect(&looked.iter().collect::<Vec<_>>()).await?;
@@ -138,6 +180,32 @@ pub(crate) async fn read_planned(
     }
 }
 
+/// The same of an object in a file, which has no uid: the object of its name in one of these places, without an owner.
+async fn read_file(
+    runtime: &dyn Runtime,
+    planned: &PlannedAction,
+    places: Vec<StateResource>,
+) -> Result<Result<(StateResource, Applied), Problem>, RuntimeError> {
+    let requests: Vec<ReadRequest<'_>> =
+        places.iter().map(|place| ReadRequest { desired: None, prior: Some(place) }).collect();
+    let answers = runtime.read(&requests).await?;
+    let mut message = "no file has the object any more; plan again";
+    for (place, answer) in places.into_iter().zip(answers) {
+        let Live::Present(live) = answer? else { continue };
+        match runtime.owner().ownership(None, &live) {
+            Ownership::Free => {
+                let record = place.found(&live, String::new()).depending_on(planned.depends_on.clone());
+                let kubernetes = kubernetes_object(&record);
+                return Ok(Ok((record, Applied { live, kubernetes, ..Applied::default() })));
+            }
+            Ownership::TakesOver(_) | Ownership::Refused(_) => {
+                message = "another deployment owns it by now; plan again"
+            }
+        }
+    }
+    Ok(Err(Problem::new(reason::STALE_PLAN, message).of(&planned.id)))
+}
+
 /// The record of an imported object of a provider. Nothing was applied, so it has no attributes.
 fn provided(
     runtime: &dyn Runtime,
@@ -153,7 +221,7 @@ fn provided(
         depends_on: Vec::new(),
         extensions: extensions.clone(),
     };
-    let sensitive = Sensitive::of(&applied.live, &runtime.sensitive_paths(&resource, &applied.live));
+    let sensitive = Sensitive::of(&applied.live, &runtime.providers().sensitive_paths(&resource, &applied.live));
     StateResource {
         id: planned.id.clone(),
         kind: planned.kind,
@@ -161,7 +229,7 @@ fn provided(
         extensions: extensions.clone(),
         depends_on: planned.depends_on.clone(),
         provider_state: applied.provider_state.clone(),
-        provider_version: runtime.provider_lock(&resource).map(|lock| lock.version),
+        provider_version: runtime.providers().lock(&resource).map(|lock| lock.version),
         ..StateResource::default()
     }
 }

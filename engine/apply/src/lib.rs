@@ -3,6 +3,7 @@
 //! Start at [`plan()`] and [`execute`]. The pure decisions are `stoa-engine`'s, and the calls are the runtime's. The
 //! caller of [`execute`] records intents and results through an [`Observer`].
 
+mod absent_jobs;
 mod call;
 mod commit_order;
 mod custom;
@@ -10,6 +11,7 @@ mod destination;
 mod ephemeral;
 mod execute;
 mod health;
+mod hooks;
 mod importing;
 mod missing_namespaces;
 mod observer;
@@ -31,6 +33,7 @@ pub use call::MARGIN;
 pub use destination::leads_elsewhere;
 pub use execute::{Execution, Interrupted, Options, Outcome, execute};
 pub use health::{Unhealthy, unhealthy};
+pub use hooks::FailedHook;
 pub use importing::import;
 pub use observer::{Abandoned, Intended, Observer, ResourceOutcome, ResourceResult};
 pub use planning::{PlanError, Planned, Planning, plan};

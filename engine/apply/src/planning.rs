@@ -12,11 +12,11 @@ use std::{
 use futures_util::{StreamExt as _, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 use stoa_engine::{
-    Action, Clusters, DigestKeys, ForgottenClusters, KindRules, KubernetesObject, Live, ObjectRef, Plan, PlanInput,
-    PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State, StateResource,
-    Summary, Warnings,
+    Action, Clusters, DigestKeys, ForgottenClusters, HookOperation, KindRules, KubernetesObject, Live, ObjectRef, Plan,
+    PlanInput, PlannedAction, Preview, Problem, Resource, ResourceId, ResourceType, Sensitive, Spec, State,
+    StateResource, Summary, Warnings,
     declared::declared,
-    forgotten_clusters,
+    forgotten_clusters, hook,
     moved::Moves,
     object::is_secret,
     planner::{self, Outline, Sketch},
@@ -30,6 +30,7 @@ use stoa_runtime::{ApplyRequest, DeletionVerdict, ReadRequest, Runtime, RuntimeE
 use tokio::time::Instant;
 
 use crate::{
+    absent_jobs::{self, AbsentJobs},
     commit_order,
     custom::{Checked, Custom},
     destination, ephemeral,
@@ -95,6 +96,8 @@ pub struct Planning<'a> {
     pub keys: &'a DigestKeys,
     /// Clusters that no longer exist, whose records are forgotten.
     pub forget_clusters: &'a [String],
+    /// The operation whose hooks are planned; `None` plans none.
+    pub hooks: Option<HookOperation>,
 }
 
 /// Plans to bring the infrastructure to the Spec, or to delete everything recorded. Lost calls are recovered first.
@@ -105,7 +108,14 @@ pub struct Planning<'a> {
 ///
 /// [`PlanError::Problems`] with all problems; [`PlanError::Runtime`] when the infrastructure cannot be read.
 pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<Planned, PlanError> {
-    let Planning { spec, spec_digest, state, destroy, refresh, keys, forget_clusters } = *planning;
+    let Planning { spec: whole, spec_digest, state, destroy, refresh, keys, forget_clusters, hooks } = *planning;
+    let in_repository = runtime.is_deferred(ResourceType::Kubernetes);
+    let (spec, of_chart) = hook::split(whole, in_repository);
+    let spec = &*spec;
+    let hooks = match hooks.filter(|_| !in_repository && !refresh) {
+        Some(operation) => hook::planned(&of_chart, operation).map_err(PlanError::Problems)?,
+        None => Vec::new(),
+    };
     let mut state = Cow::Borrowed(state);
     let forgotten_clusters = &if forget_clusters.is_empty() {
         ForgottenClusters::new()
@@ -126,6 +136,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     };
     if !moves.is_empty() {
         state = Cow::Owned(moves.moved(state.into_owned()));
+    }
+    let absent_jobs = match destroy {
+        true => AbsentJobs::default(),
+        false => absent_jobs::find(&*runtime, &state.resources).await.map_err(PlanError::Runtime)?,
+    };
+    if !absent_jobs.is_empty() {
+        absent_jobs.mark(&mut state.to_mut().resources);
     }
     let state = &*state;
     // The first sketch works without live objects, to name the objects to read.
@@ -191,7 +208,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         *objects.entry(object).or_default() += 1;
     }
     let is_asked = |planned: &PlannedAction| match planned.action {
-        _ if runtime.decides(planned.kind) => false,
+        _ if runtime.providers().decides(planned.kind) => false,
         // An object without drift stays, one of another owner is rejected, and a moving one is not wanted here.
         _ if refresh && (!planned.drift || planned.refused.is_some() || elsewhere.contains(&planned.id)) => false,
         // An object in another cluster is recreated.
@@ -207,7 +224,7 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
         }
         Action::Delete | Action::Import | Action::Forget | Action::Read => false,
     };
-    let validation = if refresh { Validation::default() } else { validation(&*runtime).await? };
+    let validation = if refresh { Validation::default() } else { validation(&*runtime, &desired).await? };
     let custom = Custom::new(clusters, &desired, &sketch, &live, &validation);
     let (mut previews, mut problems) =
         preview(&*runtime, &sketch, &is_asked, &desired, &recorded, &looked, &custom).await?;
@@ -234,7 +251,11 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     if !refresh && !late.is_empty() {
         return Err(PlanError::Problems(late));
     }
-    plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref), &state.resources);
+    let run: HashSet<&ResourceId> = hooks.iter().map(|hook| &hook.resource).collect();
+    let run = of_chart.iter().copied().filter(|hook| run.contains(&hook.id));
+    plan.destinations = destination::of(&*runtime, desired.values().map(AsRef::as_ref).chain(run), &state.resources);
+    release_hooks(&mut plan, &of_chart);
+    plan.hooks = hooks;
     if !refresh {
         moves.complete(&mut plan);
     }
@@ -248,11 +269,13 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     };
     let deletions = if refresh { Vec::new() } else { providers::deletions(&*runtime, &plan, &recorded, &live).await? };
     let mut notes = if destroy { Vec::new() } else { unsupported::warnings(spec) };
-    let lock = |resource: &Resource| runtime.provider_lock(resource);
+    let lock = |resource: &Resource| runtime.providers().lock(resource);
     notes.extend(if destroy || refresh { Vec::new() } else { provider::upgrades(spec, state, lock) });
     notes.extend(providers::warnings(spec, &previews));
+    notes.extend(if in_repository && !refresh { hook::warnings_in_repository(whole) } else { Vec::new() });
     notes.extend(deletions);
     notes.extend(rules.warning(spec).filter(|_| !destroy));
+    notes.extend(absent_jobs.warnings(&plan));
     notes.extend(unmade);
     notes.extend(unseen);
     let mut told = Warnings::at_most(NOTED);
@@ -263,12 +286,21 @@ pub async fn plan(runtime: Arc<dyn Runtime>, planning: &Planning<'_>) -> Result<
     Ok(Planned { plan, digest, summary, table, notes, ours })
 }
 
+/// Drops the records of objects that became hooks: a hook replaces its object by itself.
+fn release_hooks(plan: &mut Plan, hooks: &[&Resource]) {
+    let is_hook = |id: &ResourceId| hooks.iter().any(|hook| hook.id == *id);
+    for action in plan.actions.iter_mut().filter(|it| it.action == Action::Delete && is_hook(&it.id)) {
+        (action.action, action.kept_as) = (Action::Forget, Some(action.id.clone()));
+    }
+}
+
 /// The validation of resources that no cluster checks.
-async fn validation(runtime: &dyn Runtime) -> Result<Validation, PlanError> {
+async fn validation(runtime: &dyn Runtime, desired: &Desired<'_>) -> Result<Validation, PlanError> {
     if runtime.kubernetes().validates() {
         return Ok(Validation::default());
     }
-    runtime.kubernetes().validation().await.map_err(PlanError::Runtime)
+    let desired: Vec<&Resource> = desired.values().map(AsRef::as_ref).collect();
+    runtime.kubernetes().validation(&desired).await.map_err(PlanError::Runtime)
 }
 
 /// The clusters, with the kinds that are known to be in no namespace: definitions in the Spec say it, or else the

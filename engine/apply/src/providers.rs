@@ -39,11 +39,11 @@ pub(crate) async fn prepare<'r>(
     runtime: &dyn Runtime,
     resources: impl Iterator<Item = &'r Resource>,
 ) -> Result<(), PlanError> {
-    let decided: Vec<&Resource> = resources.filter(|resource| runtime.decides(resource.kind)).collect();
+    let decided: Vec<&Resource> = resources.filter(|resource| runtime.providers().decides(resource.kind)).collect();
     if decided.is_empty() {
         return Ok(());
     }
-    let answers = runtime.prepare(&decided).await.map_err(PlanError::Runtime)?;
+    let answers = runtime.providers().prepare(&decided).await.map_err(PlanError::Runtime)?;
     let mut problems = Vec::new();
     for (resource, answer) in decided.iter().zip(answers) {
         match answer {
@@ -60,8 +60,8 @@ pub(crate) fn sensitive_paths<'r>(
     runtime: &dyn Runtime,
     resources: impl Iterator<Item = &'r Resource>,
 ) -> SensitivePaths {
-    let decided = resources.filter(|resource| runtime.decides(resource.kind));
-    decided.map(|it| (it.id.clone(), runtime.sensitive_paths(it, &it.attributes))).collect()
+    let decided = resources.filter(|resource| runtime.providers().decides(resource.kind));
+    decided.map(|it| (it.id.clone(), runtime.providers().sensitive_paths(it, &it.attributes))).collect()
 }
 
 /// The same with those of live objects.
@@ -72,9 +72,9 @@ pub(crate) fn with_live<'r>(
     wanted: &SensitivePaths,
 ) -> SensitivePaths {
     let mut paths = wanted.clone();
-    for resource in resources.filter(|resource| runtime.decides(resource.kind)) {
+    for resource in resources.filter(|resource| runtime.providers().decides(resource.kind)) {
         if let Some(Live::Present(live)) = live.get(&resource.id) {
-            let more = runtime.sensitive_paths(resource, live);
+            let more = runtime.providers().sensitive_paths(resource, live);
             paths.entry(resource.id.clone()).or_default().extend(more);
         }
     }
@@ -96,7 +96,8 @@ impl<'p> Planners<'p> {
         recorded: &'p BTreeMap<&'p ResourceId, &'p StateResource>,
         looked: &PlanInput<'p>,
     ) -> Self {
-        let is_planned = |resource: &&Resource| runtime.decides(resource.kind) && !looked.destroy && !looked.refresh;
+        let is_planned =
+            |resource: &&Resource| runtime.providers().decides(resource.kind) && !looked.destroy && !looked.refresh;
         let wanted = looked.spec.resources.iter().filter(is_planned).map(|it| (&it.id, it)).collect();
         Self { runtime, recorded, wanted }
     }
@@ -239,11 +240,11 @@ pub(crate) async fn deletions(
 ) -> Result<Vec<String>, PlanError> {
     let is_asked = |planned: &&PlannedAction| {
         let is_there = matches!(live.get(&planned.id), Some(Live::Present(_)));
-        planned.action == Action::Delete && is_there && runtime.decides(planned.kind)
+        planned.action == Action::Delete && is_there && runtime.providers().decides(planned.kind)
     };
     let deleted = plan.actions.iter().filter(is_asked).filter_map(|planned| recorded.get(&planned.id));
     let calls: Vec<_> =
-        deleted.map(|record| async move { (&record.id, runtime.preview_delete(record).await) }).collect();
+        deleted.map(|record| async move { (&record.id, runtime.providers().preview_delete(record).await) }).collect();
     let mut answers = stream::iter(calls).buffered(AT_ONCE);
     let (mut warnings, mut problems) = (Vec::new(), Vec::new());
     while let Some((id, answer)) = answers.next().await {

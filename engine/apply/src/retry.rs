@@ -44,6 +44,11 @@ impl RetryLog {
         heard.is_deleting = true;
     }
 
+    /// Records what is waited for.
+    pub(crate) fn note_message(&self, message: String) {
+        self.0.lock().error = Some(message);
+    }
+
     /// Forgets all of it; the last error.
     pub(crate) fn take(&self) -> Option<String> {
         std::mem::take(&mut *self.0.lock()).error

@@ -61,22 +61,34 @@ impl<'v> Unasked<'v> {
         if is_defined || is_built_in(&object.group) {
             return;
         }
-        let Some((_, definition)) = self.deployed.iter().find(|(it, _)| it.defines(&object)) else {
+        let definitions = self.deployed.iter().filter(|(it, _)| it.defines(&object));
+        let definitions: Vec<&'v Map<String, Value>> = definitions.map(|(_, definition)| *definition).collect();
+        if definitions.is_empty() {
             let kind = (object.api_version(), object.kind.clone());
             let (_, count) = self.undefined.entry(kind).or_insert_with(|| (resource.id.0.clone(), 0));
             *count += 1;
             return;
-        };
-        let Some(version) = served_version(definition, &object.version) else {
+        }
+        let versions = definitions.into_iter().filter_map(|definition| served_version(definition, &object.version));
+        let versions: Vec<&'v Value> = versions.collect();
+        if versions.is_empty() {
             let message = format!(
                 "the CustomResourceDefinition of {} in the repository does not serve version {:?}",
                 object.kind, object.version
             );
             let problem = Problem::new(reason::UNKNOWN_KIND, message).of(&resource.id).at("attributes.apiVersion");
             return self.report(problem, checked);
-        };
+        }
         let Manifest { attributes, unknown } = &manifest;
-        for finding in validator.check(version, Instance { attributes, live: None, unknown }).await {
+        // The one with the fewest findings decides.
+        let mut fewest = None;
+        for version in versions {
+            let found = validator.check(version, Instance { attributes, live: None, unknown }).await;
+            if fewest.as_ref().is_none_or(|fewest: &Vec<structural::Finding>| found.len() < fewest.len()) {
+                fewest = Some(found);
+            }
+        }
+        for finding in fewest.into_iter().flatten() {
             let is_dropped = finding.fault == structural::Fault::Dropped;
             let problem = crate::custom::problem(finding).of(&resource.id);
             if is_dropped { checked.notes.push(problem.to_string()) } else { self.report(problem, checked) }

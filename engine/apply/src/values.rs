@@ -77,7 +77,7 @@ impl Values {
         let wanted = spec.resources.iter().map(|r| (r.id.clone(), r.clone())).collect();
         let mut secrets = Sensitive::default();
         for resource in &spec.resources {
-            let by_schema = runtime.sensitive_paths(resource, &resource.attributes);
+            let by_schema = runtime.providers().sensitive_paths(resource, &resource.attributes);
             secrets.extend_texts(&Sensitive::of(&resource.attributes, &by_schema));
         }
         Self {
@@ -115,21 +115,23 @@ impl Values {
     /// Adds the texts of all recorded Secrets and objects of providers as they are live, since the Spec may have dropped
     /// some. Unreadable ones are skipped.
     pub(crate) async fn read_secrets(&self, runtime: &dyn Runtime, recorded: &[StateResource]) {
-        let has_secrets = |record: &&StateResource| is_secret(&record.attributes) || runtime.decides(record.kind);
+        let has_secrets =
+            |record: &&StateResource| is_secret(&record.attributes) || runtime.providers().decides(record.kind);
         let secrets: Vec<&StateResource> = recorded.iter().filter(has_secrets).collect();
         if secrets.is_empty() {
             return;
         }
         let applied: Vec<Resource> = secrets.iter().map(|record| record.as_applied()).collect();
-        let decided: Vec<&Resource> = applied.iter().filter(|applied| runtime.decides(applied.kind)).collect();
-        if !decided.is_empty() && runtime.prepare(&decided).await.is_err() {
+        let decided: Vec<&Resource> =
+            applied.iter().filter(|applied| runtime.providers().decides(applied.kind)).collect();
+        if !decided.is_empty() && runtime.providers().prepare(&decided).await.is_err() {
             return;
         }
         let requests: Vec<ReadRequest<'_>> =
             secrets.iter().map(|record| ReadRequest { desired: None, prior: Some(record) }).collect();
         for (applied, found) in applied.iter().zip(runtime.read(&requests).await.into_iter().flatten()) {
             if let Ok(Live::Present(live)) = found {
-                self.add_secret_texts(&live, &runtime.sensitive_paths(applied, &live));
+                self.add_secret_texts(&live, &runtime.providers().sensitive_paths(applied, &live));
             }
         }
     }
@@ -166,7 +168,7 @@ impl Values {
         })?;
         let mut resolved = self.resolve(resource)?;
         if !is_called && !resolved.unknown.is_empty() {
-            let unwritten = self.runtime.write_only_paths(resource, &resource.attributes);
+            let unwritten = self.runtime.providers().write_only_paths(resource, &resource.attributes);
             resolved.unknown.retain(|at| !unwritten.iter().any(|path| at.0.starts_with(&path.0)));
             resolved.attributes = Cow::Owned(without(resolved.attributes.into_owned(), &unwritten));
         }
@@ -180,7 +182,7 @@ impl Values {
         let sensitive = Sensitive::of(&resolved.attributes, &resolved.sensitive);
         let desired = with_attributes(resource, resolved.attributes.clone().into_owned());
         let mut resolved = resolved.into_owned();
-        let write_only = self.runtime.write_only_paths(resource, &resolved.attributes);
+        let write_only = self.runtime.providers().write_only_paths(resource, &resolved.attributes);
         if !write_only.is_empty() {
             resolved.attributes = Cow::Owned(without(resolved.attributes.into_owned(), &write_only));
         }
@@ -208,7 +210,7 @@ impl Values {
             Problem::new(error.reason(), error.to_string()).of(&resource.id).at(format!("attributes.{field}"))
         });
         let mut resolved = resolved?;
-        let by_schema = self.runtime.sensitive_paths(resource, &resolved.attributes);
+        let by_schema = self.runtime.providers().sensitive_paths(resource, &resolved.attributes);
         resolved.sensitive.extend(by_schema);
         resolved.sensitive.extend(declared(resource));
         Ok(resolved)
@@ -218,7 +220,7 @@ impl Values {
     /// references.
     pub(crate) fn settle(&self, id: &ResourceId, live: Map<String, Value>) {
         let Some(resource) = self.wanted.get(id) else { return };
-        let by_schema = self.runtime.sensitive_paths(resource, &live);
+        let by_schema = self.runtime.providers().sensitive_paths(resource, &live);
         self.add_secret_texts(&live, &by_schema);
         if let Some(uid) = uid_of(&live) {
             self.uids.lock().insert(uid.to_owned(), id.clone());

@@ -60,12 +60,14 @@ impl Caller {
     fn is_as_applied(&self, planned: &PlannedAction, prior: &StateResource, ready: &Ready) -> bool {
         let ways = || ready.sensitive.recorded_ways(prior.digest_id(), &ready.desired.attributes, &self.keys);
         // A provider has decided that the values are those that it applied.
-        self.runtime.decides(planned.kind) || !self.values.refers(&planned.id) || ways().contains(&prior.attributes)
+        self.runtime.providers().decides(planned.kind)
+            || !self.values.refers(&planned.id)
+            || ways().contains(&prior.attributes)
     }
 
     /// Whether a lost call may have set untracked fields, or left another state of a provider.
     fn is_unsure(&self, planned: &PlannedAction, prior: &StateResource) -> bool {
-        if self.runtime.decides(planned.kind) {
+        if self.runtime.providers().decides(planned.kind) {
             return self.open.contains(&planned.id);
         }
         !self.runtime.is_deferred(planned.kind) && self.may_hold_untracked(planned, std::slice::from_ref(prior))
@@ -96,7 +98,10 @@ impl Caller {
             depends_on: planned.depends_on.clone(),
             extensions: ready.desired.recorded_extensions(),
             cluster: self.cluster(&ready.desired, prior),
-            provider_version: self.runtime.provider_lock(&ready.desired).map(|lock| lock.version),
+            provider_version: self.runtime.providers().lock(&ready.desired).map(|lock| lock.version),
+            // The last result has both, and not the record.
+            finished: prior.finished,
+            verified: prior.verified,
             ..record
         };
         let record = marked(record, planned.recorded_as.as_ref());
@@ -139,7 +144,7 @@ impl Caller {
         PendingRead { ready, reference_changed }: &PendingRead,
         told: &RetryLog,
     ) -> Option<ResourceResult> {
-        if self.runtime.decides(planned.kind) {
+        if self.runtime.providers().decides(planned.kind) {
             return self.renewed(planned, prior, ready, told).await;
         }
         if !reference_changed {

@@ -380,8 +380,9 @@ impl Walk<'_> {
         })
     }
 
+    /// Whether an action is only collected. An import changes nothing, so that its result is reported at once.
     fn is_deferred(&self, planned: &PlannedAction) -> bool {
-        self.caller.runtime.is_deferred(planned.kind)
+        planned.action != Action::Import && self.caller.runtime.is_deferred(planned.kind)
     }
 
     fn note_result(&mut self, result: ResourceResult, is_deferred: bool) {

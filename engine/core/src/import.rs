@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cluster::{Clusters, Identity};
+use crate::encrypted::is_encrypted;
 use crate::moved::{MOVED_FROM, former_id};
 use crate::object::{ObjectRef, uid_of};
 use crate::owner::{Owner, Ownership};
@@ -289,7 +290,8 @@ fn wanted_candidate(
 ///
 /// # Errors
 ///
-/// Required objects that do not exist or cannot be read, and objects of another deployment.
+/// Required objects that do not exist or cannot be read, objects of another deployment, and encrypted ones that the Spec
+/// has in clear.
 pub fn plan(
     owner: &Owner,
     spec_digest: &str,
@@ -312,6 +314,12 @@ pub fn plan(
             }
             Some(Live::Absent | Live::Unverified(_)) | None => continue,
         };
+        if is_encrypted(found) && candidate.desired.as_ref().is_some_and(|it| !is_encrypted(&it.attributes)) {
+            let message = "its file is encrypted by SOPS, and the manifest in the source is not; put the encrypted \
+                           manifest into the source, or decrypt the file";
+            problems.push(Problem::new(reason::INVALID_RESOURCE, message).of(id));
+            continue;
+        }
         match owner.ownership(None, found) {
             Ownership::Free => {}
             Ownership::Refused(_) | Ownership::TakesOver(_) if candidate.asked == Requirement::Optional => continue,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conflict::FieldConflict;
 use crate::document::Document;
+use crate::hook::PlannedHook;
 use crate::path::FieldPath;
 use crate::spec::{ResourceId, ResourceType};
 use crate::stage::Stage;
@@ -217,6 +218,9 @@ pub struct PlannedAction {
     /// Fields that are taken from other managers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<FieldConflict>,
+    /// It is left by its [resource policy](crate::hook::RESOURCE_POLICY).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept_by_policy: bool,
     /// For a refresh: why an apply would fail, by the owner or the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -287,6 +291,9 @@ pub struct Plan {
     pub destinations: BTreeMap<String, String>,
     /// One action per resource, in an order that respects `after`.
     pub actions: Vec<PlannedAction>,
+    /// The hooks to run before and after the actions, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<PlannedHook>,
     /// Warnings to read before an approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -315,6 +322,8 @@ pub struct Summary {
     pub unchanged: u32,
     /// Resources without a dry run.
     pub unverified: u32,
+    /// Hooks to run.
+    pub hooks: u32,
 }
 
 impl Summary {
@@ -341,9 +350,9 @@ impl Document for Plan {
 impl Plan {
     /// A plan for a Spec, which does nothing.
     pub fn of(spec_digest: &str) -> Self {
-        let (destinations, actions, warnings) = Default::default();
+        let (destinations, actions, hooks, warnings) = Default::default();
         let spec_digest = spec_digest.to_owned();
-        Self { schema_version: Self::SCHEMA_VERSION, spec_digest, destinations, actions, warnings }
+        Self { schema_version: Self::SCHEMA_VERSION, spec_digest, destinations, actions, hooks, warnings }
     }
 
     /// The digest of the decisions, `sha256:<hex>`: actions, known fields and destinations. Warnings and the wording of
@@ -377,6 +386,7 @@ impl Plan {
             *count += 1;
             summary.unverified += u32::from(action.unverified.is_some());
         }
+        summary.hooks = u32::try_from(self.hooks.len()).unwrap_or(u32::MAX);
         summary
     }
 
@@ -386,8 +396,9 @@ impl Plan {
         all.into_iter().cloned().collect()
     }
 
-    /// Whether it changes and records nothing.
+    /// Whether it changes and records nothing, and runs nothing.
     pub fn is_unchanged(&self) -> bool {
-        self.actions.iter().all(|action| matches!(action.action, Action::Read | Action::Unchanged))
+        self.hooks.is_empty()
+            && self.actions.iter().all(|action| matches!(action.action, Action::Read | Action::Unchanged))
     }
 }

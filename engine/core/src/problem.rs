@@ -52,6 +52,8 @@ pub mod reason {
     pub const TIMED_OUT: &str = "TimedOut";
     /// The resource was applied and will not become healthy by itself.
     pub const UNHEALTHY: &str = "Unhealthy";
+    /// A hook failed, or did not complete in time.
+    pub const HOOK_FAILED: &str = "HookFailed";
     /// Deletions were not begun, because something that comes first did not succeed. The next run begins them.
     pub const DELETIONS_LEFT: &str = "DeletionsLeft";
     /// The plan does not belong to the Spec it is carried out with.

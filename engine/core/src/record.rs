@@ -153,6 +153,9 @@ pub struct Outcome {
     /// Whether a Job has finished since its last change and Kubernetes deletes it then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
+    /// The message of a failed hook, which a resumed Run reports again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 impl Document for Record {

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::changes::{Change, Changes, NotCompared};
 use crate::conflict::FieldConflict;
 use crate::forgotten_clusters::forgotten_message;
+use crate::hook::LEFT_BY_POLICY;
 use crate::import::LEFT_AS_IMPORTED;
 use crate::owner::LeftAlone;
 use crate::plan::{Action, FieldChange, Plan, PlannedAction, Summary, same_object_message};
@@ -111,6 +112,8 @@ fn visible(c: char) -> char {
 const RED: u8 = 31;
 const GREEN: u8 = 32;
 const YELLOW: u8 = 33;
+/// The colour of a hook: blue.
+const HOOK: u8 = 34;
 
 /// Values longer than this many characters are cut, or written on several lines.
 const WIDTH: usize = 80;
@@ -133,6 +136,7 @@ pub fn render_with_origins(plan: &Plan, colour: Colour, origins: &BTreeMap<Resou
     for action in plan.actions.iter().filter(|action| action.is_shown()) {
         write_action(&mut out, action, origins.get(&action.id));
     }
+    write_hooks(&mut out, plan);
     out.end();
     for warning in &plan.warnings {
         out.paint(WARNING, "warning: ");
@@ -156,6 +160,9 @@ pub fn summary_line(summary: &Summary) -> String {
         .collect();
     let mut line =
         if counts.is_empty() { "Plan: no changes".to_owned() } else { format!("Plan: {}", counts.join(", ")) };
+    if summary.hooks > 0 {
+        let _ = write!(line, "; {} {} to run", summary.hooks, if summary.hooks == 1 { "hook" } else { "hooks" });
+    }
     if summary.unchanged > 0 || counts.is_empty() {
         let _ = write!(line, "; {} unchanged", summary.unchanged);
     }
@@ -172,15 +179,17 @@ pub fn summary_line(summary: &Summary) -> String {
 /// The summary for a table cell or one line: `+12 ~3 -0 ±1`, or `no changes`.
 ///
 /// Creations, updates and deletions are always shown, other actions only if the plan has any. Each has its
-/// [mark](Action::mark).
+/// [mark](Action::mark), and hooks have `*`.
 pub fn short_summary(summary: &Summary) -> String {
     let actions = Action::ALL.into_iter().filter(|action| !is_no_change(*action));
+    let hooks = (summary.hooks > 0).then(|| format!("*{}", summary.hooks));
     if actions.clone().all(|action| summary.count(action) == 0) {
-        return "no changes".to_owned();
+        return hooks.unwrap_or_else(|| "no changes".to_owned());
     }
     let is_always_there = |action: Action| matches!(action, Action::Create | Action::Update | Action::Delete);
     let shown = actions.filter(|action| is_always_there(*action) || summary.count(*action) > 0);
-    shown.map(|action| format!("{}{}", action.mark(), summary.count(action))).collect::<Vec<_>>().join(" ")
+    let shown = shown.map(|action| format!("{}{}", action.mark(), summary.count(action)));
+    shown.chain(hooks).collect::<Vec<_>>().join(" ")
 }
 
 /// The changes between two states as a table, with a line for each resource, its fields below, and a summary.
@@ -255,6 +264,19 @@ fn code(action: Action) -> u8 {
     }
 }
 
+/// The hooks in their order, as far as they are before or after the changes.
+fn write_hooks(out: &mut Table, plan: &Plan) {
+    for hook in &plan.hooks {
+        out.paint(HOOK, "* hook    ");
+        let _ = write!(out, " {}  ({}", hook.resource, hook.event);
+        if hook.weight != 0 {
+            let _ = write!(out, ", weight {}", hook.weight);
+        }
+        out.push_str(")");
+        out.end_line();
+    }
+}
+
 fn write_action(out: &mut Table, action: &PlannedAction, origin: Option<&String>) {
     out.paint(code(action.action), &format!("{} {:<8}", action.action.mark(), verb(action.action)));
     let _ = write!(out, " {}", action.id);
@@ -270,6 +292,7 @@ fn write_action(out: &mut Table, action: &PlannedAction, origin: Option<&String>
     match (&action.owned_by, action.action) {
         (Some(owner), Action::Forget) => drop(write!(out, "  ({})", LeftAlone::Owned(owner.clone()))),
         (Some(owner), _) => drop(write!(out, "  (taken over from {owner})")),
+        (None, Action::Forget) if action.kept_by_policy => drop(write!(out, "  ({LEFT_BY_POLICY})")),
         (None, Action::Forget) if action.imported => drop(write!(out, "  ({LEFT_AS_IMPORTED})")),
         (None, _) if action.imported => out.push_str("  (it was imported; this is its first apply)"),
         (None, _) => {}

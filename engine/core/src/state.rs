@@ -70,6 +70,9 @@ pub struct StateResource {
     /// others. The last result has this, and no document.
     #[serde(skip)]
     pub finished: bool,
+    /// Whether it was seen healthy after its last change. The last result has this, and no document.
+    #[serde(skip)]
+    pub verified: bool,
 }
 
 impl Document for StateResource {

@@ -27,12 +27,20 @@ pub struct StoredSecret {
     pub property: String,
     /// The version of the secret; none for the latest.
     pub version: Option<String>,
+    /// The name of the store; none for the default one of the workspace.
+    pub store: Option<String>,
 }
 
 impl fmt::Display for StoredSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}", self.name, self.property)?;
-        self.version.as_ref().map_or(Ok(()), |version| write!(f, "?version={version}"))
+        let parameters = [("version", &self.version), ("store", &self.store)];
+        let mut is_first = true;
+        for (name, value) in parameters.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+            write!(f, "{}{name}={value}", if is_first { '?' } else { '&' })?;
+            is_first = false;
+        }
+        Ok(())
     }
 }
 
@@ -48,23 +56,28 @@ impl StoredSecret {
         let is_plain = |part: &str| !part.is_empty() && !matches!(part, "." | "..") && !part.contains(['#', '%', '\\']);
         Some(match path.rsplit_once('/') {
             Some((name, property)) if path.split('/').all(is_plain) => {
-                version(query).map(|version| Self { name: name.to_owned(), property: property.to_owned(), version })
+                let (name, property) = (name.to_owned(), property.to_owned());
+                parameters(query).map(|(version, store)| Self { name, property, version, store })
             }
             _ => Err(format!("must be {SCHEME}<name>/<property>, without special characters")),
         })
     }
 }
 
-fn version(query: &str) -> Result<Option<String>, String> {
-    match query.split_once('=') {
-        None if query.is_empty() => Ok(None),
-        Some(("version", version))
-            if !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') =>
-        {
-            Ok(Some(version.to_owned()))
-        }
-        _ => Err("has an unknown query; use ?version=<version>".to_owned()),
+/// The version and the store in a query.
+fn parameters(query: &str) -> Result<(Option<String>, Option<String>), String> {
+    let (mut version, mut store) = (None, None);
+    for parameter in query.split('&').filter(|_| !query.is_empty()) {
+        let is_name =
+            |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let into = match parameter.split_once('=') {
+            Some(("version", value)) if is_name(value) && version.is_none() => (&mut version, value),
+            Some(("store", value)) if is_name(value) && store.is_none() => (&mut store, value),
+            _ => return Err("has an unknown query; use ?version=<version>, ?store=<store>, or both with &".to_owned()),
+        };
+        *into.0 = Some(into.1.to_owned());
     }
+    Ok((version, store))
 }
 
 /// All values of a Spec that are in secret stores. A Spec is validated before, so that each parses.
@@ -196,12 +209,22 @@ mod tests {
             "ref://a/b?v=1",
             "ref://a/b?version=",
             "ref://a/b?version=1&x=2",
+            "ref://a/b?version=1&version=2",
+            "ref://a/b?store=",
+            "ref://a/b?store=a_b",
             "ref://a/b#c",
         ] {
             assert!(parsed(wrong).is_some_and(|it| it.is_err()), "{wrong}");
         }
         let text = "ref://team/db/password?version=3";
         assert_eq!(StoredSecret::parse(text).unwrap().unwrap().to_string(), text);
+        for (text, shown) in [
+            ("ref://db/password?store=cloud", "ref://db/password?store=cloud"),
+            ("ref://db/password?store=cloud&version=3", "ref://db/password?version=3&store=cloud"),
+        ] {
+            let stored = StoredSecret::parse(text).unwrap().unwrap();
+            assert_eq!((stored.to_string().as_str(), stored.store.as_deref()), (shown, Some("cloud")));
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The index of a workspace's folder: which file has which object, for any file names and any number of objects in a
 //! file.
 //!
-//! Start at [`Folder::index`]. Objects are found by group, kind, namespace and name. Objects of other workspaces are
-//! left out: the folders of workspaces may be nested.
+//! Start at [`Folder::index`]. Objects are found by group, kind, namespace and name; a cluster-scoped object has no
+//! namespace, whatever its file says. Objects of other workspaces are left out: the folders of workspaces may be nested.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,17 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use git2::{ObjectType, Oid, Repository, Tree};
 use serde_json::{Map, Value};
-use stoa_engine::{ObjectRef, Owner};
-use stoa_kubernetes_model::kinds::is_cluster_scoped;
-use stoa_kubernetes_model::{Cascade, ForeignContents};
+use stoa_engine::encrypted::is_ciphertext;
+use stoa_engine::{ObjectRef, Owner, Scopes};
+use stoa_kubernetes_model::{Cascade, ForeignContents, scopes};
 use stoa_runtime::RuntimeError;
 use stoa_yaml_edit::documents;
 
 use crate::bounded;
+use crate::definitions::{DefinitionCache, Definitions};
 use crate::manifest;
 
 /// The most levels of folders.
-const DEPTH: usize = 32;
+pub(crate) const DEPTH: usize = 32;
 
 /// The folder of a workspace.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Folder {
     /// Its path; empty for the root of the repository.
     pub(crate) directory: String,
     owner: Owner,
+    cache: Arc<DefinitionCache>,
     /// The last index, and the tree that it is of.
     last: Mutex<Option<(Oid, Arc<Index>)>>,
 }
@@ -39,10 +41,12 @@ pub(crate) struct Index {
     objects: BTreeMap<[String; 4], Vec<Found>>,
     /// The files that have an object as an item of a List.
     items: BTreeMap<[String; 4], String>,
-    /// The CustomResourceDefinitions.
-    pub(crate) definitions: Vec<Map<String, Value>>,
     /// Objects of other owners.
     others: Vec<Map<String, Value>>,
+    /// The files with a document that cannot be read as an object, each with the reason.
+    pub(crate) unreadable: BTreeMap<String, String>,
+    /// The cluster-scoped kinds.
+    scopes: Scopes,
 }
 
 /// An object in a file.
@@ -58,18 +62,24 @@ pub(crate) struct Found {
 const NAMING: [&str; 4] = ["apiVersion", "kind", "metadata", "type"];
 
 impl Folder {
-    pub(crate) fn new(directory: String, owner: Owner) -> Self {
-        Self { directory, owner, last: Mutex::default() }
+    pub(crate) fn new(directory: String, owner: Owner, cache: Arc<DefinitionCache>) -> Self {
+        Self { directory, owner, cache, last: Mutex::default() }
+    }
+
+    /// The definitions of the repository in the tree of a commit.
+    pub(crate) fn definitions(&self, repository: &Repository, root: &Tree<'_>) -> Result<Definitions, git2::Error> {
+        Definitions::of(&self.cache, repository, root, &self.directory)
     }
 
     /// The objects of the folder in the tree of a commit.
     pub(crate) fn index(&self, repository: &Repository, root: &Tree<'_>) -> Result<Arc<Index>, git2::Error> {
         let Some(tree) = folder(repository, root, &self.directory)? else { return Ok(Arc::default()) };
+        let scopes = scopes([]).with(self.definitions(repository, root)?.cluster_scoped());
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, index)) = last.filter(|(id, _)| *id == tree.id()) {
+        if let Some((_, index)) = last.filter(|(id, index)| *id == tree.id() && index.scopes == scopes) {
             return Ok(index);
         }
-        let mut index = Index::default();
+        let mut index = Index { scopes, ..Index::default() };
         self.gather(repository, &tree, &self.directory, 0, &mut index)?;
         let index = Arc::new(index);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((tree.id(), Arc::clone(&index)));
@@ -104,14 +114,28 @@ impl Folder {
 
     /// Notes the objects of a file. What is no object, such as a template, is none of Stoa's.
     fn note(&self, path: &str, content: &[u8], index: &mut Index) {
-        let Ok(text) = std::str::from_utf8(content) else { return };
+        let Ok(text) = std::str::from_utf8(content) else {
+            index.unreadable.insert(path.to_owned(), format!("{path} is not text"));
+            return;
+        };
         for range in documents(text) {
-            let Ok(object) = manifest::parse(path, text[range.clone()].as_bytes()) else { continue };
+            let object = match manifest::parse(path, text[range.clone()].as_bytes()) {
+                Ok(object) => object,
+                Err(error) => {
+                    index.unreadable.entry(path.to_owned()).or_insert_with(|| error.to_string());
+                    continue;
+                }
+            };
+            if object.get("kind").is_some_and(is_ciphertext) {
+                let why = format!("{path} is encrypted by SOPS with its kind; encrypt only the values of its fields");
+                index.unreadable.entry(path.to_owned()).or_insert(why);
+                continue;
+            }
             if let Some(Value::Array(items)) =
                 object.get("items").filter(|_| object.get("kind") == Some(&"List".into()))
             {
                 for item in items.iter().filter_map(|item| ObjectRef::of(item.as_object()?)) {
-                    index.items.insert(identity(&item), path.to_owned());
+                    index.items.insert(index.identity(&item), path.to_owned());
                 }
                 continue;
             }
@@ -123,11 +147,8 @@ impl Folder {
                 let naming = object.iter().filter(|(field, _)| NAMING.contains(&field.as_str()));
                 index.others.push(naming.map(|(field, value)| (field.clone(), value.clone())).collect());
             }
-            if reference.is_custom_resource_definition() {
-                index.definitions.push(object.clone());
-            }
             let found = Found { path: path.to_owned(), range, object };
-            index.objects.entry(identity(&reference)).or_default().push(found);
+            index.objects.entry(index.identity(&reference)).or_default().push(found);
         }
     }
 
@@ -139,6 +160,11 @@ impl Folder {
 }
 
 impl Index {
+    fn identity(&self, object: &ObjectRef) -> [String; 4] {
+        let ObjectRef { group, kind, namespace, name, .. } = self.scopes.scoped(object.clone());
+        [group, kind, namespace, name]
+    }
+
     /// The foreign contents of a namespace or kind.
     pub(crate) fn foreign_contents(&self, owner: &Owner, contents: &Cascade) -> ForeignContents {
         let mut foreign = ForeignContents::default();
@@ -153,7 +179,7 @@ impl Index {
     ///
     /// [`RuntimeError::Rejected`] when it is in several files and none of them is its own, or is an item of a List.
     pub(crate) fn find(&self, object: &ObjectRef, own: &str) -> Result<Option<&Found>, RuntimeError> {
-        let identity = identity(object);
+        let identity = self.identity(object);
         let found = self.objects.get(&identity).map(Vec::as_slice).unwrap_or_default();
         if let Some(own) = found.iter().find(|found| found.path == own) {
             return Ok(Some(own));
@@ -186,11 +212,6 @@ fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result
     }
 }
 
-fn identity(ObjectRef { group, kind, namespace, name, .. }: &ObjectRef) -> [String; 4] {
-    let namespace = if is_cluster_scoped(group, kind) { "" } else { namespace };
-    [group, kind, namespace, name].map(str::to_owned)
-}
-
-fn is_manifest(name: &str) -> bool {
+pub(crate) fn is_manifest(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
 }

@@ -4,10 +4,10 @@
 //! Start at [`GitOpsRuntime`]. Changes are collected in memory; [`finish`](Runtime::finish) makes one commit of them.
 //! The live object is the one at the head of the branch.
 //!
-//! Elsewhere: `manifest` has the path and content of an object's file, `index` finds its present file, `file` edits
-//! that, `branch` opens the repository, `bounded` reads it, `history` compares its commits, `remote` talks to its
-//! server, `commit` writes, `premise` checks that a plan is not stale, `proposal` opens pull requests, and `compliance`
-//! compares clusters with commits.
+//! Elsewhere: `manifest` has the path and content of an object's file, `index` finds its present file, `definitions` the
+//! definitions of custom kinds. `file` edits a file, `branch` opens the repository, `bounded` reads it, `history`
+//! compares its commits, `remote` talks to its server, `commit` writes, `premise` checks that a plan is not stale,
+//! `proposal` opens pull requests, and `compliance` compares clusters with commits.
 //!
 //! **Invariant:** no secret enters the repository: a v1 Secret with values is rejected, and the runtime accepts no
 //! sensitive values.
@@ -15,11 +15,11 @@
 //! **Invariant:** a commit changes no file that another deployment owns in its parent tree, and deletes no namespace or
 //! definition with objects of another deployment (`index`).
 
-mod bounded;
 mod branch;
 mod commit;
 mod compliance;
 mod content;
+mod definitions;
 mod file;
 mod history;
 mod index;
@@ -28,7 +28,7 @@ mod premise;
 mod proposal;
 mod remote;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,8 +41,11 @@ use stoa_engine::validation::{KUBERNETES_VERSIONS, NEWEST_KUBERNETES};
 use stoa_engine::{
     Clusters, Ignored, KindRules, Live, ObjectRef, Owner, Preview, Resource, ResourceType, StateResource,
 };
+use stoa_engine_git::bounded;
 use stoa_git::Credentials;
 use stoa_git::cache::Kept;
+use stoa_kubernetes_model::kinds::is_built_in;
+use stoa_kubernetes_model::normalize::remove_server_fields;
 use stoa_kubernetes_model::{Cascade, KubernetesRules, no_clusters};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant,
@@ -54,6 +57,8 @@ use crate::branch::Branch;
 use crate::commit::{Change, Gathered, Write, Written};
 pub use crate::compliance::{Compliance, Lineage, Reading};
 use crate::content::Content;
+pub use crate::definitions::DefinitionCache;
+use crate::definitions::Definitions;
 use crate::file::Document;
 use crate::index::{Folder, Found as FoundObject, Index};
 use crate::manifest::Manifest;
@@ -83,6 +88,8 @@ pub struct GitOpsConfig {
     /// The cache of remote repositories between runs. Only runs with the same credentials may share it, since cached
     /// content needs no authentication.
     pub cache: Kept,
+    /// The definitions of repositories, which all runs may share.
+    pub definitions: Arc<DefinitionCache>,
     /// The run that writes.
     pub run: RunInfo,
 }
@@ -257,7 +264,7 @@ impl GitOpsRuntime {
         };
         let place = at(reference, config.create_branch);
         let run = Arc::new(config.run);
-        let folder = Arc::new(Folder::new(directory, run.owner.clone()));
+        let folder = Arc::new(Folder::new(directory, run.owner.clone(), config.definitions));
         let (validation, gathered, turns) = (config.validation, Arc::default(), Turns::unlimited());
         Ok(Self { place, proposing, folder, run, validation, gathered, turns })
     }
@@ -289,6 +296,27 @@ impl GitOpsRuntime {
         Ok(Resource { attributes, ..desired.clone() })
     }
 
+    /// What the definitions of the repository say about some kinds. Without kinds, the repository is not read.
+    async fn defined<T: Send + 'static>(
+        &self,
+        kinds: BTreeSet<(String, String)>,
+        look: impl FnOnce(&Definitions, &git2::Repository, &BTreeSet<(String, String)>) -> Result<Vec<T>, git2::Error>
+        + Send
+        + 'static,
+    ) -> Result<Vec<T>, RuntimeError> {
+        if kinds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let folder = Arc::clone(&self.folder);
+        let found = self.blocking(move |place| {
+            place.at_head(|repository, tree| match tree {
+                Some(tree) => look(&folder.definitions(repository, tree)?, repository, &kinds),
+                None => Ok(Vec::new()),
+            })
+        });
+        found.await
+    }
+
     fn path(&self, object: &ObjectRef) -> String {
         manifest::path(&self.folder.directory, object)
     }
@@ -310,6 +338,20 @@ impl GitOpsRuntime {
             Err(err) => std::panic::resume_unwind(err.into_panic()),
         }
     }
+}
+
+/// An object without what a server wrote, such as the uid in the file of an exported object.
+fn without_server_fields(mut live: Live) -> Live {
+    if let Live::Present(object) = &mut live {
+        remove_server_fields(object);
+    }
+    live
+}
+
+/// The groups and kinds that are not Kubernetes' own.
+fn custom_kinds(desired: &[&Resource]) -> BTreeSet<(String, String)> {
+    let objects = desired.iter().filter_map(|resource| ObjectRef::of(&resource.attributes));
+    objects.filter(|object| !is_built_in(&object.group)).map(|object| (object.group, object.kind)).collect()
 }
 
 fn invalid(message: &str, field: &str) -> RuntimeError {
@@ -421,7 +463,7 @@ impl Runtime for GitOpsRuntime {
                 let files = branch::files(repository, tree, asked.iter().filter_map(|asked| asked.file(&index)))?;
                 Ok((index, files))
             })?;
-            Ok(asked.iter().map(|asked| asked.read(&index, &files)).collect())
+            Ok(asked.iter().map(|asked| asked.read(&index, &files).map(without_server_fields)).collect())
         })
         .await
     }
@@ -508,14 +550,26 @@ impl KubernetesChecks for GitOpsRuntime {
         false
     }
 
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
+    async fn validation(&self, desired: &[&Resource]) -> Result<Validation, RuntimeError> {
         let Validated { level, kubernetes } = self.validation.clone();
+        let kinds = if level == Level::Off { BTreeSet::new() } else { custom_kinds(desired) };
+        let definitions = self.defined(kinds, |definitions, repository, kinds| definitions.read(repository, kinds));
+        Ok(Validation { level, kubernetes, definitions: definitions.await? })
+    }
+
+    async fn cluster_scoped(&self, desired: &[&Resource]) -> Result<Vec<(String, String)>, RuntimeError> {
+        let found = self.defined(custom_kinds(desired), |definitions, _, kinds| {
+            Ok(definitions.cluster_scoped().filter(|kind| kinds.contains(kind)).collect())
+        });
+        found.await
+    }
+
+    async fn unreadable_files(&self) -> Result<Vec<String>, RuntimeError> {
         let folder = Arc::clone(&self.folder);
         let index = self.blocking(move |place| {
             place.at_head(|repository, tree| tree.map_or(Ok(Arc::default()), |tree| folder.index(repository, tree)))
         });
-        let definitions = if level == Level::Off { Vec::new() } else { index.await?.definitions.clone() };
-        Ok(Validation { level, kubernetes, definitions })
+        Ok(index.await?.unreadable.values().cloned().collect())
     }
 
     /// By the files of the workspace's folder, without a request to clusters.

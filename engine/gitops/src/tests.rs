@@ -106,6 +106,7 @@ impl TestRepository {
             validation: Validated::default(),
             proposing: None,
             cache: Folders::new(self.directory.path().to_owned()).take("caches", "one"),
+            definitions: Arc::default(),
             run: RunInfo {
                 uid: uid.to_owned(),
                 name: "web-dev-x".to_owned(),

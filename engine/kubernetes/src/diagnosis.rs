@@ -1,8 +1,8 @@
-//! Diagnosis of a workload that is not ready: the states of its containers, and the Warning Events of it and of its
-//! Pods.
+//! Diagnosis of an object that is not ready: its Warning Events, and those of the Pods of a workload with the states of
+//! their containers.
 //!
 //! Start at [`Diagnosis::read`]. It changes nothing, and a failed read does not fail the Run. One diagnosis of a
-//! cluster is read at a time, so that many waiting workloads cost the API server little. Text that a container can
+//! cluster is read at a time, so that many waiting objects cost the API server little. Text that a container can
 //! write is left out. The rest comes from live objects and may hold secrets: the caller redacts it.
 //!
 //! Elsewhere: `pods` describes the state of a Pod, and `health` decides when to read.
@@ -18,16 +18,16 @@ use serde_json::{Map, Value};
 
 use crate::cluster::{Cluster, JSON, decode};
 use crate::error::CallError;
-use crate::target::{Gvk, Target};
+use crate::target::{Api, Gvk, Target};
 use pods::Pod;
 
-/// The time before the first diagnosis of a workload.
+/// The time before the first diagnosis of an object.
 pub(crate) const FIRST: Duration = Duration::from_secs(5);
-/// The pause before the same workload is explained again.
+/// The pause before the same object is explained again.
 pub(crate) const AGAIN: Duration = Duration::from_secs(10);
 /// The most sentences of one explanation.
 const SENTENCES: usize = 4;
-/// The maximum number of objects whose Events are read: the workload and some of its Pods.
+/// The maximum number of objects whose Events are read: the object and some of its Pods.
 const WITH_EVENTS: usize = 3;
 /// The most Events of one object that are shown.
 const EVENTS: usize = 2;
@@ -36,28 +36,45 @@ const READ: u32 = 250;
 /// Longer texts than kubelets and the API server write are left out as a whole: half of a secret cannot be redacted.
 const LONGEST: usize = 4096;
 
-/// Reads why one workload is not ready.
+/// The namespace with the Events of cluster-scoped objects, as Kubernetes' recorders write them
+/// (`k8s.io/client-go/tools/record/event.go`).
+const OF_CLUSTER: &str = "default";
+
+/// Reads why one object is not ready.
 #[derive(Debug)]
 pub(crate) struct Diagnosis<'a> {
     cluster: &'a Cluster,
+    /// The namespace with its Events.
     namespace: String,
-    is_pod: bool,
+    pods: Pods,
+}
+
+/// The Pods of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pods {
+    /// It has none.
+    None,
+    /// It is one.
+    Itself,
+    /// Those that it selects.
+    Selected,
 }
 
 impl<'a> Diagnosis<'a> {
-    /// The diagnosis of a workload; nothing for kinds without Pods.
-    pub(crate) fn of(cluster: &'a Cluster, target: &Target) -> Option<Self> {
+    /// The diagnosis of an object.
+    pub(crate) fn of(cluster: &'a Cluster, target: &Target, api: &Api) -> Self {
         let Gvk { group, kind, .. } = &target.gvk;
-        let is_pod = matches!((group.as_str(), kind.as_str()), ("", "Pod"));
-        let has_pods = matches!(
-            (group.as_str(), kind.as_str()),
-            ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job")
-        );
-        let namespace = target.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
-        (is_pod || has_pods).then_some(Self { cluster, namespace, is_pod })
+        let pods = match (group.as_str(), kind.as_str()) {
+            ("", "Pod") => Pods::Itself,
+            ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job") => Pods::Selected,
+            _ => Pods::None,
+        };
+        let own = || target.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned());
+        let namespace = if api.namespaced { own() } else { OF_CLUSTER.to_owned() };
+        Self { cluster, namespace, pods }
     }
 
-    /// Why the workload, as it is live, is not ready: some sentences, the states of containers first, or an empty text.
+    /// Why the object, as it is live, is not ready: some sentences, the states of containers first, or an empty text.
     /// Nothing when the cluster cannot be read.
     pub(crate) async fn read(&self, object: &Map<String, Value>) -> Option<String> {
         let _turn = self.cluster.diagnoses.acquire().await.ok()?;
@@ -72,15 +89,16 @@ impl<'a> Diagnosis<'a> {
         };
         let pods: Vec<Pod> = pods::unready_newest_first(pods);
         let mut sentences = pods::sentences(&pods);
-        sentences.extend(condition(object));
+        sentences.extend(condition(object).filter(|_| self.pods == Pods::Selected));
         let known = sentences.join("\n");
+        let is_pod = self.pods == Pods::Itself;
         let subjects = uid(object).into_iter().map(|uid| (uid, None));
         let of_pods = pods.iter().map(|pod| (pod.uid(), Some(pod)));
-        let subjects = subjects.chain(of_pods.filter(|_| !self.is_pod)).take(WITH_EVENTS);
+        let subjects = subjects.chain(of_pods.filter(|_| !is_pod)).take(WITH_EVENTS);
         for (uid, pod) in subjects {
             match self.events(uid).await {
                 Ok(events) => {
-                    let newest = newest(events, &known, self.is_pod || pod.is_some());
+                    let newest = newest(events, &known, is_pod || pod.is_some());
                     let of = pod.map(|pod| format!(" of Pod {}", pod.name())).unwrap_or_default();
                     sentences.extend(newest.map(|(reason, message)| format!("Warning {reason}{of}: {message}")));
                 }
@@ -108,26 +126,37 @@ impl<'a> Diagnosis<'a> {
     }
 
     async fn pods(&self, object: &Map<String, Value>) -> Result<Vec<Pod>, CallError> {
-        if self.is_pod {
-            return Ok(serde_json::from_value(Value::Object(object.clone())).ok().into_iter().collect());
-        }
-        let Some(selector) = object.get("spec").and_then(|spec| spec.get("selector")).and_then(selector) else {
-            return Ok(Vec::new());
+        let selector = match self.pods {
+            Pods::None => None,
+            Pods::Itself => {
+                return Ok(serde_json::from_value(Value::Object(object.clone())).ok().into_iter().collect());
+            }
+            Pods::Selected => object.get("spec").and_then(|spec| spec.get("selector")).and_then(selector),
         };
-        self.list("pods", &format!("labelSelector={}", escaped(&selector))).await
+        match selector {
+            Some(selector) => {
+                list(self.cluster, &self.namespace, "pods", &format!("labelSelector={}", escaped(&selector))).await
+            }
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The Warning Events of the object with a uid.
     async fn events(&self, uid: &str) -> Result<Vec<Event>, CallError> {
         let selector = escaped(&format!("involvedObject.uid={uid},type=Warning"));
-        self.list("events", &format!("fieldSelector={selector}")).await
+        list(self.cluster, &self.namespace, "events", &format!("fieldSelector={selector}")).await
     }
+}
 
-    async fn list<T: DeserializeOwned>(&self, plural: &str, query: &str) -> Result<Vec<T>, CallError> {
-        let path = format!("/api/v1/namespaces/{}/{plural}?limit={READ}&{query}", self.namespace);
-        let body = self.cluster.get_as(JSON, &path).await?;
-        Ok(decode::<List<T>>(&body)?.items.unwrap_or_default())
-    }
+/// Some objects of a core kind in a namespace.
+pub(crate) async fn list<T: DeserializeOwned>(
+    cluster: &Cluster,
+    namespace: &str,
+    plural: &str,
+    query: &str,
+) -> Result<Vec<T>, CallError> {
+    let body = cluster.get_as(JSON, &format!("/api/v1/namespaces/{namespace}/{plural}?limit={READ}&{query}")).await?;
+    Ok(decode::<List<T>>(&body)?.items.unwrap_or_default())
 }
 
 #[derive(Deserialize)]
@@ -231,7 +260,7 @@ fn selector(selector: &Value) -> Option<String> {
     (!all.is_empty()).then(|| all.join(","))
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

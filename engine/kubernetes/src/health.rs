@@ -1,4 +1,4 @@
-//! Waits for the health of an object by a watch. `diagnosis` explains meanwhile why a workload is not ready.
+//! Waits for the health of an object by a watch. `diagnosis` explains meanwhile why it is not ready.
 //!
 //! A Job that Kubernetes deletes after it has finished is watched to its end, because its end cannot be read later: for
 //! a minute ([`TO_THE_END`]), or for the timeout of its resource.
@@ -32,6 +32,8 @@ pub(crate) enum Jobs {
     ToTheEnd,
     /// Not at all: a running Job is `Current`, as any other.
     AsTheyAre,
+    /// Every Job and Pod until it has succeeded or failed, whatever its policy; other kinds until they exist.
+    Completed,
 }
 
 /// How long a running Job is watched to its end, without a timeout of its resource.
@@ -47,8 +49,10 @@ pub(crate) async fn wait_healthy(
     let cluster = runtime.cluster(index);
     let applied = runtime.take_applied(&desired.id);
     let own = HealthPolicy::of(desired).map_err(refused)?;
-    let policy = own.as_ref().or_else(|| runtime.policies.of(&target.gvk));
-    if policy.is_none() && is_current_at_once(&target, applied.as_ref()) {
+    let is_completion = jobs == Jobs::Completed;
+    let policy = own.as_ref().or_else(|| runtime.policies.of(&target.gvk)).filter(|_| !is_completion);
+    let exists = is_completion && !kstatus::completes(&target.gvk);
+    if policy.is_none() && (exists || is_current_at_once(&target, applied.as_ref())) {
         report(Health::Current, "it exists");
         return Ok(Health::Current);
     }
@@ -69,6 +73,7 @@ pub(crate) async fn wait_healthy(
     };
     if let Some(object) = &first
         && policy.is_none()
+        && !is_completion
         && let Some(message) = waits_for_consumer(cluster, &target, object).await.map_err(explain)?
     {
         report(Health::Current, &message);
@@ -76,7 +81,7 @@ pub(crate) async fn wait_healthy(
     }
     let said = Said { report, last: Mutex::default() };
     let mut followed = Followed::new(cluster, &target, &api, first);
-    let diagnosis = Diagnosis::of(cluster, &target);
+    let diagnosis = Diagnosis::of(cluster, &target, &api);
     let settled = async {
         // Until when a Job that runs is followed to its end.
         let mut until: Option<Instant> = None;
@@ -98,6 +103,11 @@ pub(crate) async fn wait_healthy(
                 (None, _) => (Health::Failed, "it was deleted before it finished".to_owned()),
             };
             match &state {
+                Some(object) if is_completion => {
+                    if health == Health::Current && !kstatus::has_completed(&target.gvk, object) {
+                        (health, message) = (Health::InProgress, format!("waiting for it to complete: {message}"));
+                    }
+                }
                 Some(job) if kstatus::is_deleted_when_finished(&target.gvk, job) && kstatus::has_finished(job) => {
                     runtime.note_finished(&desired.id);
                 }
@@ -113,8 +123,8 @@ pub(crate) async fn wait_healthy(
                 }
                 Some(_) | None => {}
             }
-            let why = match (health, &state, &diagnosis) {
-                (Health::Failed, Some(object), Some(diagnosis)) => {
+            let why = match (health, &state) {
+                (Health::Failed, Some(object)) => {
                     tokio::time::timeout(LAST_LOOK, diagnosis.read(object)).await.ok().flatten()
                 }
                 _ => None,
@@ -128,12 +138,9 @@ pub(crate) async fn wait_healthy(
             }
         }
     };
-    match &diagnosis {
-        Some(diagnosis) => tokio::select! {
-            ended = settled => ended,
-            never = said.diagnose_repeatedly(diagnosis) => match never {},
-        },
-        None => settled.await,
+    tokio::select! {
+        ended = settled => ended,
+        never = said.diagnose_repeatedly(&diagnosis) => match never {},
     }
 }
 
@@ -241,6 +248,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use stoa_engine::StateResource;
     use stoa_runtime::{KubernetesChecks as _, Runtime as _};
 
     use crate::connections::Connection;
@@ -389,7 +397,8 @@ mod tests {
             let desired = Resource { attributes: job.as_object().unwrap().clone(), ..widget("shop", "a") };
             runtime.remember(&desired.id, &desired.attributes);
             runtime.check_health(&desired, &|_, _| {}).await.unwrap();
-            let found = (runtime.is_deleted_when_finished(&desired), runtime.has_finished(&desired.id));
+            let recorded = StateResource { attributes: desired.attributes.clone(), ..StateResource::default() };
+            let found = (runtime.is_deleted_when_finished(&recorded), runtime.has_finished(&desired.id));
             assert_eq!(found, (ttl.is_number(), noted), "{job}");
         }
     }

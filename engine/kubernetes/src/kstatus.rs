@@ -294,6 +294,19 @@ pub(crate) fn runs_to_its_end(gvk: &Gvk, object: &Map<String, Value>) -> bool {
     is_deleted_when_finished(gvk, object) && !has_ended(object) && !is_suspended()
 }
 
+/// Whether objects of a kind complete.
+pub(crate) fn completes(gvk: &Gvk) -> bool {
+    gvk.is("batch", "Job") || gvk.is("", "Pod")
+}
+
+/// Whether an object of such a kind has succeeded.
+pub(crate) fn has_completed(gvk: &Gvk, object: &Map<String, Value>) -> bool {
+    if gvk.is("", "Pod") {
+        return View(object).str(&["status", "phase"]) == Some("Succeeded");
+    }
+    has_finished(object)
+}
+
 /// Whether a Job has succeeded or failed.
 pub(crate) fn has_ended(job: &Map<String, Value>) -> bool {
     has_finished(job) || View(job).condition("Failed").is_some_and(|condition| condition.is("True"))

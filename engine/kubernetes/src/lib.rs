@@ -9,7 +9,9 @@
 //!
 //! **Invariant:** no message holds a value of a Secret, nor one of a kubeconfig but the address of its server.
 
+mod absent_jobs;
 mod body;
+mod capabilities;
 mod cluster;
 mod connect;
 mod connections;
@@ -52,10 +54,11 @@ use stoa_engine::{Clusters, KindRules, Owner, Resource, ResourceId, Schemas, Sta
 use stoa_kubernetes_model::{Cascade, KubernetesRules, UnlistedContents, scopes};
 use stoa_runtime::{
     Applied, ApplyRequest, CallLimits, Caller, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant,
-    Health, HealthReport, KubernetesChecks, KubernetesObject, Live, Preview, ReadRequest, Runtime, RuntimeError,
-    TERMINATING,
+    Health, HealthReport, JobEnd, KubernetesChecks, KubernetesObject, Live, Preview, ReadRequest, Runtime,
+    RuntimeError, TERMINATING,
 };
 
+pub use crate::capabilities::Capabilities;
 use crate::cluster::Cluster;
 pub use crate::connect::{Access, ClusterConfig};
 pub use crate::connections::Connections;
@@ -278,6 +281,10 @@ impl Runtime for KubernetesRuntime {
         health::wait_healthy(self, desired, health::Jobs::AsTheyAre, report).await
     }
 
+    async fn wait_completed(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        health::wait_healthy(self, desired, health::Jobs::Completed, report).await
+    }
+
     /// Changes are made at once, so that nothing is left to write.
     async fn finish(&self, _: &Grant) -> Result<Finished, RuntimeError> {
         Ok(Finished::default())
@@ -319,12 +326,16 @@ impl KubernetesChecks for KubernetesRuntime {
         Ok(DeletionVerdict { refusal, warnings })
     }
 
-    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
-        Target::of_desired(desired)
-            .is_ok_and(|target| kstatus::is_deleted_when_finished(&target.gvk, &desired.attributes))
+    fn is_deleted_when_finished(&self, recorded: &StateResource) -> bool {
+        Target::of_prior(recorded)
+            .is_ok_and(|target| kstatus::is_deleted_when_finished(&target.gvk, &recorded.attributes))
     }
 
     fn has_finished(&self, id: &ResourceId) -> bool {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+
+    async fn job_ends(&self, absent: &[&StateResource]) -> Result<Vec<JobEnd>, RuntimeError> {
+        absent_jobs::ends(self, absent).await
     }
 }

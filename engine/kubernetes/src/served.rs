@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: `discovery` has the details of one kind.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
@@ -40,16 +40,37 @@ impl Served {
 pub(crate) async fn all(cluster: &Cluster) -> Result<Vec<Served>, CallError> {
     let mut kinds = Vec::new();
     for path in ["/api", "/apis"] {
-        let Document { kind, items } = decode(&cluster.get_as(SERVED, path).await?)?;
-        if kind != "APIGroupDiscoveryList" {
-            let message = format!("the answer to GET {path} is not a discovery document of Kubernetes 1.27 or later");
-            return Err(CallError::Unreachable(message));
-        }
-        kinds.extend(together(items)?);
+        kinds.extend(together(document(cluster, path).await?)?);
     }
     let mut seen = HashSet::new();
     kinds.retain(|served| seen.insert((served.gvk.group.clone(), served.api.plural.clone())));
     Ok(kinds)
+}
+
+/// The APIs of a cluster, sorted: each group and version, and each kind of it. The kinds of a version that does not answer are
+/// missing.
+pub(crate) async fn api_versions(cluster: &Cluster) -> Result<Vec<String>, CallError> {
+    let mut apis = BTreeSet::new();
+    for path in ["/api", "/apis"] {
+        for GroupDiscovery { metadata: Named { name: group }, versions } in document(cluster, path).await? {
+            for VersionDiscovery { version, resources, .. } in versions {
+                let api = if group.is_empty() { version } else { format!("{group}/{version}") };
+                let kinds = resources.into_iter().map(|it| it.response_kind.kind).filter(|kind| !kind.is_empty());
+                apis.extend(kinds.map(|kind| format!("{api}/{kind}")));
+                apis.insert(api);
+            }
+        }
+    }
+    Ok(apis.into_iter().collect())
+}
+
+async fn document(cluster: &Cluster, path: &str) -> Result<Vec<GroupDiscovery>, CallError> {
+    let Document { kind, items } = decode(&cluster.get_as(SERVED, path).await?)?;
+    if kind != "APIGroupDiscoveryList" {
+        let message = format!("the answer to GET {path} is not a discovery document of Kubernetes 1.27 or later");
+        return Err(CallError::Unreachable(message));
+    }
+    Ok(items)
 }
 
 /// The kinds of one aggregated document.

@@ -170,10 +170,10 @@ enum Observation {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<Known>);
+pub(crate) struct Watches(Mutex<WatchTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct WatchTable {
     open: HashMap<Scope, Weak<Watch>>,
     /// Collections that may not be watched.
     refused: HashSet<String>,

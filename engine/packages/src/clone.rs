@@ -113,7 +113,7 @@ fn write_context(tree: &mut Tree, name: &str, context: &[(&str, &str)]) -> Resul
     tree.write(PACKAGE_CONTEXT_FILE, context_text(&data))
 }
 
-fn context_text(data: &Value) -> String {
+pub(crate) fn context_text(data: &Value) -> String {
     let text = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {PACKAGE_CONTEXT}\n  annotations:\n    {LOCAL_CONFIG}: \"true\"\n"
     );

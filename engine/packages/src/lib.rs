@@ -3,8 +3,13 @@
 pub mod builtins;
 pub mod clone;
 pub mod diff;
+pub mod evaluate;
 mod files;
 pub mod function;
+pub mod function_metadata;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub mod git_layout;
 mod identity;
 mod ignore;
 pub mod kptfile;
@@ -19,6 +24,7 @@ pub mod selectors;
 mod shown;
 mod text;
 pub mod update;
+pub mod variant;
 
 pub use files::{
     File, IGNORE_FILE, KPTFILE, Limits, Mode, ResourceFile, Tree, TreeError, has_objects, package_of, packages,

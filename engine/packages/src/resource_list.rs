@@ -124,25 +124,69 @@ pub struct Answer {
 /// The list of a request as YAML, with the comments of the objects.
 pub fn encode(items: &[Resource], config: Option<&Resource>) -> String {
     let marked: Vec<(Value, String)> = items.iter().enumerate().map(|(at, item)| marks::marked(item, at + 1)).collect();
-    let config_value = config.map(|config| config.value.clone());
-    let list = |items: &[String], config: Option<&str>| {
-        let head = format!("apiVersion: {API_VERSION}\nkind: ResourceList\n");
-        let items = match items {
-            [] => "items: []\n".to_owned(),
-            items => format!("items:\n{}", items.iter().map(|text| source::indented("- ", text)).collect::<String>()),
-        };
-        let config = config.map(|text| format!("functionConfig:\n{}", source::indented("  ", text)));
-        head + &items + &config.unwrap_or_default()
+    let (values, texts): (Vec<Value>, Vec<String>) = marked.into_iter().unzip();
+    written(&values, &texts, config, &[])
+}
+
+/// A list of objects, given by their values and texts, with findings if there are any.
+pub(crate) fn written(values: &[Value], texts: &[String], config: Option<&Resource>, findings: &[Finding]) -> String {
+    let head = format!("apiVersion: {API_VERSION}\nkind: ResourceList\n");
+    let items = match texts {
+        [] => "items: []\n".to_owned(),
+        texts => format!("items:\n{}", texts.iter().map(|text| source::indented("- ", text)).collect::<String>()),
     };
-    let mut value = json!({"apiVersion": API_VERSION, "kind": "ResourceList"});
-    value["items"] = marked.iter().map(|(value, _)| value.clone()).collect();
-    if let Some(config) = config_value {
-        value["functionConfig"] = config;
+    let of_config = config.map(|config| format!("functionConfig:\n{}", source::indented("  ", &config.text())));
+    let results = if findings.is_empty() { String::new() } else { text::written(&json!({"results": findings})) };
+    let text = head + &items + &of_config.unwrap_or_default() + &results;
+    let mut value = json!({"apiVersion": API_VERSION, "kind": "ResourceList", "items": values});
+    if let Some(config) = config {
+        value["functionConfig"] = config.value.clone();
     }
-    let texts: Vec<String> = marked.into_iter().map(|(_, text)| text).collect();
-    let text = list(&texts, config.map(Resource::text).as_deref());
+    if !findings.is_empty() {
+        value["results"] = json!(findings);
+    }
     // A text that is valid alone may mean something else among others, such as one with tabs or directives.
     if text::read_list(&text).is_ok_and(|document| document.value == value) { text } else { text::written(&value) }
+}
+
+/// The findings of an answer, whether its items are valid or not; none of an answer that is no list.
+pub(crate) fn findings(answer: &[u8]) -> Vec<Finding> {
+    let document = std::str::from_utf8(answer).ok().and_then(|text| text::read_list(text).ok());
+    let list = document.map(|document| document.value).unwrap_or_default();
+    results::parse(list.get("results").unwrap_or(&Value::Null)).unwrap_or_default()
+}
+
+/// The list that a function gets.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) items: Vec<Resource>,
+    pub(crate) config: Option<Resource>,
+}
+
+impl Input {
+    /// Reads a list. Annotations of items are theirs.
+    pub(crate) fn read(list: &[u8]) -> Result<Self, AnswerError> {
+        let text = std::str::from_utf8(list).map_err(|_| AnswerError::NotText)?;
+        let document = text::read_list(text)?;
+        let list = as_list(&document.value)?;
+        let values = match list.get("items") {
+            Some(Value::Array(values)) => values.as_slice(),
+            None | Some(Value::Null) => &[],
+            Some(_) => return Err(AnswerError::NoItems),
+        };
+        let mut sources = source::sources(text, &document.outline);
+        sources.resize(values.len(), None);
+        let mut items = Vec::with_capacity(values.len());
+        for (index, (value, source)) in values.iter().zip(sources).enumerate() {
+            let path = marks::path_of(value).unwrap_or_default();
+            if let Some(missing) = missing_part(value, path) {
+                return Err(AnswerError::NotResource { index, missing });
+            }
+            items.push(Resource::new("", path, value.clone(), source));
+        }
+        let config = list.get("functionConfig").filter(|config| config.is_object());
+        Ok(Self { items, config: config.map(|config| Resource::new("", "", config.clone(), None)) })
+    }
 }
 
 impl Request<'_> {

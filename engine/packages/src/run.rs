@@ -179,7 +179,8 @@ impl Job<'_> {
     }
 }
 
-fn failed(result: &FunctionResult) -> FunctionError {
+/// The failure of a function that ended with an exit code other than 0.
+pub(crate) fn failed(result: &FunctionResult) -> FunctionError {
     let mut details = String::new();
     for finding in result.results.iter().take(FINDINGS) {
         let _ = write!(details, "; {finding}");

@@ -44,7 +44,7 @@ pub trait Subject: fmt::Debug + Send + Sync {
         live.get("data").and_then(|data| data.get("key")).cloned().unwrap_or_default()
     }
 
-    /// The attributes of its resources, where the runtime [decides](Runtime::decides).
+    /// The attributes of its resources, where the runtime [decides](crate::ProviderChecks::decides).
     fn provided(&self) -> Option<Provided> {
         None
     }
@@ -137,7 +137,7 @@ async fn apply(runtime: &dyn Runtime, desired: &Resource, prior: Option<&StateRe
 }
 
 async fn prepare(runtime: &dyn Runtime, desired: &Resource) -> Result<(), RuntimeError> {
-    let mut answers = runtime.prepare(&[desired]).await.expect("the infrastructure is there");
+    let mut answers = runtime.providers().prepare(&[desired]).await.expect("the infrastructure is there");
     assert_eq!(answers.len(), 1, "one answer for one resource");
     answers.remove(0)
 }

@@ -15,7 +15,7 @@ use stoa_engine::object::{is_terminating, uid_of};
 use stoa_engine::{FieldConflict, Ignored, ObjectRef, Owner, Resource, ResourceId};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{Health, KubernetesObject, RuntimeError};
+use crate::{Health, JobEnd, KubernetesObject, RuntimeError};
 pub use runtime::FakeRuntime;
 
 /// The name of [`Runtime::finish`](crate::Runtime::finish) in blocked calls of a deferred runtime.
@@ -131,6 +131,8 @@ struct State {
     healths: BTreeMap<ResourceId, Vec<(Health, String)>>,
     /// Jobs that finish, and that the infrastructure deletes then.
     finished: BTreeSet<ResourceId>,
+    /// The ends of Jobs that no longer exist.
+    ends: BTreeMap<ResourceId, JobEnd>,
     /// The delay of health reports.
     delays: BTreeMap<ResourceId, Duration>,
     in_flight: usize,
@@ -326,6 +328,12 @@ impl FakeCloud {
     /// Lets a Job finish that the infrastructure deletes once it has.
     pub fn finish_job(&self, id: &str) {
         self.lock().finished.insert(id.into());
+    }
+
+    /// Ends a Job without a report, and removes it.
+    pub fn end_job(&self, id: &str, end: JobEnd) {
+        self.remove(id);
+        self.lock().ends.insert(id.into(), end);
     }
 
     /// Delays the health reports of a resource.

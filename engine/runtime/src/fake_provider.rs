@@ -36,7 +36,7 @@ pub enum ChangeFault {
 /// A call that can get no answer, however long it is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stalled {
-    /// [`Runtime::prepare`](crate::Runtime::prepare)
+    /// [`ProviderChecks::prepare`](crate::ProviderChecks::prepare)
     Prepare,
     /// [`Runtime::inspect`](crate::Runtime::inspect)
     Inspect,
@@ -88,7 +88,7 @@ impl Default for State {
 
 /// The state of an object, as the provider encodes it.
 #[derive(Debug)]
-struct Known {
+struct StoredObject {
     handle: String,
     is_tainted: bool,
 }
@@ -259,7 +259,7 @@ impl FakeProvider {
     }
 
     /// Reads a state, of an earlier version of the schema too.
-    fn known(&self, state: Option<&ProviderState>) -> Result<Known, RuntimeError> {
+    fn known(&self, state: Option<&ProviderState>) -> Result<StoredObject, RuntimeError> {
         let rejected =
             |message: &str| RuntimeError::Rejected { message: message.to_owned(), field: None, by_definition: false };
         let Some(text) = state.and_then(ProviderState::open) else {
@@ -273,11 +273,11 @@ impl FakeProvider {
         }
         let handle = if version == 1 { &value["handle"] } else { &value["object"]["handle"] };
         let handle = handle.as_str().ok_or_else(unreadable)?.to_owned();
-        Ok(Known { handle, is_tainted: value["tainted"] == true })
+        Ok(StoredObject { handle, is_tainted: value["tainted"] == true })
     }
 
     /// The state to return for an object.
-    fn encoded(&self, known: &Known) -> ProviderState {
+    fn encoded(&self, known: &StoredObject) -> ProviderState {
         let state = self.lock();
         let object = state.objects.get(&known.handle).cloned().unwrap_or_default();
         let value = match state.version {
@@ -296,10 +296,10 @@ impl FakeProvider {
     }
 
     /// Finds an existing object by its id.
-    fn imported(&self, id: &str) -> Option<Known> {
+    fn imported(&self, id: &str) -> Option<StoredObject> {
         let state = self.lock();
         let (handle, _) = state.objects.iter().find(|(_, object)| text(object, "id") == id)?;
-        Some(Known { handle: handle.clone(), is_tainted: false })
+        Some(StoredObject { handle: handle.clone(), is_tainted: false })
     }
 
     fn plan(

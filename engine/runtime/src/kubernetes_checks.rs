@@ -17,6 +17,17 @@ pub struct DeletionVerdict {
     pub warnings: Vec<String>,
 }
 
+/// The end of a Job that no longer exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// It finished, and the infrastructure deleted it for that.
+    Finished,
+    /// The same is assumed, since nothing contradicts it.
+    Assumed,
+    /// It failed, or somebody deleted it before its end.
+    Missing,
+}
+
 /// The questions of the planner about Kubernetes objects. The defaults are the answers of a runtime that has none.
 #[async_trait]
 pub trait KubernetesChecks: Send + Sync {
@@ -38,9 +49,15 @@ pub trait KubernetesChecks: Send + Sync {
         true
     }
 
-    /// The planner's validation for a runtime that [does not validate](Self::validates).
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
+    /// The planner's validation of these resources, for a runtime that [does not validate](Self::validates).
+    async fn validation(&self, desired: &[&Resource]) -> Result<Validation, RuntimeError> {
+        let _ = desired;
         Ok(Validation::default())
+    }
+
+    /// The files in which objects may be that cannot be read, each with the reason: a sentence that begins with its path.
+    async fn unreadable_files(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
     }
 
     /// The namespaces that [`preview`](crate::Runtime::preview) found not to be there, with the names of their clusters.
@@ -87,9 +104,10 @@ pub trait KubernetesChecks: Send + Sync {
         Ok(DeletionVerdict::default())
     }
 
-    /// Whether the infrastructure deletes a finished resource, such as a Job with `spec.ttlSecondsAfterFinished`.
-    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
-        let _ = desired;
+    /// Whether the infrastructure deletes a recorded resource after its end, such as a Job with
+    /// `spec.ttlSecondsAfterFinished`.
+    fn is_deleted_when_finished(&self, recorded: &StateResource) -> bool {
+        let _ = recorded;
         false
     }
 
@@ -97,6 +115,16 @@ pub trait KubernetesChecks: Send + Sync {
     fn has_finished(&self, id: &ResourceId) -> bool {
         let _ = id;
         false
+    }
+
+    /// The ends of recorded Jobs that are [deleted after their end](Self::is_deleted_when_finished) and no longer exist, in
+    /// their order. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The infrastructure cannot be reached.
+    async fn job_ends(&self, absent: &[&StateResource]) -> Result<Vec<JobEnd>, RuntimeError> {
+        Ok(vec![JobEnd::Missing; absent.len()])
     }
 }
 

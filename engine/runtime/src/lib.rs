@@ -13,6 +13,7 @@ pub mod fake_provider;
 mod grant;
 mod kubernetes_checks;
 mod limit;
+mod provider_checks;
 mod retry;
 mod runtime_set;
 
@@ -24,7 +25,6 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use stoa_engine::object::uid_of;
 use stoa_engine::owner::{LeftAlone, Ownership, is_marked};
-use stoa_engine::provider::ProviderLock;
 use stoa_engine::{
     Action, DigestKeys, FieldChange, FieldConflict, FieldPath, Owner, Problem, ProviderPlan, ProviderState, Resource,
     ResourceId, ResourceType, Sensitive, StateResource, conflict,
@@ -34,8 +34,9 @@ use stoa_engine::{
 pub use stoa_engine::{Health, KubernetesObject, Live, Preview, Validation as Level};
 
 pub use grant::{Grant, Lapsed};
-pub use kubernetes_checks::{DeletionVerdict, KubernetesChecks, NoKubernetes};
+pub use kubernetes_checks::{DeletionVerdict, JobEnd, KubernetesChecks, NoKubernetes};
 pub use limit::{CallLimits, Caller, Turn, Turns};
+pub use provider_checks::{NoProviders, ProviderChecks};
 pub use runtime_set::RuntimeSet;
 
 /// The message about a resource that cannot be written or dry-run while the existing object is terminating.
@@ -90,7 +91,7 @@ pub struct ApplyRequest<'a> {
     pub taken: Option<&'a [FieldConflict]>,
     /// The sensitive values of `desired`, whose texts are masked in `taken` and `changes`.
     pub sensitive: Option<&'a Sensitive>,
-    /// The paths of `desired` whose values are unknown, for a runtime that [decides](Runtime::decides).
+    /// The paths of `desired` whose values are unknown, for a runtime that [decides](ProviderChecks::decides).
     pub unknown: Option<&'a BTreeSet<FieldPath>>,
     /// Whether a data source is read by the apply alone, because something that it depends on changes first.
     pub read_later: bool,
@@ -185,7 +186,8 @@ pub struct Validation {
     /// The version of Kubernetes whose schemas validate built-in kinds, one of
     /// [`KUBERNETES_VERSIONS`](stoa_engine::validation::KUBERNETES_VERSIONS); empty for no validation.
     pub kubernetes: String,
-    /// The CustomResourceDefinitions that are deployed and not wanted here.
+    /// The CustomResourceDefinitions of the validated kinds that are deployed and not wanted here. Several of one kind are
+    /// equally near; one of them has to accept a resource.
     pub definitions: Vec<Map<String, Value>>,
 }
 
@@ -297,6 +299,11 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         &NoKubernetes
     }
 
+    /// The questions about resources that a provider decides about.
+    fn providers(&self) -> &dyn ProviderChecks {
+        &NoProviders
+    }
+
     /// Whether [`apply`](Self::apply) and [`delete`](Self::delete) only collect changes of resources of a type, and
     /// [`finish`](Self::finish) makes them all at once. Nothing counts as done before, and a resumed walk collects
     /// everything again.
@@ -310,36 +317,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     fn accepts_sensitive(&self, kind: ResourceType) -> bool {
         let _ = kind;
         true
-    }
-
-    /// Whether [`preview`](Self::preview) decides what a change of a resource of this type is
-    /// ([`Preview::Planned`]). It then takes unknown values, and is asked for unchanged resources too.
-    fn decides(&self, kind: ResourceType) -> bool {
-        let _ = kind;
-        false
-    }
-
-    /// Gets ready for these resources, in the order of their answers: it finds the schemas for
-    /// [`sensitive_paths`](Self::sensitive_paths).
-    ///
-    /// # Errors
-    ///
-    /// Nothing can be prepared at all. Problems of one resource are in its answer, such as an unknown type.
-    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
-        Ok(resources.iter().map(|_| Ok(())).collect())
-    }
-
-    /// The paths in attributes or a live object of a [prepared](Self::prepare) resource that are sensitive by a schema.
-    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        let _ = (resource, object);
-        BTreeSet::new()
-    }
-
-    /// The paths in attributes of a [prepared](Self::prepare) resource whose values are sent with a change, and neither
-    /// planned, read back nor recorded.
-    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        let _ = (resource, attributes);
-        BTreeSet::new()
     }
 
     /// Reads live objects, in the order of the requests, with as few calls as possible. A resource without a wanted
@@ -375,21 +352,6 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         request: &ApplyRequest<'_>,
         live: Option<&Map<String, Value>>,
     ) -> Result<Preview, RuntimeError>;
-
-    /// The lock that decides the version of the provider of a resource, where it has one.
-    fn provider_lock(&self, _resource: &Resource) -> Option<ProviderLock> {
-        None
-    }
-
-    /// Asks whether the object of a record may be deleted, without a change. [`read`](Self::read) of the same runtime has
-    /// found it. Returns warnings, without secrets.
-    ///
-    /// # Errors
-    ///
-    /// The rejections of [`delete`](Self::delete) that are known before it.
-    async fn preview_delete(&self, _prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
-    }
 
     /// Brings the resource to `request.desired`, or reads it if that is [only read](Resource::is_only_read).
     /// An ephemeral resource stays open until [`close`](Self::close). A second call with the same request changes nothing.
@@ -428,6 +390,12 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
 
     /// The same for a check of an earlier apply: a running Job counts as Current.
     async fn check_health(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.wait_healthy(desired, report).await
+    }
+
+    /// Waits until a Job or a Pod has completed: Current when it has succeeded. An object of another kind has completed once
+    /// it exists. Otherwise as [`wait_healthy`](Self::wait_healthy).
+    async fn wait_completed(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
         self.wait_healthy(desired, report).await
     }
 

@@ -11,7 +11,7 @@ use stoa_engine::{FieldPath, Owner, Resource, ResourceType, StateResource};
 
 use crate::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Grant, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, Live, NoKubernetes, Preview, ReadRequest, Runtime, RuntimeError,
+    KubernetesObject, Live, NoKubernetes, Preview, ProviderChecks, ReadRequest, Runtime, RuntimeError,
 };
 
 /// The runtimes of one run, by the type of their resources.
@@ -87,6 +87,10 @@ impl Runtime for RuntimeSet {
         self.runtimes.get(&ResourceType::Kubernetes).map_or(&NoKubernetes, |runtime| runtime.kubernetes())
     }
 
+    fn providers(&self) -> &dyn ProviderChecks {
+        self
+    }
+
     fn destinations(&self) -> BTreeMap<String, String> {
         self.runtimes.values().flat_map(|runtime| runtime.destinations()).collect()
     }
@@ -97,28 +101,6 @@ impl Runtime for RuntimeSet {
 
     fn accepts_sensitive(&self, kind: ResourceType) -> bool {
         self.runtimes.get(&kind).is_none_or(|runtime| runtime.accepts_sensitive(kind))
-    }
-
-    fn decides(&self, kind: ResourceType) -> bool {
-        self.runtimes.get(&kind).is_some_and(|runtime| runtime.decides(kind))
-    }
-
-    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
-        self.by_type(resources, |resource| resource.kind, async |runtime, part| runtime.prepare(&part).await).await
-    }
-
-    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        let runtime = self.runtimes.get(&resource.kind);
-        runtime.map(|runtime| runtime.sensitive_paths(resource, object)).unwrap_or_default()
-    }
-
-    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        let runtime = self.runtimes.get(&resource.kind);
-        runtime.map(|runtime| runtime.write_only_paths(resource, attributes)).unwrap_or_default()
-    }
-
-    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
-        self.runtimes.get(&resource.kind)?.provider_lock(resource)
     }
 
     fn awaited(&self) -> Vec<String> {
@@ -145,10 +127,6 @@ impl Runtime for RuntimeSet {
         self.of(request.desired.kind)?.preview(request, live).await
     }
 
-    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
-        self.of(prior.kind)?.preview_delete(prior).await
-    }
-
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
         self.of(request.desired.kind)?.apply(request).await
     }
@@ -169,6 +147,10 @@ impl Runtime for RuntimeSet {
         self.of(desired.kind)?.check_health(desired, report).await
     }
 
+    async fn wait_completed(&self, desired: &Resource, report: &HealthReport<'_>) -> Result<Health, RuntimeError> {
+        self.of(desired.kind)?.wait_completed(desired, report).await
+    }
+
     async fn finish(&self, grant: &Grant) -> Result<Finished, RuntimeError> {
         let mut all = Finished::default();
         for runtime in self.runtimes.values() {
@@ -182,5 +164,39 @@ impl Runtime for RuntimeSet {
 
     async fn close(&self) {
         join_all(self.runtimes.values().map(|runtime| runtime.close())).await;
+    }
+}
+
+#[async_trait]
+impl ProviderChecks for RuntimeSet {
+    fn decides(&self, kind: ResourceType) -> bool {
+        self.runtimes.get(&kind).is_some_and(|runtime| runtime.providers().decides(kind))
+    }
+
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        self.by_type(
+            resources,
+            |resource| resource.kind,
+            async |runtime, part| runtime.providers().prepare(&part).await,
+        )
+        .await
+    }
+
+    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let runtime = self.runtimes.get(&resource.kind);
+        runtime.map(|runtime| runtime.providers().sensitive_paths(resource, object)).unwrap_or_default()
+    }
+
+    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let runtime = self.runtimes.get(&resource.kind);
+        runtime.map(|runtime| runtime.providers().write_only_paths(resource, attributes)).unwrap_or_default()
+    }
+
+    fn lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        self.runtimes.get(&resource.kind)?.providers().lock(resource)
+    }
+
+    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        self.of(prior.kind)?.providers().preview_delete(prior).await
     }
 }

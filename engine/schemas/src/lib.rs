@@ -24,6 +24,9 @@ pub use document::{Definition, Document};
 use document::{Fields, Kinds, read};
 use walk::Walk;
 
+/// The beginning of the message about a field that a kind does not have. A cluster ignores such a field unless it is strict.
+pub const UNKNOWN_FIELD: &str = "its kind has no field of this name";
+
 /// The most findings of one object.
 const MOST: usize = 20;
 

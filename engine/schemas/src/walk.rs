@@ -10,7 +10,7 @@ use stoa_engine::types::{misfit, wanted};
 
 use crate::document::{Fields, Type};
 use crate::formats::{self, Format};
-use crate::{Fault, Finding, MOST};
+use crate::{Fault, Finding, MOST, UNKNOWN_FIELD};
 
 /// One walk through an object.
 pub(crate) struct Walk<'w> {
@@ -81,7 +81,7 @@ impl<'w> Walk<'w> {
                     let known: Vec<&str> = fields.keys().map(|field| &**field).collect();
                     let near =
                         suggestion(key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                    walk.report(Fault::Invalid, format!("its kind has no field of this name{near}"));
+                    walk.report(Fault::Invalid, format!("{UNKNOWN_FIELD}{near}"));
                 }
             });
         }

@@ -17,8 +17,8 @@ use stoa_engine::{
     StateResource,
 };
 use stoa_runtime::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, Preview, ReadRequest, Runtime,
-    RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, Live, Preview, ProviderChecks,
+    ReadRequest, Runtime, RuntimeError,
 };
 use stoa_terraform_provider::change::{Object, Plan, Step};
 use stoa_terraform_provider::checks::Action as Change;
@@ -363,49 +363,12 @@ impl Runtime for TerraformRuntime {
         &self.owner
     }
 
+    fn providers(&self) -> &dyn ProviderChecks {
+        self
+    }
+
     fn destinations(&self) -> BTreeMap<String, String> {
         [(DESTINATION.to_owned(), self.providers.destination())].into()
-    }
-
-    fn decides(&self, _: ResourceType) -> bool {
-        true
-    }
-
-    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
-        let sessions = resources.iter().map(|resource| async {
-            // A lease starts the provider, whose schemas it keeps.
-            let reference = reference(&resource.extensions)?;
-            let lease = self.lease(&reference).await?;
-            match reference.mode {
-                ResourceMode::Managed => Session::new(lease, reference.resource_type).map(drop),
-                ResourceMode::Data => DataSource::new(lease, reference.resource_type).map(drop),
-                ResourceMode::Ephemeral => EphemeralResource::new(lease, reference.resource_type).map(drop),
-            }
-        });
-        Ok(stream::iter(sessions.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
-    }
-
-    /// Write-only values are sensitive too, and so is everything of an ephemeral resource.
-    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Json>) -> BTreeSet<FieldPath> {
-        if resource.is_ephemeral() {
-            return object.keys().map(|name| FieldPath::of_keys([name.as_str()])).collect();
-        }
-        self.paths(resource, object, |schema, value| {
-            let mut paths = schema.sensitive_paths(value);
-            paths.extend(schema.write_only_paths(value));
-            paths
-        })
-    }
-
-    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Json>) -> BTreeSet<FieldPath> {
-        self.paths(resource, attributes, Schema::write_only_paths)
-    }
-
-    fn provider_lock(&self, resource: &Resource) -> Option<ProviderLock> {
-        let ProviderReference { address, version, configuration, lock, .. } = reference(&resource.extensions).ok()?;
-        let address: Address = address.parse().ok()?;
-        let request = ProviderRequest { address: &address, version, configuration, lock: lock.as_ref() };
-        self.providers.lock(&request)
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -470,18 +433,6 @@ impl Runtime for TerraformRuntime {
         Ok(Preview::Planned(Box::new(plan)))
     }
 
-    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
-        let found = locked(&self.found).get(&prior.id).cloned();
-        let Some(object) = &found else { return Ok(Vec::new()) };
-        let planned = |session: Session| async move {
-            let plan = session.plan(Some(object.clone()), &Value::Null).await;
-            let plan = plan.map_err(|error| session.redacted(error, Some(object), &Sensitive::default()))?;
-            session.note(&plan.diagnostics);
-            Ok(session.warnings(Some(object)))
-        };
-        self.repeated(&recorded(&prior.extensions)?, Session::new, planned).await
-    }
-
     async fn apply(&self, request: &ApplyRequest<'_>) -> Result<Applied, RuntimeError> {
         let reference = reference(&request.desired.extensions)?;
         if reference.mode == ResourceMode::Data {
@@ -529,6 +480,62 @@ impl Runtime for TerraformRuntime {
     async fn close(&self) {
         let open = std::mem::take(&mut *locked(&self.open));
         join_all(open.into_iter().map(Open::close)).await;
+    }
+}
+
+#[async_trait]
+impl ProviderChecks for TerraformRuntime {
+    fn decides(&self, _: ResourceType) -> bool {
+        true
+    }
+
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        let sessions = resources.iter().map(|resource| async {
+            // A lease starts the provider, whose schemas it keeps.
+            let reference = reference(&resource.extensions)?;
+            let lease = self.lease(&reference).await?;
+            match reference.mode {
+                ResourceMode::Managed => Session::new(lease, reference.resource_type).map(drop),
+                ResourceMode::Data => DataSource::new(lease, reference.resource_type).map(drop),
+                ResourceMode::Ephemeral => EphemeralResource::new(lease, reference.resource_type).map(drop),
+            }
+        });
+        Ok(stream::iter(sessions.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await)
+    }
+
+    /// Write-only values are sensitive too, and so is everything of an ephemeral resource.
+    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Json>) -> BTreeSet<FieldPath> {
+        if resource.is_ephemeral() {
+            return object.keys().map(|name| FieldPath::of_keys([name.as_str()])).collect();
+        }
+        self.paths(resource, object, |schema, value| {
+            let mut paths = schema.sensitive_paths(value);
+            paths.extend(schema.write_only_paths(value));
+            paths
+        })
+    }
+
+    fn write_only_paths(&self, resource: &Resource, attributes: &Map<String, Json>) -> BTreeSet<FieldPath> {
+        self.paths(resource, attributes, Schema::write_only_paths)
+    }
+
+    fn lock(&self, resource: &Resource) -> Option<ProviderLock> {
+        let ProviderReference { address, version, configuration, lock, .. } = reference(&resource.extensions).ok()?;
+        let address: Address = address.parse().ok()?;
+        let request = ProviderRequest { address: &address, version, configuration, lock: lock.as_ref() };
+        self.providers.lock(&request)
+    }
+
+    async fn preview_delete(&self, prior: &StateResource) -> Result<Vec<String>, RuntimeError> {
+        let found = locked(&self.found).get(&prior.id).cloned();
+        let Some(object) = &found else { return Ok(Vec::new()) };
+        let planned = |session: Session| async move {
+            let plan = session.plan(Some(object.clone()), &Value::Null).await;
+            let plan = plan.map_err(|error| session.redacted(error, Some(object), &Sensitive::default()))?;
+            session.note(&plan.diagnostics);
+            Ok(session.warnings(Some(object)))
+        };
+        self.repeated(&recorded(&prior.extensions)?, Session::new, planned).await
     }
 }
 

@@ -13,14 +13,13 @@ use stoa_apply::{Abandoned, Grant, Intended, Observer, ResourceOutcome, Resource
 use stoa_engine::object::is_terminating;
 use stoa_engine::owner::MARK;
 use stoa_engine::{
-    Action, FieldConflict, FieldPath, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, ResourceType,
-    StateResource,
+    Action, FieldConflict, Owner, Plan, PlannedAction, Preview, Resource, ResourceId, ResourceType, StateResource,
 };
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::fake_provider::{ChangeFault, FakeProvider};
 use stoa_runtime::{
     Applied, ApplyRequest, Deleted, DeletionReport, Finished, Found, Health, HealthReport, KubernetesChecks,
-    KubernetesObject, Live, ReadRequest, Runtime, RuntimeError, RuntimeSet,
+    KubernetesObject, Live, ProviderChecks, ReadRequest, Runtime, RuntimeError, RuntimeSet,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -550,16 +549,8 @@ impl Runtime for CheckedRuntime {
         self.0.runtime.kubernetes()
     }
 
-    fn decides(&self, kind: ResourceType) -> bool {
-        self.0.runtime.decides(kind)
-    }
-
-    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
-        self.0.runtime.prepare(resources).await
-    }
-
-    fn sensitive_paths(&self, resource: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        self.0.runtime.sensitive_paths(resource, object)
+    fn providers(&self) -> &dyn ProviderChecks {
+        self.0.runtime.providers()
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {

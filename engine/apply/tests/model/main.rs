@@ -174,6 +174,7 @@ impl Model {
             refresh: false,
             keys: &self.keys,
             forget_clusters: &[],
+            hooks: None,
         };
         let runtime = Arc::new(CheckedRuntime(self.infrastructure.clone()));
         let planned = if matches!(goal, Goal::Import(_)) {
@@ -271,9 +272,11 @@ impl Model {
             plan: &planned.plan,
             state: &state,
             done: &done,
+            failed_hooks: &[],
             owed: &owed,
             keys: &self.keys,
             import: None,
+            run: "run",
         };
         let (runtime, keeper) = (
             Arc::new(CheckedRuntime(self.infrastructure.clone())),

@@ -8,10 +8,13 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use stoa_apply::{
-    Abandoned, Execution, Grant, Intended, Interrupted, Observer, Options, Outcome, PlanError, Planned, Planning,
-    ResourceOutcome, ResourceResult,
+    Abandoned, Execution, FailedHook, Grant, Intended, Interrupted, Observer, Options, Outcome, PlanError, Planned,
+    Planning, ResourceOutcome, ResourceResult,
 };
-use stoa_engine::{Action, DigestKeys, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource};
+use stoa_engine::hook::is_hook_id;
+use stoa_engine::{
+    Action, DigestKeys, HookOperation, OpenCall, Owner, Problem, ResourceId, Spec, State, StateResource,
+};
 use stoa_runtime::fake::{FakeCloud, FakeRuntime};
 use stoa_runtime::{Health, Runtime};
 use tokio::sync::{Barrier, Notify, Semaphore};
@@ -114,7 +117,10 @@ impl Observer for RecordingObserver {
 impl RecordingObserver {
     pub(crate) fn state(&self) -> State {
         let kept = self.kept.lock();
-        State { resources: kept.state.values().cloned().collect(), open: kept.open.values().cloned().collect() }
+        let verified = |record: &StateResource| !kept.owed.contains(&record.id);
+        let resources =
+            kept.state.values().map(|record| StateResource { verified: verified(record), ..record.clone() });
+        State { resources: resources.collect(), open: kept.open.values().cloned().collect() }
     }
 
     /// A user confirms that the calls for these left nothing behind.
@@ -124,7 +130,7 @@ impl RecordingObserver {
     }
 
     pub(crate) fn record(&self, id: &str) -> StateResource {
-        self.kept.lock().state[id].clone()
+        self.state().resources.into_iter().find(|record| record.id.0 == id).unwrap()
     }
 
     pub(crate) fn keep(&self, resource: StateResource) {
@@ -177,6 +183,13 @@ impl RecordingObserver {
         kept.results.iter().filter(is_done).map(|it| it.id.clone()).collect()
     }
 
+    /// The failed hooks, as the API server records them.
+    pub(crate) fn failed_hooks(&self) -> Vec<FailedHook> {
+        let kept = self.kept.lock();
+        let failed = kept.results.iter().filter(|it| it.outcome == ResourceOutcome::Failed && is_hook_id(&it.id));
+        failed.map(|it| FailedHook { id: it.id.clone(), message: it.message.clone() }).collect()
+    }
+
     pub(crate) fn clear(&self) {
         let mut kept = self.kept.lock();
         kept.results.clear();
@@ -206,6 +219,10 @@ pub(crate) struct Stack {
     pub(crate) observer: Arc<RecordingObserver>,
     pub(crate) cancel: CancellationToken,
     pub(crate) keys: Keys,
+    /// The uid of its next run.
+    pub(crate) run: &'static str,
+    /// The hooks that failed in an earlier try of this run.
+    pub(crate) failed_hooks: Vec<FailedHook>,
 }
 
 /// Digest keys.
@@ -274,6 +291,11 @@ impl Stack {
         [destroy, refresh]: [bool; 2],
     ) -> Result<Planned, PlanError> {
         let (state, spec_digest) = (self.observer.state(), spec.digest());
+        let hooks = Some(match destroy {
+            true => HookOperation::Delete,
+            false if state.resources.is_empty() => HookOperation::Install,
+            false => HookOperation::Upgrade,
+        });
         let planning = Planning {
             spec,
             spec_digest: &spec_digest,
@@ -282,6 +304,7 @@ impl Stack {
             refresh,
             keys: &self.keys.0,
             forget_clusters: &[],
+            hooks,
         };
         stoa_apply::plan(runtime, &planning).await
     }
@@ -320,9 +343,11 @@ impl Stack {
             plan: &planned.plan,
             state: &state,
             done,
+            failed_hooks: &self.failed_hooks,
             owed: &owed,
             keys: &self.keys.0,
             import: None,
+            run: self.run,
         };
         stoa_apply::execute(execution, runtime, self.observer.clone(), options, self.cancel.clone()).await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use stoa_engine::problem::reason;
 use stoa_runtime::fake::Operation;
-use stoa_runtime::{Health, RuntimeError};
+use stoa_runtime::{Health, JobEnd, RuntimeError};
 use tokio::time::Instant;
 
 use crate::fixtures::{Stack, config_map, id, maps, secret, spec};
@@ -152,6 +152,40 @@ async fn unchanged_job_is_recorded_as_finished() {
     // The infrastructure deletes it.
     stack.cloud.remove(&id("a"));
     assert!(stack.plan(&wanted).await.unwrap().plan.is_unchanged());
+}
+
+#[tokio::test]
+async fn job_that_ended_unseen_is_not_created_again() {
+    for (end, is_left, warnings) in
+        [(JobEnd::Finished, true, 0), (JobEnd::Assumed, true, 1), (JobEnd::Missing, false, 0)]
+    {
+        let stack = Stack::default();
+        let wanted = maps(&[("a", &[]), ("b", &[])]);
+        stack.bring(&wanted).await;
+        stack.cloud.end_job(&id("a"), end);
+        let planned = stack.plan(&wanted).await.unwrap();
+        assert_eq!((planned.plan.is_unchanged(), planned.notes.len()), (is_left, warnings), "{end:?}");
+        assert_eq!(stack.refreshed(&wanted).await.unwrap().plan.is_unchanged(), is_left, "{end:?}");
+        let unhealthy = stoa_apply::unhealthy(&stack.cloud.runtime(), &stack.observer.state()).await.unwrap();
+        assert_eq!(unhealthy.is_empty(), is_left, "{end:?}");
+        // A changed manifest runs it again.
+        let changed = spec(vec![config_map("a", &[], json!({"a": "2"})), config_map("b", &[], json!({"a": "1"}))]);
+        assert_eq!(stack.plan(&changed).await.unwrap().summary.create, 1, "{end:?}");
+        // An Apply records the end, and warns no more.
+        assert!(stack.apply(&wanted).await.succeeded);
+        assert_eq!(stack.observer.record(&id("a")).finished, is_left, "{end:?}");
+        assert_eq!(stack.plan(&wanted).await.unwrap().notes, [""; 0], "{end:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_was_never_healthy_is_created_again() {
+    let stack = Stack::default();
+    let wanted = maps(&[("a", &[])]);
+    stack.cloud.set_health(&id("a"), &[(Health::Failed, "it gave up")]);
+    assert!(!stack.apply(&wanted).await.succeeded);
+    stack.cloud.end_job(&id("a"), JobEnd::Assumed);
+    assert_eq!(stack.plan(&wanted).await.unwrap().summary.create, 1);
 }
 
 #[tokio::test(start_paused = true)]

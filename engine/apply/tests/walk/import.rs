@@ -44,6 +44,7 @@ async fn planned_by(
         refresh: false,
         keys: &stack.keys.0,
         forget_clusters: &[],
+        hooks: None,
     };
     match stoa_apply::import(Arc::new(runtime), &planning, selection).await {
         Ok(planned) => Ok(planned),
@@ -125,11 +126,82 @@ async fn rejected_import_records_nothing() {
     assert_eq!(second.observer.results(), [format!("Done {}", id("c"))]);
 }
 
+/// A stack with unmanaged ConfigMaps in files, each with the value 1.
+fn in_files(names: &[&str]) -> Stack {
+    let stack = Stack::default();
+    for name in names {
+        stack.cloud.put(&id(name), config_map(name, &[], json!({"a": "1"}))["attributes"].clone());
+    }
+    stack
+}
+
 #[tokio::test]
-async fn a_repository_has_nothing_to_import() {
-    let stack = with(&["a"]);
-    let problems = planned_by(stack.runtime().deferred(), &stack, &maps(&[("a", &[])]), &all()).await.unwrap_err();
-    assert_eq!(problems[0].reason, reason::NO_RUNTIME);
+async fn object_in_file_is_imported_by_identity() {
+    let stack = in_files(&["a", "b"]);
+    let wanted = maps(&[("a", &[]), ("b", &[])]);
+    let runtime = || stack.runtime().deferred();
+    let planned = planned_by(runtime(), &stack, &wanted, &named(&["a", "b"])).await.unwrap();
+    assert_eq!(planned.summary.import, 2, "{}", planned.table);
+    let execute = async |spec: &Spec, planned: &Planned| {
+        let outcome =
+            stack.execute_with(Arc::new(runtime()), spec, planned, &[], &crate::fixtures::options()).await.unwrap();
+        assert!(outcome.succeeded && outcome.commit.is_none(), "{outcome:?}");
+    };
+    execute(&wanted, &planned).await;
+    assert!(!changed(&stack) && stack.cloud.called(Operation::Finish).is_empty());
+    assert!(stack.observer.record(&id("a")).is_only_found());
+
+    // What is alike stays, and an Apply records its fields.
+    let next = stack.planned(Arc::new(runtime()), &wanted, false).await.unwrap();
+    assert!(next.plan.is_unchanged(), "{}", next.table);
+    let other = spec(vec![config_map("a", &[], json!({"a": "2"})), config_map("b", &[], json!({"a": "1"}))]);
+    let next = stack.planned(Arc::new(runtime()), &other, false).await.unwrap();
+    assert_eq!((next.summary.update, next.summary.unchanged), (1, 1), "{}", next.table);
+    assert!(next.table.contains("it was imported; this is its first apply"), "{}", next.table);
+}
+
+#[tokio::test]
+async fn file_import_reports_missing_and_encrypted_objects() {
+    let stack = in_files(&["a", "b"]);
+    let mut encrypted = config_map("b", &[], json!({"a": "ENC[AES256_GCM,data:x]"}))["attributes"].clone();
+    encrypted["sops"] = json!({"mac": "ENC[AES256_GCM,data:x]", "version": "3.9.0"});
+    stack.cloud.put(&id("b"), encrypted.clone());
+    let wanted = maps(&[("a", &[]), ("b", &[]), ("c", &[])]);
+    let plan = async |spec: &Spec, selection: &Selection| {
+        planned_by(stack.runtime().deferred(), &stack, spec, selection).await
+    };
+    let problems = plan(&wanted, &named(&["a", "b", "c"])).await.unwrap_err();
+    let told: Vec<String> = problems.iter().map(|it| format!("{} {}", it.reason, it.message)).collect();
+    assert!(
+        told[0].starts_with("InvalidResource its file is encrypted by SOPS, and the manifest in the source is not"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("NotThere no file in the folder of the Workspace has this object"), "{told:?}");
+    assert_eq!(told.len(), 2);
+    // The same encrypted manifest is the object.
+    let mut same = config_map("b", &[], json!({}));
+    same["attributes"] = encrypted;
+    let wanted = spec(vec![config_map("a", &[], json!({"a": "1"})), same, config_map("c", &[], json!({"a": "1"}))]);
+    assert_eq!(plan(&wanted, &all()).await.unwrap().summary.import, 2);
+}
+
+#[tokio::test]
+async fn file_that_left_or_has_owner_is_not_imported() {
+    let wanted = maps(&[("a", &[])]);
+    let marked = |stack: &Stack| {
+        let owner = stack.beside("second").runtime().owner().clone();
+        stack.cloud.put(&id("a"), Value::Object(owner.marked(&stack.cloud.live(&id("a")).unwrap())));
+    };
+    let changes: [&dyn Fn(&Stack); 2] = [&marked, &|stack| stack.cloud.remove(&id("a"))];
+    for change in changes {
+        let stack = in_files(&["a"]);
+        let planned = planned_by(stack.runtime().deferred(), &stack, &wanted, &named(&["a"])).await.unwrap();
+        change(&stack);
+        let runtime = Arc::new(stack.runtime().deferred());
+        let outcome = stack.execute_with(runtime, &wanted, &planned, &[], &crate::fixtures::options()).await.unwrap();
+        assert_eq!(outcome.problems[0].reason, reason::STALE_PLAN, "{outcome:?}");
+        assert!(stack.observer.state().resources.is_empty() && stack.observer.state().open.is_empty());
+    }
 }
 
 #[tokio::test]

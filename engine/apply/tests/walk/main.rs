@@ -12,6 +12,7 @@ mod failures;
 mod fixtures;
 mod foreign_contents;
 mod health;
+mod hooks;
 mod ignored_fields;
 mod import;
 mod missing_namespaces;

@@ -183,6 +183,7 @@ impl Mixed {
             refresh: false,
             keys,
             forget_clusters: &[],
+            hooks: None,
         };
         let planned = stoa_apply::import(self.runtime(), &planning, &selection).await.unwrap();
         let execution = Execution {
@@ -191,9 +192,11 @@ impl Mixed {
             plan: &planned.plan,
             state: &state,
             done: &[],
+            failed_hooks: &[],
             owed: &[],
             keys,
             import: Some(&selection),
+            run: "run",
         };
         let (observer, options) = (Arc::clone(&self.stack.observer), options());
         let cancel = self.stack.cancel.clone();

@@ -277,6 +277,7 @@ async fn plan_asks_cluster_for_scope_of_kinds() {
             refresh: false,
             keys,
             forget_clusters: &[],
+            hooks: None,
         };
         stoa_apply::plan(Arc::new(runtime), &planning).await
     };

@@ -81,6 +81,11 @@ async fn custom_resource_is_validated_by_repository_definition() {
          version \"v2\""
     );
     assert_eq!(problems[0].to_string(), expected);
+    // Of equally near definitions, one is enough.
+    let mut textual = definition();
+    textual["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["size"]["type"] = json!("string");
+    let planned = stack.planned(Arc::new(strict(&[definition(), textual])), &wrong, false).await.unwrap();
+    assert_eq!(planned.notes, [""; 0]);
     let right = spec(vec![object(WIDGET, json!({"size": 1}))]);
     let planned = stack.planned(Arc::new(strict(&[definition()])), &right, false).await.unwrap();
     assert_eq!(planned.notes, [""; 0]);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::{PlanInput, data_source, provider};
 use crate::conflict::{FieldConflict, masked};
 use crate::diff::{Comparison, against_preview, of_new, three_way};
+use crate::hook;
 use crate::ignore::Ignored;
 use crate::import::is_never_deleted;
 use crate::object::{is_terminating, uid_of};
@@ -152,6 +153,8 @@ fn decide(
     let changes = changes(input, resource, records, prior, preview, (resolved, ignored, live));
     // An imported object has no field and no owner annotation of ours yet.
     let imported = prior.is_some_and(|prior| prior.is_only_found() && !is_marked(live));
+    // An object in a file has no managers of fields either, and gets its annotation with its next change.
+    let needs_apply = imported && uid_of(live).is_some();
     // A record of another resource type is of another object.
     let takes_over = prior.is_some_and(|prior| prior.kind != resource.kind);
     // The dry run decides even if it was made with other values.
@@ -159,7 +162,9 @@ fn decide(
     let action = match prior {
         _ if is_replaced => Action::Replace,
         None => Action::Adopt,
-        Some(prior) if changes.is_empty() && !imported && !is_of_another(input.owner, prior, live) => Action::Unchanged,
+        Some(prior) if changes.is_empty() && !needs_apply && !is_of_another(input.owner, prior, live) => {
+            Action::Unchanged
+        }
         Some(_) => Action::Update,
     };
     let taken = match preview {
@@ -287,8 +292,15 @@ pub(super) fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, 
         Some(Live::Present(live)) => !taken_over && owned_by.is_none() && !imported && owner.is_recreated(prior, live),
         Some(Live::Absent | Live::Unverified(_)) | None => false,
     };
+    let kept_by_policy = may_be_there
+        && !taken_over
+        && owned_by.is_none()
+        && !imported
+        && !recreated
+        && prior.kind == ResourceType::Kubernetes
+        && is_kept_by_policy(prior, live);
     let (action, unverified) = match live {
-        _ if taken_over || owned_by.is_some() || imported || recreated => (Action::Forget, None),
+        _ if taken_over || owned_by.is_some() || imported || recreated || kept_by_policy => (Action::Forget, None),
         Some(Live::Absent) => (Action::Forget, None),
         Some(Live::Present(_)) => (Action::Delete, None),
         Some(Live::Unverified(why)) => (Action::Delete, Some(why.clone())),
@@ -300,6 +312,16 @@ pub(super) fn remove(owner: &Owner, prior: &StateResource, live: Option<&Live>, 
         owned_by,
         recreated,
         imported,
+        kept_by_policy,
         ..PlannedAction::new(prior.id.clone(), prior.kind, action)
     }
+}
+
+/// Whether the resource policy of an object keeps it, as it was applied or as it is.
+fn is_kept_by_policy(prior: &StateResource, live: Option<&Live>) -> bool {
+    let is_kept_live = match live {
+        Some(Live::Present(live)) => hook::is_kept(live),
+        Some(Live::Absent | Live::Unverified(_)) | None => false,
+    };
+    is_kept_live || hook::is_kept(&prior.attributes)
 }

@@ -238,7 +238,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// A request that waits for one permit.
-struct Waiting {
+struct PendingRequest {
     tenant: String,
     request: Acquire,
     /// How many permits were granted since it came.
@@ -258,7 +258,7 @@ proptest! {
     ) {
         let semaphore = semaphore(permits);
         let (mut held, mut throttles): (Vec<Permit>, Vec<Throttle>) = (Vec::new(), Vec::new());
-        let mut waiting: Vec<Waiting> = Vec::new();
+        let mut waiting: Vec<PendingRequest> = Vec::new();
         for event in events {
             match event {
                 Event::Requests { tenant, lane } => {
@@ -267,7 +267,7 @@ proptest! {
                     let is_first = semaphore.held_by(&tenant) == 0 && !others.contains_key(tenant.as_str());
                     let may_pass = is_first.then_some(others.len());
                     let request = semaphore.acquire_in_lane(&tenant.as_str().into(), &lane.to_string().into(), 1);
-                    waiting.push(Waiting { tenant, request, passed: 0, may_pass });
+                    waiting.push(PendingRequest { tenant, request, passed: 0, may_pass });
                 }
                 Event::Returns(at) if !held.is_empty() => drop(held.swap_remove(at % held.len())),
                 Event::Drops(at) if !waiting.is_empty() => drop(waiting.swap_remove(at % waiting.len())),

@@ -126,20 +126,52 @@ async fn objects_of_other_workspaces_are_kept() {
     assert_eq!(repository.files(), ["inner/shop/configmap-a.yaml", "shop/configmap-a.yaml"]);
 }
 
+/// An object of a custom kind, in a namespace or none.
+fn custom(kind: &str, namespace: Option<&str>) -> Resource {
+    let mut desired = config_map("w", "1");
+    let object =
+        json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "w", "namespace": namespace}});
+    desired.attributes = object.as_object().unwrap().clone();
+    desired
+}
+
+fn definition(kind: &str, scope: &str, name: &str) -> String {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+        "spec": {"group": "example.com", "names": {"kind": kind}, "scope": scope}})
+    .to_string()
+}
+
 #[tokio::test]
-async fn definitions_in_folder_validate_custom_resources() {
+async fn definitions_anywhere_validate_custom_resources() {
     let repository = TestRepository::local();
-    let names = async |runtime: &GitOpsRuntime| -> Vec<Value> {
-        let validation = runtime.validation().await.unwrap();
+    let widget = custom("Widget", Some("shop"));
+    let names = async |runtime: &GitOpsRuntime, desired: &[&Resource]| -> Vec<Value> {
+        let validation = runtime.validation(desired).await.unwrap();
         assert_eq!(validation.kubernetes, NEWEST_KUBERNETES);
         validation.definitions.iter().map(|it| it["metadata"]["name"].clone()).collect()
     };
-    assert_eq!(names(&repository.run("u-1")).await, [json!(null); 0], "there is no branch yet");
-    let definition =
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\n";
-    repository.foreign_push("dev/crds/all.yaml", &format!("{MAPS}---\n{definition}"));
-    repository.foreign_push("other/all.yaml", definition);
-    assert_eq!(names(&repository.run("u-2")).await, [json!("widgets.example.com")]);
+    assert_eq!(names(&repository.run("u-1"), &[&widget]).await, [json!(null); 0], "there is no branch yet");
+    repository.foreign_push("platform/crds.yaml", &definition("Widget", "Namespaced", "far"));
+    assert_eq!(names(&repository.run("u-2"), &[&widget]).await, [json!("far")]);
+    repository
+        .foreign_push("dev/crds/all.yaml", &format!("{MAPS}---\n{}\n", definition("Widget", "Namespaced", "near")));
+    assert_eq!(names(&repository.run("u-3"), &[&widget]).await, [json!("near")]);
+    let others = [&config_map("a", "1"), &custom("Gadget", None)];
+    assert_eq!(names(&repository.run("u-4"), &others).await, [json!(null); 0], "only what is validated is read");
+}
+
+#[tokio::test]
+async fn cluster_scoped_custom_object_is_found_in_any_namespace() {
+    let repository = TestRepository::local();
+    let zone = json!({"apiVersion": "example.com/v1", "kind": "Zone", "metadata": {"name": "w", "namespace": "shop"}});
+    repository.foreign_push("dev/zones.json", &zone.to_string());
+    let desired = custom("Zone", None);
+    assert_eq!(live(&repository.run("u-1"), &desired).await.unwrap(), Live::Absent, "its scope is not known");
+    repository.foreign_push("platform/crds.json", &definition("Zone", "Cluster", "zones"));
+    let runtime = repository.run("u-2");
+    assert!(matches!(live(&runtime, &desired).await, Ok(Live::Present(_))));
+    let scoped = runtime.cluster_scoped(&[&desired, &custom("Widget", None)]).await.unwrap();
+    assert_eq!(scoped, [("example.com".to_owned(), "Zone".to_owned())]);
 }
 
 #[tokio::test]
@@ -162,6 +194,32 @@ async fn object_is_read_as_by_kubectl() {
         panic!("it is there")
     };
     assert_eq!(found["data"], json!({"mode": 420, "true": "x"}));
+}
+
+#[tokio::test]
+async fn exported_object_has_no_uid() {
+    let repository = TestRepository::local();
+    let text =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop, uid: u, creationTimestamp: null}\n";
+    repository.foreign_push("dev/a.yml", text);
+    let Live::Present(found) = live(&repository.run("u-1"), &config_map("a", "1")).await.unwrap() else {
+        panic!("it is there")
+    };
+    assert_eq!(found["metadata"], json!({"name": "a", "namespace": "shop"}));
+}
+
+#[tokio::test]
+async fn unreadable_files_are_named_with_reasons() {
+    let repository = TestRepository::local();
+    repository.foreign_push("dev/broken.yaml", "a: [\n");
+    repository.foreign_push("dev/all.yaml", MAPS);
+    let encrypted = "apiVersion: v1\nkind: ENC[AES256_GCM,data:x,type:str]\nmetadata: {name: a}\n";
+    repository.foreign_push("dev/encrypted.yaml", encrypted);
+    repository.foreign_push("other/broken.yaml", "a: [\n");
+    let found = repository.run("u-1").unreadable_files().await.unwrap();
+    assert!(found[0].starts_with("dev/broken.yaml is not an object: "), "{found:?}");
+    assert!(found[1].starts_with("dev/encrypted.yaml is encrypted by SOPS with its kind"), "{found:?}");
+    assert_eq!(found.len(), 2);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests of workloads that are not ready.
+//! Tests of objects that are not ready.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,8 @@ async fn explained(object: Value, answers: Vec<(&'static str, u16, Value)>) -> S
     let (cluster, _) = server(answers);
     let resource = Resource { attributes: object.as_object().unwrap().clone(), ..widget("shop", "web") };
     let target = Target::of_desired(&resource).unwrap();
-    Diagnosis::of(&cluster, &target).unwrap().read(&resource.attributes).await.unwrap()
+    let api = Api { plural: String::new(), namespaced: target.namespace.is_some() };
+    Diagnosis::of(&cluster, &target, &api).read(&resource.attributes).await.unwrap()
 }
 
 fn pods(pods: &[Value]) -> (&'static str, u16, Value) {
@@ -171,6 +172,38 @@ async fn deployment_without_pods_reports_cause() {
         "message": "pods \"web-1\" is forbidden: exceeded quota"}]);
     let said = explained(object, vec![pods(&[]), events(&[])]).await;
     assert_eq!(said, "FailedCreate: pods \"web-1\" is forbidden: exceeded quota");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_kind_reports_its_warning_events() {
+    let warning = |reason: &str, message: &str| json!({"reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"});
+    let object = |api_version: &str, kind: &str, namespace: Value| {
+        let metadata = json!({"name": "data", "namespace": namespace, "uid": "u"});
+        // It selects nothing that is shown.
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "web"}}}})
+    };
+    let said = [warning("ProvisioningFailed", "storage class fast is not there")];
+    let expected = "Warning ProvisioningFailed: storage class fast is not there";
+    for (api_version, kind) in [
+        ("v1", "PersistentVolumeClaim"),
+        ("v1", "Service"),
+        ("networking.k8s.io/v1", "Ingress"),
+        ("example.com/v1", "Database"),
+    ] {
+        let (cluster, asked) = server(vec![events(&said)]);
+        let attributes = object(api_version, kind, json!("shop")).as_object().unwrap().clone();
+        let target =
+            Target::of_desired(&Resource { attributes: attributes.clone(), ..widget("shop", "data") }).unwrap();
+        let api = Api { plural: String::new(), namespaced: true };
+        assert_eq!(Diagnosis::of(&cluster, &target, &api).read(&attributes).await.unwrap(), expected, "{kind}");
+        assert!(asked.lock().unwrap().iter().all(|uri| !uri.contains("/pods?")), "{kind} has no Pods");
+    }
+    // Events of a cluster-scoped object are in the namespace `default`.
+    let events = ("/namespaces/default/events?", 200, json!({"items": said}));
+    assert_eq!(explained(object("example.com/v1", "Zone", json!(null)), vec![events]).await, expected);
+    let refused = ("/namespaces/default/events?", 403, json!({"kind": "Status", "message": "events is forbidden"}));
+    let expected = "the cause is unknown: the workspace's credentials may not list events in namespace default";
+    assert_eq!(explained(object("example.com/v1", "Zone", json!(null)), vec![refused]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]

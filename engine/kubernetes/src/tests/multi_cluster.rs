@@ -127,6 +127,7 @@ impl Deployment {
             refresh,
             keys: &self.keys,
             forget_clusters: &self.forget,
+            hooks: None,
         };
         stoa_apply::plan(self.runtime(), &planning).await
     }
@@ -185,9 +186,11 @@ impl Deployment {
             plan: &planned.plan,
             state: &state,
             done: &[],
+            failed_hooks: &[],
             owed: &[],
             keys: &self.keys,
             import: None,
+            run: "run",
         };
         let (observer, cancel) = (self.observer.clone() as Arc<dyn Observer>, CancellationToken::new());
         stoa_apply::execute(execution, self.runtime(), observer, &Options::default(), cancel).await

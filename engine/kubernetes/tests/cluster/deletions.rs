@@ -208,6 +208,7 @@ async fn needed_namespace_or_definition_is_not_deleted() {
             refresh: false,
             keys: &keys,
             forget_clusters: &[],
+            hooks: None,
         };
         stoa_apply::plan(runtime.clone(), &planning).await
     };
@@ -232,6 +233,7 @@ async fn planned_without(records: &[StateResource]) -> Result<stoa_apply::Planne
         refresh: false,
         keys: &DigestKeys::new(&[7; 32], &[]),
         forget_clusters: &[],
+        hooks: None,
     };
     stoa_apply::plan(std::sync::Arc::new(runtime_of("web").await), &planning).await
 }

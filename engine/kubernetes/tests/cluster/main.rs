@@ -113,6 +113,7 @@ fn resource(object: Value) -> Resource {
 
 fn recorded(desired: &Resource, live: Map<String, Value>) -> StateResource {
     StateResource {
+        verified: true,
         id: desired.id.clone(),
         kind: desired.kind,
         attributes: desired.attributes.clone(),

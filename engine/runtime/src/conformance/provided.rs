@@ -70,8 +70,8 @@ async fn shown(
     };
     let request = ApplyRequest { adopt: prior.is_none() && before.is_some(), ..ApplyRequest::new(desired, prior) };
     let plan = plan(&*runtime, &request, before.as_ref()).await;
-    let mut sensitive = runtime.sensitive_paths(desired, &desired.attributes);
-    sensitive.extend(before.iter().flat_map(|before| runtime.sensitive_paths(desired, before)));
+    let mut sensitive = runtime.providers().sensitive_paths(desired, &desired.attributes);
+    sensitive.extend(before.iter().flat_map(|before| runtime.providers().sensitive_paths(desired, before)));
     let planned = Planned { plan: &plan, live: before.as_ref(), prior, sensitive: &sensitive, keys: &keys() };
     let changes = changes(&desired.id, &planned);
     (plan, changes)
@@ -99,7 +99,7 @@ async fn apply_planned(
 /// A runtime of providers decides about its resources, and makes changes at once.
 pub async fn runtime_decides_about_its_resources(subject: &dyn Subject) {
     let (runtime, kind) = (subject.runtime(), subject.resource("decided", "a").kind);
-    assert!(runtime.decides(kind) && !runtime.is_deferred(kind));
+    assert!(runtime.providers().decides(kind) && !runtime.is_deferred(kind));
 }
 
 /// The plan of a new object has the wanted value, and values that are known after apply.
@@ -212,7 +212,7 @@ pub async fn sensitive_attributes_are_known_by_schema(subject: &dyn Subject, att
     let runtime = subject.runtime();
     let (plan, _) = shown(subject, &desired, None).await;
     let applied = apply(&*runtime, &desired, None).await;
-    for paths in [plan.sensitive, runtime.sensitive_paths(&desired, &applied.live)] {
+    for paths in [plan.sensitive, runtime.providers().sensitive_paths(&desired, &applied.live)] {
         assert!(paths.contains(&path(attributes.sensitive)) && !paths.contains(&path(attributes.id)), "{paths:?}");
     }
     assert!(applied.live.get(attributes.sensitive).is_some_and(|value| !value.is_null()));

@@ -18,8 +18,8 @@ use stoa_kubernetes_model::{Cascade, ForeignContents, KubernetesRules, no_cluste
 use super::{FINISH, FakeCloud, ObjectKey, Operation, Stored};
 use crate::{
     Applied, ApplyRequest, Deleted, DeletionReport, DeletionVerdict, Finished, Found, Grant, Health, HealthReport,
-    KubernetesChecks, KubernetesObject, Proposal, ProposalState, ReadRequest, Runtime, RuntimeError, TERMINATING,
-    Validation,
+    JobEnd, KubernetesChecks, KubernetesObject, Proposal, ProposalState, ReadRequest, Runtime, RuntimeError,
+    TERMINATING, Validation,
 };
 
 /// A runtime over a [`FakeCloud`].
@@ -379,7 +379,7 @@ impl KubernetesChecks for FakeRuntime {
         self.deferred.is_none()
     }
 
-    async fn validation(&self) -> Result<Validation, RuntimeError> {
+    async fn validation(&self, _: &[&Resource]) -> Result<Validation, RuntimeError> {
         Ok(self.validation.clone())
     }
 
@@ -399,8 +399,14 @@ impl KubernetesChecks for FakeRuntime {
         Ok(DeletionVerdict { refusal, warnings })
     }
 
-    fn is_deleted_when_finished(&self, desired: &Resource) -> bool {
-        self.cloud.lock().finished.contains(&desired.id)
+    fn is_deleted_when_finished(&self, recorded: &StateResource) -> bool {
+        let state = self.cloud.lock();
+        state.finished.contains(&recorded.id) || state.ends.contains_key(&recorded.id)
+    }
+
+    async fn job_ends(&self, absent: &[&StateResource]) -> Result<Vec<JobEnd>, RuntimeError> {
+        let state = self.cloud.lock();
+        Ok(absent.iter().map(|job| state.ends.get(&job.id).copied().unwrap_or(JobEnd::Missing)).collect())
     }
 
     fn has_finished(&self, id: &ResourceId) -> bool {

@@ -12,10 +12,11 @@ use stoa_engine::{
 };
 
 use super::planned::{self, Before};
-use super::{ChangeFault, FakeProvider, Known, RESOURCE_TYPE, Stalled};
+use super::{ChangeFault, FakeProvider, RESOURCE_TYPE, Stalled, StoredObject};
 use crate::fake::Operation;
 use crate::{
-    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, ReadRequest, Runtime, RuntimeError,
+    Applied, ApplyRequest, Deleted, Finished, Found, Grant, Health, HealthReport, ProviderChecks, ReadRequest, Runtime,
+    RuntimeError,
 };
 
 /// A runtime over a [`FakeProvider`].
@@ -29,7 +30,7 @@ pub struct FakeProviderRuntime {
 
 /// An object, and how the provider finds it.
 struct Located {
-    known: Known,
+    known: StoredObject,
     object: Map<String, Value>,
 }
 
@@ -74,7 +75,7 @@ impl FakeProviderRuntime {
         self.cloud.plan(&request.desired.attributes, request.unknown.unwrap_or(&nothing), before.as_ref())
     }
 
-    fn applied(&self, known: &Known) -> Applied {
+    fn applied(&self, known: &StoredObject) -> Applied {
         let live = self.cloud.at(&known.handle).unwrap_or_default();
         Applied { live, provider_state: Some(self.cloud.encoded(known)), ..Applied::default() }
     }
@@ -95,7 +96,7 @@ impl FakeProviderRuntime {
                 self.cloud.update(&located.known.handle, plan, is_half);
                 located.known
             }
-            None => Known { handle: self.cloud.create(plan), is_tainted: is_half },
+            None => StoredObject { handle: self.cloud.create(plan), is_tainted: is_half },
         };
         match fault {
             Some(ChangeFault::LostAfter) => Err(lost()),
@@ -135,27 +136,12 @@ impl Runtime for FakeProviderRuntime {
         &self.owner
     }
 
+    fn providers(&self) -> &dyn ProviderChecks {
+        self
+    }
+
     fn destinations(&self) -> BTreeMap<String, String> {
         [(ResourceType::Terraform.to_string(), "fake".to_owned())].into()
-    }
-
-    fn decides(&self, _: ResourceType) -> bool {
-        true
-    }
-
-    fn provider_lock(&self, _: &Resource) -> Option<ProviderLock> {
-        Some(ProviderLock { version: format!("{}.0.0", self.cloud.version()), by: "the lock".to_owned() })
-    }
-
-    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
-        self.cloud.answer(Stalled::Prepare).await;
-        *self.is_prepared.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        Ok(resources.iter().map(|resource| check_type(resource)).collect())
-    }
-
-    fn sensitive_paths(&self, _: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
-        let is_prepared = *self.is_prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_prepared { planned::sensitive_paths(object) } else { BTreeSet::new() }
     }
 
     async fn read(&self, requests: &[ReadRequest<'_>]) -> Result<Vec<Result<Live, RuntimeError>>, RuntimeError> {
@@ -246,5 +232,27 @@ impl Runtime for FakeProviderRuntime {
 
     async fn close(&self) {
         self.cloud.answer(Stalled::Close).await;
+    }
+}
+
+#[async_trait]
+impl ProviderChecks for FakeProviderRuntime {
+    fn decides(&self, _: ResourceType) -> bool {
+        true
+    }
+
+    fn lock(&self, _: &Resource) -> Option<ProviderLock> {
+        Some(ProviderLock { version: format!("{}.0.0", self.cloud.version()), by: "the lock".to_owned() })
+    }
+
+    async fn prepare(&self, resources: &[&Resource]) -> Result<Vec<Result<(), RuntimeError>>, RuntimeError> {
+        self.cloud.answer(Stalled::Prepare).await;
+        *self.is_prepared.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        Ok(resources.iter().map(|resource| check_type(resource)).collect())
+    }
+
+    fn sensitive_paths(&self, _: &Resource, object: &Map<String, Value>) -> BTreeSet<FieldPath> {
+        let is_prepared = *self.is_prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_prepared { planned::sensitive_paths(object) } else { BTreeSet::new() }
     }
 }

@@ -22,7 +22,7 @@ pub struct Applied {
 }
 
 /// Makes one step of a plan, in the order of [`Plan::steps`]. The configuration is that of the plan, with values that
-/// have become known since.
+/// have become known since. Where none has, and the step is the whole change, the provider does not plan it again.
 ///
 /// # Errors
 ///
@@ -70,25 +70,28 @@ impl Planner<'_> {
             }
             None => config,
         };
-        self.validate(config).await?;
-        let (private, identity) = prior.map_or((&[][..], None), |it| (&it.private[..], it.identity.as_ref()));
-        let Checked { answer: second, .. } = self.plan(&state, config, private, identity).await?;
-        let action = self.agreed(plan, &state, &second.planned, &second.requires_replace)?;
-        if action == Action::NoOp {
-            // All unknown values of the plan turned out to be those of before.
-            let diagnostics = second.diagnostics;
-            return Ok(Applied { object: prior.cloned(), diagnostics, faults: Faults::default(), read_first: false });
-        }
-
-        let request = ApplyRequest {
-            prior: &state,
-            planned: &second.planned,
-            config,
-            planned_private: &second.private,
-            planned_identity: second.identity.as_ref(),
+        let replanned;
+        let (planned, private, identity) = if plan.is_of(step, config) {
+            (&plan.planned, &plan.private, plan.identity.as_ref())
+        } else {
+            self.validate(config).await?;
+            let (private, identity) = prior.map_or((&[][..], None), |it| (&it.private[..], it.identity.as_ref()));
+            let Checked { answer: second, .. } = self.plan(&state, config, private, identity).await?;
+            let action = self.agreed(plan, &state, &second.planned, &second.requires_replace)?;
+            if action == Action::NoOp {
+                // All unknown values of the plan turned out to be those of before.
+                let diagnostics = second.diagnostics;
+                let object = prior.cloned();
+                return Ok(Applied { object, diagnostics, faults: Faults::default(), read_first: false });
+            }
+            replanned = second;
+            (&replanned.planned, &replanned.private, replanned.identity.as_ref())
         };
+
+        let request =
+            ApplyRequest { prior: &state, planned, config, planned_private: private, planned_identity: identity };
         let answer = self.provider.apply(self.resource, request).await?;
-        Ok(self.result(prior, &second.planned, answer))
+        Ok(self.result(prior, planned, answer))
     }
 
     /// The action of the second plan, which may only know more than the first.

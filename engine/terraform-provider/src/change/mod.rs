@@ -1,8 +1,8 @@
 //! A change of one object, from the configuration to the state that is stored.
 //!
 //! Start at [`plan`], then [`Plan::steps`] and [`apply`]. The order of calls is that of Terraform: the configuration is
-//! validated before each plan, a replacement is planned twice, and each create and update is planned again when it is
-//! applied.
+//! validated before each plan, and a replacement is planned twice. A create or an update is planned again when it is
+//! applied, unless nothing has become known since its plan.
 //!
 //! Elsewhere: `apply` makes the change and decides what is stored of the result.
 
@@ -63,6 +63,8 @@ pub struct Plan {
     pub replace_paths: Vec<Path>,
     /// The changes that were ignored.
     pub ignored: Option<IgnoreChanges>,
+    /// The configuration that the provider has planned, without ignored changes.
+    config: Value,
     /// The warnings of the provider.
     pub diagnostics: Diagnostics,
     /// Broken promises that the provider's older library cannot avoid.
@@ -112,6 +114,11 @@ impl Plan {
             Action::Replace => &[Step::Delete, Step::Create],
             Action::Delete => &[Step::Delete],
         }
+    }
+
+    /// Whether it is the plan of exactly this step with a configuration, so that another one would be the same.
+    fn is_of(&self, step: Step, config: &Value) -> bool {
+        self.steps() == [step] && self.config == *config
     }
 }
 
@@ -170,6 +177,7 @@ pub async fn plan(
     };
     Ok(Plan {
         resource: resource.to_owned(),
+        config: config.clone(),
         action,
         prior,
         planned: chosen.answer.planned,

@@ -53,12 +53,8 @@ pub enum Call {
     ImportResourceState,
     /// The conversion of the state of another type.
     MoveResourceState,
-    /// The configuration that fits a state.
-    GenerateResourceConfig,
     /// The result of a data source.
     ReadDataSource,
-    /// A function.
-    CallFunction,
     /// The start of an ephemeral resource.
     OpenEphemeralResource,
     /// The renewal of an ephemeral resource.
@@ -86,9 +82,7 @@ impl Call {
             Self::ApplyResourceChange => return "ApplyResourceChange",
             Self::ImportResourceState => return "ImportResourceState",
             Self::MoveResourceState => return "MoveResourceState",
-            Self::GenerateResourceConfig => return "GenerateResourceConfig",
             Self::ReadDataSource => return "ReadDataSource",
-            Self::CallFunction => return "CallFunction",
             Self::OpenEphemeralResource => return "OpenEphemeralResource",
             Self::RenewEphemeralResource => return "RenewEphemeralResource",
             Self::CloseEphemeralResource => return "CloseEphemeralResource",
@@ -159,7 +153,7 @@ pub enum CallError {
         /// All that it reported.
         diagnostics: Diagnostics,
     },
-    /// The provider has no such resource, data source, ephemeral resource or function.
+    /// The provider has no such resource, data source or ephemeral resource.
     #[error("the provider has no {kind} {name:?}; it may need a newer version")]
     Unknown {
         /// What the name is of.

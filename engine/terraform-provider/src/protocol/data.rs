@@ -1,7 +1,6 @@
-//! The calls of data sources and functions.
+//! The calls of data sources.
 
 use crate::generated::tfplugin6 as proto;
-use crate::value::convert::convert;
 use crate::value::{Type, Value};
 
 use super::call::{Call, CallError};
@@ -15,20 +14,6 @@ pub struct DataAnswer {
     pub state: Value,
     /// The reports; errors mean that nothing is known.
     pub diagnostics: Diagnostics,
-}
-
-/// The result of a function.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FunctionAnswer {
-    /// The result.
-    Result(Value),
-    /// The function failed.
-    Error {
-        /// The reason.
-        text: String,
-        /// The argument that it concerns, from zero.
-        argument: Option<usize>,
-    },
 }
 
 impl Provider {
@@ -73,50 +58,5 @@ impl Provider {
         let answer: proto::read_data_source::Response = self.call(call, name, request).await?;
         refuse_deferral(call, name, answer.deferred)?;
         Ok(DataAnswer { state: self.decode(call, name, answer.state, &ty)?, diagnostics: answer.diagnostics.into() })
-    }
-
-    /// Calls a function, which needs no configuration. Arguments are converted to the types of their parameters.
-    ///
-    /// An unknown argument that its parameter does not permit gives an unknown result without a call.
-    ///
-    /// # Errors
-    ///
-    /// If the call has no answer. A null or wrong argument is an answer instead.
-    pub async fn call_function(&self, name: &str, arguments: Vec<Value>) -> Result<FunctionAnswer, CallError> {
-        let call = Call::CallFunction;
-        let function = self.schemas.functions.get(name);
-        let function = function.ok_or_else(|| CallError::Unknown { kind: "function", name: name.to_owned() })?;
-        let (given, required) = (arguments.len(), function.parameters.len());
-        if given < required || given > required && function.variadic.is_none() {
-            let text = format!("{required} arguments are required, not {given}");
-            return Ok(FunctionAnswer::Error { text, argument: None });
-        }
-        let mut encoded = Vec::with_capacity(given);
-        let mut is_unknown = false;
-        let parameters =
-            function.parameters.iter().chain(std::iter::repeat_with(|| function.variadic.iter()).flatten());
-        for (index, (argument, parameter)) in arguments.into_iter().zip(parameters).enumerate() {
-            let failed = |text| Ok(FunctionAnswer::Error { text, argument: Some(index) });
-            let argument = match convert(argument, &parameter.ty) {
-                Ok(argument) => argument,
-                Err(error) => return failed(format!("{}: {error}", parameter.name)),
-            };
-            if argument.is_null() && !parameter.allow_null {
-                return failed(format!("{}: the argument is null", parameter.name));
-            }
-            is_unknown |= !parameter.allow_unknown && !argument.is_wholly_known();
-            encoded.extend(self.encode(call, name, &argument, &parameter.ty)?);
-        }
-        if is_unknown {
-            return Ok(FunctionAnswer::Result(Value::Unknown));
-        }
-        let request = proto::call_function::Request { name: name.to_owned(), arguments: encoded };
-        let answer: proto::call_function::Response = self.call(call, name, request).await?;
-        // A failed function may have a result all the same.
-        if let Some(error) = answer.error {
-            let argument = error.function_argument.and_then(|index| index.try_into().ok());
-            return Ok(FunctionAnswer::Error { text: error.text, argument });
-        }
-        Ok(FunctionAnswer::Result(self.decode(call, name, answer.result, &function.result)?))
     }
 }

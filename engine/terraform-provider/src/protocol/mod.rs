@@ -28,7 +28,7 @@ use crate::process::{Exit, Launcher, Process, StartError, StartOptions};
 use crate::value::Value;
 
 pub use self::call::{Call, CallError};
-pub use self::data::{DataAnswer, FunctionAnswer};
+pub use self::data::DataAnswer;
 pub use self::diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use self::ephemeral::{OpenAnswer, RenewAnswer};
 pub use self::identity::IdentitySchema;
@@ -37,7 +37,7 @@ pub use self::requests::{
     ApplyAnswer, ApplyRequest, ImportAnswer, ImportRequest, MoveAnswer, MoveRequest, PlanAnswer, PlanRequest, RawState,
     ReadAnswer, ReadRequest, UpgradeAnswer,
 };
-pub use self::schemas::{Capabilities, Function, Parameter, Schemas};
+pub use self::schemas::{Capabilities, Schemas};
 
 /// The version of Terraform that providers see.
 const TERRAFORM_VERSION: &str = "1.11.4";

@@ -246,23 +246,4 @@ impl Provider {
             diagnostics: answer.diagnostics.into(),
         })
     }
-
-    /// Makes a configuration that fits a state, such as one of an imported object.
-    ///
-    /// # Errors
-    ///
-    /// If the provider cannot do this, or the call has no answer.
-    pub async fn generate_config(&self, resource: &str, state: &Value) -> Result<(Value, Diagnostics), CallError> {
-        let call = Call::GenerateResourceConfig;
-        let (_, ty) = self.resource(resource)?;
-        if !self.schemas.capabilities.generate_resource_config {
-            return Err(CallError::Unimplemented { call, object: resource.to_owned() });
-        }
-        let request = proto::generate_resource_config::Request {
-            type_name: resource.to_owned(),
-            state: self.encode(call, resource, state, &ty)?,
-        };
-        let answer: proto::generate_resource_config::Response = self.call(call, resource, request).await?;
-        Ok((self.decode(call, resource, answer.config, &ty)?, answer.diagnostics.into()))
-    }
 }

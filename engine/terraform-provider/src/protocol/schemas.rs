@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::generated::{tfplugin5, tfplugin6};
 use crate::schema::{Schema, decode};
-use crate::value::{Type, TypeError};
 
 use super::call::{Call, CallError};
 use super::identity::IdentitySchema;
@@ -21,8 +20,6 @@ pub struct Schemas {
     pub data_sources: BTreeMap<String, Schema>,
     /// The ephemeral resources by type name.
     pub ephemeral_resources: BTreeMap<String, Schema>,
-    /// The functions by name.
-    pub functions: BTreeMap<String, Function>,
     /// The identities of resources by type name.
     pub identities: BTreeMap<String, IdentitySchema>,
     /// The optional abilities.
@@ -38,34 +35,6 @@ pub struct Capabilities {
     pub get_provider_schema_optional: bool,
     /// Whether states can move from other types.
     pub move_resource_state: bool,
-    /// Whether a configuration can be made of a state.
-    pub generate_resource_config: bool,
-}
-
-/// A function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// The parameters by position.
-    pub parameters: Vec<Parameter>,
-    /// The parameter of all arguments that follow.
-    pub variadic: Option<Parameter>,
-    /// The type of the result.
-    pub result: Type,
-    /// The documentation.
-    pub summary: String,
-}
-
-/// A parameter of a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
-    /// The name in messages.
-    pub name: String,
-    /// The type.
-    pub ty: Type,
-    /// Whether the argument may be null.
-    pub allow_null: bool,
-    /// Whether the argument may have unknown parts.
-    pub allow_unknown: bool,
 }
 
 impl Provider {
@@ -81,25 +50,16 @@ impl Provider {
             return Err(CallError::Reported { call: Call::GetProviderSchema, object: String::new(), diagnostics });
         }
         let capabilities = answer.server_capabilities.unwrap_or_default();
-        let functions = answer.functions.into_iter().map(|(name, it)| match function(it) {
-            Ok(function) => Ok((name, function)),
-            Err(source) => {
-                let source = crate::schema::SchemaError::Type { name: name.clone(), source };
-                Err(CallError::Schema { object: name, source })
-            }
-        });
         Ok(Schemas {
             provider: schema("provider", answer.provider.unwrap_or_default())?,
             resources: schemas(answer.resource_schemas)?,
             data_sources: schemas(answer.data_source_schemas)?,
             ephemeral_resources: schemas(answer.ephemeral_resource_schemas)?,
-            functions: functions.collect::<Result<_, _>>()?,
             identities: self.read_identity_schemas().await?,
             capabilities: Capabilities {
                 plan_destroy: capabilities.plan_destroy,
                 get_provider_schema_optional: capabilities.get_provider_schema_optional,
                 move_resource_state: capabilities.move_resource_state,
-                generate_resource_config: capabilities.generate_resource_config,
             },
         })
     }
@@ -121,24 +81,7 @@ fn schemas(
         .collect()
 }
 
-fn function(message: tfplugin6::Function) -> Result<Function, TypeError> {
-    let parameter = |message: tfplugin6::function::Parameter| {
-        Ok::<_, TypeError>(Parameter {
-            ty: Type::parse(&message.r#type)?,
-            name: message.name,
-            allow_null: message.allow_null_value,
-            allow_unknown: message.allow_unknown_values,
-        })
-    };
-    Ok(Function {
-        parameters: message.parameters.into_iter().map(parameter).collect::<Result<_, _>>()?,
-        variadic: message.variadic_parameter.map(parameter).transpose()?,
-        result: Type::parse(&message.r#return.unwrap_or_default().r#type)?,
-        summary: message.summary,
-    })
-}
-
-/// The answer of protocol 5 as one of protocol 6. Functions have one form, but two types.
+/// The answer of protocol 5 as one of protocol 6.
 fn of_protocol_5(message: tfplugin5::get_provider_schema::Response) -> tfplugin6::get_provider_schema::Response {
     use prost::Message as _;
     let schemas = |all: std::collections::HashMap<String, tfplugin5::Schema>| {
@@ -147,7 +90,6 @@ fn of_protocol_5(message: tfplugin5::get_provider_schema::Response) -> tfplugin6
     let rest = tfplugin5::get_provider_schema::Response {
         diagnostics: message.diagnostics,
         server_capabilities: message.server_capabilities,
-        functions: message.functions,
         ..Default::default()
     };
     let rest = tfplugin6::get_provider_schema::Response::decode(&rest.encode_to_vec()[..]);

@@ -30,18 +30,6 @@ impl Schema {
         self.paths(value, |attribute| attribute.write_only)
     }
 
-    /// Paths to all values of computed attributes. A path into a set ends at the set.
-    pub fn computed_paths(&self, value: &Value) -> Vec<Path> {
-        let mut paths = Vec::new();
-        self.block.visit(value, &mut |path, attribute, _| {
-            if attribute.computed {
-                paths.push(path.clone());
-            }
-        });
-        paths.dedup();
-        paths
-    }
-
     fn paths(&self, value: &Value, matches: fn(&Attribute) -> bool) -> Vec<Path> {
         let mut paths = Vec::new();
         self.block.visit(value, &mut |path, attribute, value| {

@@ -1,8 +1,10 @@
 //! Actions and states of Terraform 1.11.4 itself, for sequences of configurations of our own providers.
 //!
-//! `tests/data/changes.json` has for each configuration the actions of `terraform plan` and the values of
-//! `terraform show -json` after the apply. Each sequence is one object, which is refreshed before each plan.
+//! `tests/data/changes.json` has for each configuration the actions and the planned values that `terraform show -json`
+//! prints of the plan, and the values that it prints after the apply. Each sequence is one object, which is refreshed
+//! before each plan.
 
+use stoa_terraform_provider::change::plan;
 use stoa_terraform_provider::checks::Action;
 use stoa_terraform_provider::value::convert::convert;
 use stoa_terraform_provider::value::{Json, Number, Value};
@@ -41,8 +43,40 @@ fn printed(value: &Value) -> Value {
     }
 }
 
+/// Whether a planned value is the printed one. An unknown part is `true` in `unknown`, and null or missing in `after`.
+fn is_planned(value: &Value, after: &Json, unknown: &Json) -> bool {
+    let of = |json: &Json, name: &str| match json {
+        Json::Object(members) => members.get(name).cloned().unwrap_or(Json::Null),
+        _ => Json::Null,
+    };
+    let at = |json: &Json, index: usize| match json {
+        Json::Array(elements) => elements.get(index).cloned().unwrap_or(Json::Null),
+        _ => Json::Null,
+    };
+    if matches!(unknown, Json::Bool(true)) {
+        return value.is_unknown();
+    }
+    match (value.plain(), after) {
+        (Value::Unknown, _) => false,
+        (Value::Object(all) | Value::Map(all), Json::Object(members)) => {
+            members.keys().all(|name| all.contains_key(name))
+                && all.iter().all(|(name, it)| is_planned(it, &of(after, name), &of(unknown, name)))
+        }
+        (Value::List(all) | Value::Tuple(all), Json::Array(elements)) => {
+            all.len() == elements.len()
+                && all.iter().enumerate().all(|(index, it)| is_planned(it, &elements[index], &at(unknown, index)))
+        }
+        // Sets have orders of their own.
+        (Value::Set(all), Json::Array(elements)) => {
+            let is_any = |it| (0..elements.len()).any(|index| is_planned(it, &elements[index], &at(unknown, index)));
+            all.len() == elements.len() && all.iter().all(is_any)
+        }
+        (value, after) => printed(value) == printed(&Value::from_json(after.clone())),
+    }
+}
+
 #[tokio::test]
-async fn actions_and_states_are_those_of_terraform() {
+async fn plans_and_states_are_those_of_terraform() {
     let recorded = Json::parse(RECORDED.as_bytes()).unwrap();
     let mut count = 0;
     for sequence in elements(&recorded) {
@@ -58,6 +92,10 @@ async fn actions_and_states_are_those_of_terraform() {
                 Some(object) => refreshed(&provider, &resource, object).await,
                 None => None,
             };
+            let planned = plan(&provider, &resource, current.clone(), &config, None).await.unwrap().planned;
+            let expected = member(step, "planned");
+            let (known, unknown) = (member(expected, "after"), member(expected, "after_unknown"));
+            assert!(is_planned(&planned, known, unknown), "{at}: {planned:?}, not {expected}");
             let (action, after) = changed(&provider, &resource, current, &config).await;
             let actions: Vec<&str> = elements(member(step, "actions")).iter().map(string).collect();
             let expected = match actions[..] {

@@ -2,7 +2,7 @@
 
 use stoa_terraform_provider::change::{Object, Step, apply, plan};
 use stoa_terraform_provider::checks::Action;
-use stoa_terraform_provider::protocol::{CallError, FunctionAnswer, ImportRequest};
+use stoa_terraform_provider::protocol::{CallError, ImportRequest};
 use stoa_terraform_provider::value::{Path, Value};
 
 use crate::support::{self, changed, config, refreshed, text};
@@ -130,23 +130,6 @@ async fn keys_of_tls_are_created_and_used() {
     let request = provider.schemas().resources["tls_cert_request"].configuration(request).unwrap();
     let (_, request) = changed(&provider, "tls_cert_request", None, &request).await;
     assert!(text(&request, "cert_request_pem").starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
-}
-
-#[tokio::test]
-async fn functions_have_results_and_errors() {
-    let Some(provider) = support::start_unconfigured("time").await else { return };
-    let call = async |arguments: Vec<Value>| provider.call_function("rfc3339_parse", arguments).await.unwrap();
-    let FunctionAnswer::Result(parsed) = call(vec![Value::string("2023-07-25T23:43:16Z")]).await else { panic!() };
-    assert_eq!(parsed.get("year"), Some(&Value::number(2023)));
-    let FunctionAnswer::Error { argument, text } = call(vec![Value::string("x")]).await else { panic!() };
-    assert!(argument == Some(0) && !text.is_empty());
-    assert_eq!(call(vec![Value::Unknown]).await, FunctionAnswer::Result(Value::Unknown));
-    let null = FunctionAnswer::Error { text: "timestamp: the argument is null".to_owned(), argument: Some(0) };
-    assert_eq!(call(vec![Value::Null]).await, null);
-    let FunctionAnswer::Error { text, .. } = call(vec![]).await else { panic!() };
-    assert_eq!(text, "1 arguments are required, not 0");
-    let missing = provider.call_function("missing", vec![]).await.unwrap_err();
-    assert!(matches!(missing, CallError::Unknown { kind: "function", .. }), "{missing}");
 }
 
 #[tokio::test]

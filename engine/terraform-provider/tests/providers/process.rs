@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use stoa_terraform_provider::process::{DirectLauncher, Process, StartError, StartOptions};
-use stoa_terraform_provider::protocol::{Call, CallError, Protocol};
-use stoa_terraform_provider::value::Value;
+use stoa_terraform_provider::protocol::{Call, CallError, MoveRequest, Protocol, RawState};
+use stoa_terraform_provider::value::{Json, Value};
 
 use crate::support;
 
@@ -149,9 +149,16 @@ async fn stopped_providers_accept_calls() {
 #[tokio::test]
 async fn calls_that_a_provider_lacks_are_unimplemented() {
     let Some(provider) = support::start("random").await else { return };
-    let nothing = provider.schemas().resources["random_id"].block.absent();
-    let error = provider.generate_config("random_id", &nothing).await.unwrap_err();
-    assert!(matches!(error, CallError::Unimplemented { call: Call::GenerateResourceConfig, .. }), "{error}");
+    let state = Json::parse(b"{}").unwrap();
+    let request = MoveRequest {
+        source_provider: "registry.terraform.io/stoa/other",
+        source_type: "other_id",
+        source: RawState { version: 0, json: &state },
+        source_private: &[],
+        source_identity: None,
+    };
+    let error = provider.move_state("random_id", request).await.unwrap_err();
+    assert!(matches!(error, CallError::Unimplemented { call: Call::MoveResourceState, .. }), "{error}");
     let error = provider.validate_resource("random_x", &Value::Null).await.unwrap_err();
     assert_eq!(error.to_string(), "the provider has no resource \"random_x\"; it may need a newer version");
     assert!(provider.schemas().identities.is_empty());

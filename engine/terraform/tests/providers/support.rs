@@ -137,6 +137,7 @@ impl Deployment {
             refresh,
             keys: &self.keys,
             forget_clusters: &[],
+            hooks: None,
         };
         stoa_apply::plan(self.runtime(), &planning).await
     }
@@ -165,9 +166,11 @@ impl Deployment {
             plan: &planned.plan,
             state: &state,
             done: &[],
+            failed_hooks: &[],
             owed: &[],
             keys: &self.keys,
             import: None,
+            run: "run",
         };
         let options = Options {
             parallelism: 4,

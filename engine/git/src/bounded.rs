@@ -5,15 +5,20 @@ use std::cell::RefCell;
 use git2::{Blob, Commit, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Tree, TreeEntry};
 
 /// The largest file with an object, in bytes.
-pub(crate) const LARGEST_FILE: usize = 16 << 20;
+pub const LARGEST_FILE: usize = 16 << 20;
 /// The largest folder, in bytes, without what is in it.
 const LARGEST_TREE: usize = 64 << 20;
 /// The largest commit, in bytes: a message, signatures, and who its parents are.
-const LARGEST_COMMIT: usize = 16 << 20;
+pub(crate) const LARGEST_COMMIT: usize = 16 << 20;
 /// The maximum number of parents of a commit, which are in memory with it.
 const MOST_PARENTS: usize = 4096;
 
-pub(crate) fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git2::Error> {
+/// Reads a commit.
+///
+/// # Errors
+///
+/// Those of libgit2; [`is_too_large`] recognizes a commit that is larger, or has too many parents.
+pub fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git2::Error> {
     check(repository, id, LARGEST_COMMIT)?;
     let commit = repository.find_commit(id)?;
     if commit.parent_count() > MOST_PARENTS {
@@ -22,44 +27,65 @@ pub(crate) fn commit(repository: &Repository, id: Oid) -> Result<Commit<'_>, git
     Ok(commit)
 }
 
-pub(crate) fn root<'r>(repository: &'r Repository, commit: &Commit<'_>) -> Result<Tree<'r>, git2::Error> {
+/// Reads the root folder of a commit.
+///
+/// # Errors
+///
+/// As [`tree`].
+pub fn root<'r>(repository: &'r Repository, commit: &Commit<'_>) -> Result<Tree<'r>, git2::Error> {
     tree(repository, commit.tree_id())
 }
 
-pub(crate) fn tree(repository: &Repository, id: Oid) -> Result<Tree<'_>, git2::Error> {
+/// Reads a folder.
+///
+/// # Errors
+///
+/// Those of libgit2; [`is_too_large`] recognizes a larger folder.
+pub fn tree(repository: &Repository, id: Oid) -> Result<Tree<'_>, git2::Error> {
     check(repository, id, LARGEST_TREE)?;
     repository.find_tree(id)
 }
 
-pub(crate) fn file(repository: &Repository, id: Oid) -> Result<Blob<'_>, git2::Error> {
+/// Reads a file.
+///
+/// # Errors
+///
+/// Those of libgit2; [`is_too_large`] recognizes a larger file.
+pub fn file(repository: &Repository, id: Oid) -> Result<Blob<'_>, git2::Error> {
     check(repository, id, LARGEST_FILE)?;
     repository.find_blob(id)
 }
 
 /// The entry at a path of a tree, if any.
-pub(crate) fn entry(
-    repository: &Repository,
-    root: &Tree<'_>,
-    path: &str,
-) -> Result<Option<TreeEntry<'static>>, git2::Error> {
+///
+/// # Errors
+///
+/// As [`tree`], about the folders on the way.
+pub fn entry(repository: &Repository, root: &Tree<'_>, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
     Paths::of(repository, root).entry(path)
 }
 
 /// The paths of a tree. Folders on the way to the last path are cached, so that sorted paths read each folder once.
-pub(crate) struct Paths<'t> {
-    pub(crate) repository: &'t Repository,
+pub struct Paths<'t> {
+    /// The repository of the tree.
+    pub repository: &'t Repository,
     root: &'t Tree<'t>,
     /// The folders on the way, by their names.
     folders: RefCell<Vec<(String, Tree<'t>)>>,
 }
 
 impl<'t> Paths<'t> {
-    pub(crate) fn of(repository: &'t Repository, root: &'t Tree<'t>) -> Self {
+    /// The paths of a tree.
+    pub fn of(repository: &'t Repository, root: &'t Tree<'t>) -> Self {
         Self { repository, root, folders: RefCell::default() }
     }
 
     /// The entry at a path, if any.
-    pub(crate) fn entry(&self, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
+    ///
+    /// # Errors
+    ///
+    /// As [`tree`], about the folders on the way.
+    pub fn entry(&self, path: &str) -> Result<Option<TreeEntry<'static>>, git2::Error> {
         if path.contains('\0') {
             // Git has no such names, and git2 panics on them.
             return Ok(None);
@@ -96,18 +122,31 @@ impl<'t> Paths<'t> {
 const TOO_LARGE: (ErrorCode, ErrorClass) = (ErrorCode::BufSize, ErrorClass::NoMemory);
 
 /// The error of a history query over its limit of parents.
-pub(crate) fn too_long(parents: usize) -> git2::Error {
+pub fn too_long(parents: usize) -> git2::Error {
     refused(&format!("the search in the history needs more than {parents} parents of commits"))
 }
 
+/// The error of a search over another limit.
+pub fn too_many(things: &str) -> git2::Error {
+    refused(&format!("there are too many {things}"))
+}
+
 /// Whether an error is about a size limit.
-pub(crate) fn is_too_large(err: &git2::Error) -> bool {
+pub fn is_too_large(err: &git2::Error) -> bool {
     (err.code(), err.class()) == TOO_LARGE
 }
 
-fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Error> {
-    let (size, _) = repository.odb()?.read_header(id)?;
-    if size <= most {
+/// The size of an object in bytes, which Git knows without unpacking it.
+///
+/// # Errors
+///
+/// Those of libgit2.
+pub fn size(repository: &Repository, id: Oid) -> Result<usize, git2::Error> {
+    repository.odb()?.read_header(id).map(|(size, _)| size)
+}
+
+pub(crate) fn check(repository: &Repository, id: Oid, most: usize) -> Result<(), git2::Error> {
+    if size(repository, id)? <= most {
         return Ok(());
     }
     Err(too_large(&format!("object {id}"), most))
@@ -117,7 +156,8 @@ fn too_large(what: &str, most: usize) -> git2::Error {
     refused(&format!("{what} is larger than {} MiB", most >> 20))
 }
 
-fn refused(why: &str) -> git2::Error {
+/// The error of an object over a limit.
+pub(crate) fn refused(why: &str) -> git2::Error {
     let (code, class) = TOO_LARGE;
     git2::Error::new(code, class, why)
 }
