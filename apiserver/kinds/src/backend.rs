@@ -42,7 +42,7 @@ pub const SECRET_KEY: &str = "secretKey";
 /// The kind Backend.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, cluster }| {
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
         builder.register(definition, BackendStrategy { lookup, cluster })
     },
     in_git: Some(InGit { removal_waits_for_references: true, ..InGit::at("platform/backends/{name}.yaml") }),

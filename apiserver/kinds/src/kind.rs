@@ -15,7 +15,9 @@ use stoa_machinery::{ResourceDefinition, registry::RegistryBuilder, strategy::De
 use crate::{
     cluster::Cluster,
     lookup::Lookup,
+    package_repositories::Packages,
     rights::{Right, Role},
+    scheduler::fleets::Fleets,
 };
 
 /// The other objects that strategies read.
@@ -25,6 +27,10 @@ pub struct Surroundings {
     pub lookup: Lookup,
     /// The cluster around the server.
     pub cluster: Arc<dyn Cluster>,
+    /// The package repositories.
+    pub packages: Packages,
+    /// The rendered files of fleets.
+    pub fleets: Fleets,
 }
 
 /// A kind of Stoa.

@@ -9,6 +9,7 @@
 //!   between kinds that keep an object from being deleted;
 //! - [`validation`]: validation of common shapes; [`deletion`]: deletion policies; [`deployed`]: the deployments of a stack;
 //! - [`run_status`], [`run_view`], [`pull_request`], [`readiness`]: statuses of Runs and Stacks as others read them;
+//! - [`package_repositories`]: the effects of writes to package revisions;
 //! - [`cluster`]: namespaces, role bindings, Secrets and Events of the cluster around the server.
 //!
 //! Elsewhere: controllers and the execution of Runs act on the objects; handlers of subresources are attached from outside.
@@ -25,6 +26,7 @@ pub mod changes;
 pub mod cluster;
 mod config;
 pub mod core_v1;
+pub mod cron;
 pub mod deletion;
 mod delivery;
 pub mod deployed;
@@ -34,23 +36,41 @@ pub mod event_types;
 mod import;
 pub mod kind;
 pub mod lookup;
+pub mod module;
 pub mod notification_sink;
 pub mod organization;
+pub mod package;
+pub mod package_access;
+pub mod package_function;
+pub mod package_names;
+pub mod package_operation;
+pub mod package_repositories;
+pub mod package_resources;
+pub mod package_revision;
+pub mod package_source;
+mod package_upstream;
+pub mod package_variant;
+pub mod package_variant_set;
 pub mod plan_summary;
 mod platform;
+mod porch;
+mod porchconfig;
 pub mod preview_plan;
 pub mod project;
+pub mod promotion;
 pub mod pull_request;
 pub mod readiness;
 mod ready;
 mod records;
 pub mod references;
 pub mod release;
+pub mod repository;
 pub mod resource;
 pub mod rights;
 pub mod run;
 pub mod run_status;
 pub mod run_view;
+pub mod scheduler;
 pub mod source;
 pub mod source_path;
 pub mod stack;
@@ -70,7 +90,8 @@ pub mod workspace;
 use crate::kind::{Group, Kind, Surroundings};
 
 /// The API groups, in the order of their priority.
-pub static GROUPS: [&Group; 3] = [&config::GROUP, &platform::GROUP, &delivery::GROUP];
+pub static GROUPS: [&Group; 6] =
+    [&config::GROUP, &platform::GROUP, &delivery::GROUP, &porch::GROUP, &porchconfig::GROUP, &scheduler::GROUP];
 
 /// The kinds of all groups.
 pub fn kinds() -> impl Iterator<Item = &'static Kind> {

@@ -86,7 +86,7 @@ impl Lookup {
     where
         K::Spec: DeserializeOwned,
     {
-        self.stored::<K>(namespace, name)?.decode_part().ok().map(|part: Member<K::Spec, IgnoredAny>| part.spec)
+        self.cached_part::<K, Member<K::Spec, IgnoredAny>>(namespace, name).map(|part| part.spec)
     }
 
     /// The status of an object in the watch cache.
@@ -94,8 +94,12 @@ impl Lookup {
     where
         K::Status: DeserializeOwned,
     {
-        let part: Member<IgnoredAny, K::Status> = self.stored::<K>(namespace, name)?.decode_part().ok()?;
-        part.status
+        self.cached_part::<K, Member<IgnoredAny, K::Status>>(namespace, name)?.status
+    }
+
+    /// A part of an object in the watch cache, which costs less the fewer fields it has.
+    pub(crate) fn cached_part<K: Kind, P: DeserializeOwned>(&self, namespace: &str, name: &str) -> Option<P> {
+        self.stored::<K>(namespace, name)?.decode_part().ok()
     }
 
     /// Whether the watch cache has an object.
@@ -153,6 +157,15 @@ pub(crate) async fn require_host(context: &RequestContext, namespace: &str, host
 /// 403 that names the verb and the ClusterRole.
 pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role: &str) -> Result<(), ApiError> {
     require_verb(context, "bind", ["rbac.authorization.k8s.io", "clusterroles", ""], namespace, role).await
+}
+
+/// Requires the permission to read the ConfigMaps of a namespace, whose content the server copies.
+///
+/// # Errors
+///
+/// 403 that names the verb.
+pub(crate) async fn require_config_maps(context: &RequestContext, namespace: &str) -> Result<(), ApiError> {
+    require_verb(context, "get", ["", "configmaps", ""], namespace, "").await
 }
 
 /// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.

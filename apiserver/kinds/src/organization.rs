@@ -33,7 +33,7 @@ const RESERVED: &[&str] = &["default", "stoa-system"];
 /// The kind Organization.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, cluster }| {
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
         builder.register(definition, OrganizationStrategy { lookup, cluster })
     },
     in_git: Some(InGit::at("organizations/{name}/organization.yaml")),

@@ -16,6 +16,7 @@ pub fn of(summary: Summary) -> PlanSummary {
         forget: summary.forget.into(),
         unchanged: summary.unchanged.into(),
         unverified: summary.unverified.into(),
+        hooks: summary.hooks.into(),
     }
 }
 
@@ -32,6 +33,7 @@ pub fn add(total: &mut Summary, summary: &PlanSummary) {
         (&mut total.forget, summary.forget),
         (&mut total.unchanged, summary.unchanged),
         (&mut total.unverified, summary.unverified),
+        (&mut total.hooks, summary.hooks),
     ] {
         *sum = sum.saturating_add(count(more));
     }
@@ -50,9 +52,17 @@ mod tests {
 
     #[test]
     fn short_form_reads_what_a_status_records() {
-        let summary =
-            Summary { create: 12, update: 3, replace: 1, adopt: 2, import: 4, forget: 5, ..Summary::default() };
-        assert_eq!(short(&of(summary)), "+12 ~3 -0 ±1 >2 =4 .5");
+        let summary = Summary {
+            create: 12,
+            update: 3,
+            replace: 1,
+            adopt: 2,
+            import: 4,
+            forget: 5,
+            hooks: 6,
+            ..Summary::default()
+        };
+        assert_eq!(short(&of(summary)), "+12 ~3 -0 ±1 >2 =4 .5 *6");
         assert_eq!(short(&PlanSummary { unchanged: 9, ..PlanSummary::default() }), "no changes");
     }
 }

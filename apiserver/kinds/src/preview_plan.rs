@@ -31,6 +31,9 @@ pub fn plan_of(preview: &Run, now: &RunSpec) -> Result<PreviewedPlan, String> {
     if (then.planned(), then.release) != (now.planned(), now.release) {
         return Err(format!("is a Preview of {}, and this is {}", what(then), what(now)));
     }
+    if then.skip_hooks != now.skip_hooks {
+        return Err(format!("has skipHooks: {}; set the same", then.skip_hooks));
+    }
     let done = preview.status.clone().unwrap_or_default();
     let (RunPhase::Succeeded, Some(source), Some(plan)) = (done.phase, done.source, done.plan) else {
         return Err("has no plan".to_owned());
@@ -91,6 +94,8 @@ mod tests {
         assert_eq!(refused(&run(spec("Import", json!({})), &done), spec("Import", json!({}))), another);
         let rollback = spec("Rollback", json!({"release": 3}));
         assert_eq!(refused(&preview, rollback), "is a Preview of an Import, and this is a Rollback to release 3");
+        let skipping = spec("Import", json!({"skipHooks": true}));
+        assert_eq!(refused(&preview, skipping), "has skipHooks: false; set the same");
         let under_way = json!({"phase": "Planning", "source": {"commit": "c"}});
         assert_eq!(refused(&run(previewed, &under_way), spec("Import", json!({}))), "has no plan");
     }

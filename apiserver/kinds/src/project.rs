@@ -31,7 +31,7 @@ use crate::{
 /// The kind Project.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, cluster }| {
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
         builder.register(definition, ProjectStrategy { lookup, cluster })
     },
     in_git: Some(InGit::at("organizations/{namespace}/projects/{name}/project.yaml")),

@@ -6,25 +6,70 @@
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
-use stoa_controller::conditions::set_condition;
+use stoa_controller::{conditions::set_condition, index::Member};
 use stoa_types::{
     Project, Run, Source, Stack, Workspace,
-    config::{CommitOrder, Deployment, EarlierRun, EndedRun, ObservedVersion},
+    config::{CommitOrder, Deployment, EarlierRun, EndedRun, ObservedVersion, ProjectSpec, SourcePackage},
     delivery::{Operation, RunPhase},
     reason,
 };
 
-use crate::{lookup::Lookup, source::short_revision, source_path::path_below};
+use crate::{lookup::Lookup, package_source, source::short_revision, source_path::path_below};
 
 /// The most runs that a message names.
 const NAMED: usize = 5;
 
+/// The Project and the Source of a Stack, as the watch cache has them.
+#[derive(Debug)]
+pub struct Origin {
+    project: ProjectSpec,
+    has_source: bool,
+    source: Option<OfSourceStatus>,
+    /// The folder of the package that the Source is.
+    package_folder: Option<String>,
+}
+
+/// What counts of the spec of a Source.
+#[derive(Deserialize)]
+struct OfSourceSpec {
+    package: Option<SourcePackage>,
+}
+
+impl Origin {
+    /// Reads them; nothing where the Project does not exist.
+    pub fn of(lookup: &Lookup, stack: &Stack) -> Option<Self> {
+        let namespace = stack.namespace().unwrap_or_default();
+        let project = lookup.cached_spec::<Project>(&namespace, &stack.spec.project)?;
+        let name = &project.source.name;
+        let has_source = lookup.is_cached::<Source>(&namespace, name);
+        let part: Option<Member<OfSourceSpec, OfSourceStatus>> = lookup.cached_part::<Source, _>(&namespace, name);
+        let (package, source) = part.map_or((None, None), |part| (part.spec.package, part.status));
+        let package_folder = package.map(|package| package_source::cached_folder(lookup, &namespace, &package));
+        Some(Self { project, has_source, source, package_folder })
+    }
+
+    /// The source of the stack and its path there.
+    pub fn folder(&self, stack: &Stack) -> (String, String) {
+        let path = match &self.package_folder {
+            Some(folder) => package_source::path(folder, stack, &self.project.path),
+            None => path_below(stack, &self.project.path),
+        };
+        (self.project.source.name.clone(), path)
+    }
+}
+
 /// Brings a stack's status to what there is: the commit that it would be deployed from, and whether it is ready. What it
 /// refers to is read from the watch cache; whatever changes there comes to the controller of stacks.
 pub fn observe(lookup: &Lookup, stack: &mut Stack) {
-    let head = head(lookup, stack);
+    let origin = Origin::of(lookup, stack);
+    observe_from(lookup, origin.as_ref(), stack);
+}
+
+/// The same of a stack whose origin was read.
+pub fn observe_from(lookup: &Lookup, origin: Option<&Origin>, stack: &mut Stack) {
+    let head = head_of(origin, stack);
     stack.status.get_or_insert_default().observed_commit = head;
-    set(lookup, stack, None);
+    set_from(lookup, origin, stack, None);
 }
 
 /// Whether nobody has to be asked for the commit of a version besides the latest one: it is that, or a commit.
@@ -43,17 +88,20 @@ fn is_commit(version: &str) -> bool {
 
 /// The commit that a stack's desired version stood for when its source was last looked at.
 pub fn head(lookup: &Lookup, stack: &Stack) -> Option<String> {
+    head_of(Origin::of(lookup, stack).as_ref(), stack)
+}
+
+/// The same of a stack whose origin was read.
+pub fn head_of(origin: Option<&Origin>, stack: &Stack) -> Option<String> {
     let version = &stack.spec.desired_version;
     if is_commit(version) {
         return Some(version.clone());
     }
-    let namespace = stack.namespace().unwrap_or_default();
-    let source = source_of(lookup, &namespace, &stack.spec.project)?;
-    let status = lookup.cached_status::<Source>(&namespace, &source)?;
+    let status = origin?.source.as_ref()?;
     if version == "latest" {
-        return status.observed_commit;
+        return status.observed_commit.clone();
     }
-    status.versions.into_iter().find(|observed| observed.version == *version)?.commit
+    status.versions.iter().find(|observed| observed.version == *version)?.commit.clone()
 }
 
 /// The name of the source that the stacks of a project come from.
@@ -66,22 +114,14 @@ pub fn latest(lookup: &Lookup, namespace: &str, source: &str) -> Option<String> 
     lookup.cached_status::<Source>(namespace, source)?.observed_commit
 }
 
-/// The source of a stack and its path there, as the watch cache has them; nothing where its project does not exist.
-pub fn folder(lookup: &Lookup, stack: &Stack) -> Option<(String, String)> {
-    let namespace = stack.namespace().unwrap_or_default();
-    let project = lookup.cached_spec::<Project>(&namespace, &stack.spec.project)?;
-    Some((project.source.name, path_below(stack, &project.path)))
-}
-
 /// What keeps every run of a stack from succeeding, as far as the watch cache has it: references that do not exist, and a
 /// folder that the source lacks. The reason is that of the first.
-fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
-    let namespace = stack.namespace().unwrap_or_default();
-    let (mut missing, folder) = (Vec::new(), folder(lookup, stack));
-    match &folder {
+fn obstacle(lookup: &Lookup, origin: Option<&Origin>, stack: &Stack) -> Option<(&'static str, String)> {
+    let mut missing = Vec::new();
+    match origin {
         None => missing.push(format!("project {:?} does not exist", stack.spec.project)),
-        Some((source, _)) if !lookup.is_cached::<Source>(&namespace, source) => {
-            missing.push(format!("source {source:?} does not exist"));
+        Some(origin) if !origin.has_source => {
+            missing.push(format!("source {:?} does not exist", origin.project.source.name));
         }
         Some(_) => {}
     }
@@ -91,7 +131,8 @@ fn obstacle(lookup: &Lookup, stack: &Stack) -> Option<(&'static str, String)> {
     let status = stack.status.as_ref();
     let mut deployments = status.iter().flat_map(|status| &status.deployments);
     let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
-    if let Some(((source, path), lacked)) = folder.zip(status.and_then(|status| status.missing_folder.as_ref()))
+    let lacked = status.and_then(|status| status.missing_folder.as_ref());
+    if let Some(((source, path), lacked)) = origin.map(|origin| origin.folder(stack)).zip(lacked)
         && lacked.path == path
         // A stack that is deployed is not looked for at later commits.
         && (!is_deployed || status.and_then(|status| status.observed_commit.as_ref()) == Some(&lacked.commit))
@@ -107,7 +148,7 @@ pub(crate) fn no_folder(source: &str, path: &str, commit: &str) -> String {
 }
 
 /// The commits that the desired versions of stacks stand for: all of a Source that a Stack depends on.
-#[derive(Deserialize, PartialEq)]
+#[derive(Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct OfSourceStatus {
     observed_commit: Option<String>,
@@ -118,7 +159,12 @@ pub struct OfSourceStatus {
 /// Brings a stack's condition `Ready` to what its spec and status say. `ended` is a run that has just ended without
 /// success, and what it ended with.
 pub fn set(lookup: &Lookup, stack: &mut Stack, ended: Option<(&str, &str)>) {
-    let obstacle = obstacle(lookup, stack);
+    let origin = Origin::of(lookup, stack);
+    set_from(lookup, origin.as_ref(), stack, ended);
+}
+
+fn set_from(lookup: &Lookup, origin: Option<&Origin>, stack: &mut Stack, ended: Option<(&str, &str)>) {
+    let obstacle = obstacle(lookup, origin, stack);
     let (generation, namespace) = (stack.metadata.generation, stack.namespace().unwrap_or_default());
     let wanted = &stack.spec.workspaces;
     let status = stack.status.get_or_insert_default();

@@ -1,11 +1,11 @@
-//! References to a Source or a Backend: it is deleted only after the objects that refer to it.
+//! References to a Source, a Backend or a Module: it is deleted only after the objects that refer to it.
 
 use kube::ResourceExt as _;
 use stoa_controller::object::Kind;
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{Project, Workspace};
 
-use super::lookup::Lookup;
+use super::{lookup::Lookup, module::named_in};
 
 /// The most objects that an error names.
 const NAMED: usize = 10;
@@ -37,6 +37,16 @@ pub(crate) async fn workspaces_of_backend(lookup: &Lookup, backend: &str) -> Res
     let options =
         ListOptions { field_selector: Some(format!("spec.backend.name={backend}")), ..ListOptions::default() };
     referring(lookup, None, &options, "workspace", |_: &Workspace| true).await
+}
+
+/// Names the Workspaces that refer to a Module, as [`projects_of_source`] does.
+///
+/// # Errors
+///
+/// When they cannot be read.
+pub(crate) async fn workspaces_of_module(lookup: &Lookup, module: &str) -> Result<Option<String>, ApiError> {
+    let refers = |workspace: &Workspace| named_in(&workspace.spec).iter().any(|named| named.module == module);
+    referring(lookup, None, &ListOptions::default(), "workspace", refers).await
 }
 
 /// Names the objects that refer to another and are not being deleted themselves.

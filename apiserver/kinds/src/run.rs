@@ -415,6 +415,9 @@ pub(super) fn validate_spec(spec: &RunSpec, path: &str) -> Vec<FieldError> {
     if spec.allow_mass_deletion && !matches!(spec.operation, Operation::Apply | Operation::Rollback) {
         errors.push(FieldError::forbidden(at("allowMassDeletion"), "may only be set for an Apply or a Rollback"));
     }
+    if spec.skip_hooks && matches!(spec.planned(), Operation::Import | Operation::Refresh) {
+        errors.push(FieldError::forbidden(at("skipHooks"), "an Import and a Refresh run no hooks"));
+    }
     for (field, named) in [("retry", &spec.retry), ("forgetClusters", &spec.forget_clusters)] {
         if !named.is_empty() && matches!(spec.planned(), Operation::Import | Operation::Refresh) {
             errors.push(FieldError::forbidden(at(field), "may not be set for an Import or a Refresh"));

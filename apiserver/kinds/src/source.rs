@@ -1,12 +1,16 @@
 //! Source: the address of a Git repository, an artifact or a chart, without credentials.
 
+mod verification;
+
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
+use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
+    object::Object,
     registry::ListOptions,
     status::FieldError,
     strategy::{Admission, Strategy},
@@ -15,18 +19,23 @@ use stoa_pulls::{Address, InvalidAddress};
 use stoa_types::{
     Project, Source,
     common::ChangedBy,
-    config::{ObservedVersion, PlannedPullRequest, PullRequestPlans, SourceProvider, SourceSpec},
+    config::{
+        ObservedVersion, PlannedPullRequest, PullRequestPlans, SourcePackage, SourceProvider, SourceSpec,
+        SourceVerification,
+    },
+    porchconfig::Repository,
 };
 
 use super::{
     changes,
-    lookup::{Lookup, require_host, require_secret},
+    lookup::{self, Lookup, require_host, require_secret},
     readiness, ready, references, trigger, workspace,
 };
 use crate::{
     cluster::{self, Cluster},
     errors,
     kind::{InGit, Kind, Surroundings},
+    package_names,
     rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, PUSHED, READ, READERS, right},
     validation,
 };
@@ -34,7 +43,7 @@ use crate::{
 /// The kind Source.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, cluster }| {
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
         builder.register(definition, SourceStrategy { lookup, cluster })
     },
     in_git: Some(InGit {
@@ -49,7 +58,7 @@ fn definition() -> ResourceDefinition {
     ResourceDefinition::of::<Source>()
         .columns(&[
             Column::new("Provider", Cell::Path(&["spec", "provider"]), "The protocol of the repository."),
-            Column::new("Remote", Cell::Path(&["spec", "remote"]), "The address of the repository."),
+            Column::new("Remote", Cell::Compute(remote), "The address of the repository, or the package."),
             Column::new("Ref", Cell::Path(&["spec", "ref"]), "The ref that version latest stands for."),
             Column::new(
                 "Commit",
@@ -61,7 +70,20 @@ fn definition() -> ResourceDefinition {
             ready::reason(),
             ready::message(),
         ])
-        .selectable(&[SelectableField { name: "spec.remote", path: &["spec", "remote"] }])
+        .selectable(&[
+            SelectableField { name: "spec.remote", path: &["spec", "remote"] },
+            SelectableField { name: "spec.package.repository", path: &["spec", "package", "repository"] },
+            SelectableField { name: "spec.package.name", path: &["spec", "package", "name"] },
+        ])
+}
+
+/// The address of the repository; for a package, its Repository and path.
+fn remote(source: &Object) -> Value {
+    let text = |path: &[&str]| source.get_path(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    match text(&["spec", "package", "name"]) {
+        name if name.is_empty() => text(&["spec", "remote"]).into(),
+        name => format!("{}/{name}", text(&["spec", "package", "repository"])).into(),
+    }
 }
 
 /// The first characters of a commit or digest, for a column.
@@ -126,8 +148,8 @@ impl SourceStrategy {
 }
 
 /// The repository of a source, which another source of the namespace may not have.
-fn repository(source: &Source) -> (SourceProvider, &str, &str) {
-    (source.spec.provider, canonical(&source.spec.remote), &source.spec.chart)
+fn repository(source: &Source) -> (SourceProvider, &str, &str, Option<&SourcePackage>) {
+    (source.spec.provider, canonical(&source.spec.remote), &source.spec.chart, source.spec.package.as_ref())
 }
 
 /// The address of a repository without what makes no difference: `/` and `.git` at its end.
@@ -155,7 +177,7 @@ fn artifact(spec: &SourceSpec, errors: &mut Vec<FieldError>) {
                 validation::not_in_clear("spec.remote", remote, &uri, errors);
             }
         }
-        SourceProvider::Git | SourceProvider::Oci | SourceProvider::Helm => {}
+        SourceProvider::Git | SourceProvider::Oci | SourceProvider::Helm | SourceProvider::Package => {}
     }
     match (provider, chart.as_str()) {
         (SourceProvider::Helm, "") => errors.push(FieldError::required("spec.chart", "must be the name of a chart")),
@@ -166,8 +188,8 @@ fn artifact(spec: &SourceSpec, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid("spec.chart", chart, message));
             }
         }
-        (SourceProvider::Git | SourceProvider::Oci, "") => {}
-        (SourceProvider::Git | SourceProvider::Oci, _) => {
+        (SourceProvider::Git | SourceProvider::Oci | SourceProvider::Package, "") => {}
+        (SourceProvider::Git | SourceProvider::Oci | SourceProvider::Package, _) => {
             errors.push(FieldError::forbidden("spec.chart", "may only be set with provider Helm"));
         }
     }
@@ -178,6 +200,49 @@ fn artifact(spec: &SourceSpec, errors: &mut Vec<FieldError>) {
             }
         }
     }
+}
+
+/// Finds errors in a source that is a package, and in the fields of packages for other providers.
+fn package(spec: &SourceSpec, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "spec.package";
+    let is_package = spec.provider == SourceProvider::Package;
+    match &spec.package {
+        None if is_package => errors.push(FieldError::required(PATH, "must name a package of a Repository")),
+        Some(_) if !is_package => {
+            errors.push(FieldError::forbidden(PATH, "may only be set with provider Package"));
+        }
+        Some(SourcePackage { repository, name }) => {
+            if repository.is_empty() {
+                errors.push(FieldError::required(format!("{PATH}.repository"), "must name a Repository"));
+            }
+            package_names::package(&format!("{PATH}.name"), name, errors);
+        }
+        None => {}
+    }
+    if !is_package {
+        return;
+    }
+    for (path, is_set) in [
+        ("spec.remote", !spec.remote.is_empty()),
+        ("spec.secretRef", spec.secret_ref.is_some()),
+        ("spec.verify", spec.verify.is_some()),
+    ] {
+        if is_set {
+            errors
+                .push(FieldError::forbidden(path, "may not be set with provider Package; the Repository has its own"));
+        }
+    }
+}
+
+/// Requires that the requester may read the Repository of a package, whose Secret the source uses.
+///
+/// # Errors
+///
+/// 403 that names the Repository.
+async fn require_package(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
+    let Some(package) = &source.spec.package else { return Ok(()) };
+    let namespace = source.namespace().unwrap_or_default();
+    lookup::require::<Repository>(context, "get", "", &namespace, &package.repository).await
 }
 
 /// Where the pull requests of a source's repository are.
@@ -238,17 +303,22 @@ async fn require_host_of_pulls(context: &RequestContext, source: &Source) -> Res
 async fn require_secrets(context: &RequestContext, source: &Source) -> Result<(), ApiError> {
     let namespace = source.namespace().unwrap_or_default();
     let of_pulls = source.spec.pull_requests.as_ref().and_then(|plans| plans.secret_ref.as_ref());
-    for secret in source.spec.secret_ref.iter().chain(of_pulls) {
+    let of_keys = source.spec.verify.as_ref().and_then(|verify| verify.secret_ref.as_ref());
+    for secret in source.spec.secret_ref.iter().chain(of_pulls).chain(of_keys) {
         require_secret(context, &namespace, &secret.name).await?;
     }
     Ok(())
 }
 
 /// What decides where a source leads.
-fn leads(source: &Source) -> (SourceProvider, [&str; 3], Option<&PullRequestPlans>) {
-    let SourceSpec { provider, remote, chart, reference, pull_requests, .. } = &source.spec;
-    (*provider, [remote, chart, reference], pull_requests.as_ref())
+fn leads(source: &Source) -> Leads<'_> {
+    let SourceSpec { provider, remote, chart, reference, pull_requests, verify, package, .. } = &source.spec;
+    let (repository, name) = package.as_ref().map_or(("", ""), |package| (&*package.repository, &*package.name));
+    (*provider, [remote, chart, reference, repository, name], pull_requests.as_ref(), verify.as_ref())
 }
+
+/// The provider, the names of the repository and its package, the server of its pull requests, and the keys of its commits.
+type Leads<'s> = (SourceProvider, [&'s str; 5], Option<&'s PullRequestPlans>, Option<&'s SourceVerification>);
 
 /// What was found in a source, and who set where it leads.
 #[derive(PartialEq)]
@@ -297,10 +367,16 @@ impl Strategy for SourceStrategy {
         let mut errors = Vec::new();
         let spec = &object.spec;
         validation::subjects("spec.owners", &spec.owners, &mut errors);
-        validation::repository_address("spec.remote", &spec.remote, &mut errors);
+        if spec.provider != SourceProvider::Package {
+            validation::repository_address("spec.remote", &spec.remote, &mut errors);
+        }
+        package(spec, &mut errors);
         artifact(spec, &mut errors);
         if let Some(secret) = &spec.secret_ref {
             validation::secret_beside("spec.secretRef", secret, &mut errors);
+        }
+        if let Some(verify) = &spec.verify {
+            verification::validate(spec, verify, &mut errors);
         }
         if let Some(webhook) = &spec.webhook {
             validation::secret_beside("spec.webhook.secretRef", &webhook.secret_ref, &mut errors);
@@ -344,6 +420,7 @@ impl Strategy for SourceStrategy {
             Admission::Create(source) => {
                 require_host_of_pulls(context, source).await?;
                 require_secrets(context, source).await?;
+                require_package(context, source).await?;
                 trigger::require_of_source(&self.lookup, context, source).await?;
                 // The repository is the record: what it has from before this rule is made again of it.
                 if validation::is_restored(context) { Ok(()) } else { self.refuse_second(source).await }
@@ -354,6 +431,7 @@ impl Strategy for SourceStrategy {
                     require_secrets(context, new).await?;
                 }
                 if leads_elsewhere {
+                    require_package(context, new).await?;
                     require_host_of_pulls(context, new).await?;
                     trigger::require_of_source(&self.lookup, context, new).await?;
                 }

@@ -39,7 +39,7 @@ const SHORTEST_DRIFT_INTERVAL: Duration = Duration::from_secs(10);
 /// The kind Stack.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, cluster }| {
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
         builder.register(definition, StackStrategy { lookup, cluster })
     },
     in_git: Some(InGit::at("organizations/{namespace}/projects/{spec.project}/stacks/{name}.yaml")),

@@ -16,7 +16,9 @@ use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
     kind::{Kind, Surroundings},
     lookup::Lookup,
+    package_repositories::Packages,
     register,
+    scheduler::fleets::Fleets,
 };
 
 /// The registry of a standalone server.
@@ -48,7 +50,9 @@ impl TestRegistry {
         let end = CancellationToken::new();
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
-        let surroundings = Surroundings { lookup: lookup.clone(), cluster: cluster.clone() };
+        let packages = Packages::default();
+        let surroundings =
+            Surroundings { lookup: lookup.clone(), cluster: cluster.clone(), packages, fleets: Fleets::default() };
         let complete = complete(&surroundings, &end);
         let builder = Registry::builder(log).end_with(end.clone());
         let builder = more(register(builder, &surroundings, complete));

@@ -14,7 +14,10 @@ use stoa_machinery::{
 };
 
 use super::{lookup::Lookup, register, testing::deploying};
-use crate::{cluster::standalone::StandaloneCluster, core_v1, kind::Surroundings};
+use crate::{
+    cluster::standalone::StandaloneCluster, core_v1, kind::Surroundings, package_repositories::Packages,
+    scheduler::fleets::Fleets,
+};
 
 mod access;
 mod api;
@@ -28,8 +31,10 @@ mod fields;
 mod git_paths;
 mod imports;
 mod live;
+mod modules;
 mod notification_sinks;
 mod organizations;
+mod packages;
 mod references;
 mod runs;
 mod schemas;
@@ -66,7 +71,9 @@ impl World {
         let lookup = Lookup::default();
         let cluster: Arc<dyn crate::cluster::Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(Arc::new(MemoryLog::default()));
-        let builder = register(builder, &Surroundings { lookup: lookup.clone(), cluster }, |_, definition| definition);
+        let surroundings =
+            Surroundings { lookup: lookup.clone(), cluster, packages: Packages::default(), fleets: Fleets::default() };
+        let builder = register(builder, &surroundings, |_, definition| definition);
         let builder = core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let registry = lookup.build(builder).await.unwrap();
         let world = Self { registry };

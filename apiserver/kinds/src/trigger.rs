@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use kube::ResourceExt;
 use stoa_machinery::{ApiError, RequestContext, registry::ListOptions};
 use stoa_types::{
-    Project, Run, Source, Stack,
+    Project, Run, Source, Stack, Workflow,
     common::ChangedBy,
     config::{SeenChanges, StackSpec, Trigger},
     delivery::Operation,
@@ -38,7 +38,7 @@ pub fn operation(trigger: Trigger) -> Option<Operation> {
     match trigger {
         Trigger::Manual => None,
         Trigger::Preview => Some(Operation::Preview),
-        Trigger::Apply => Some(Operation::Apply),
+        Trigger::Apply | Trigger::Workflow => Some(Operation::Apply),
     }
 }
 
@@ -152,6 +152,9 @@ async fn require_in(
     let Some(operation) = operation(stack.spec.trigger).filter(|_| !context.is_internal()) else { return Ok(()) };
     let (namespace, name) = (stack.namespace().unwrap_or_default(), stack.name_any());
     lookup::require::<Run>(context, "create", "", &namespace, "").await?;
+    if stack.spec.trigger == Trigger::Workflow {
+        lookup::require::<Workflow>(context, "create", "", &namespace, "").await?;
+    }
     let permission = operation.permission();
     lookup::require::<Stack>(context, "create", permission, &namespace, &name).await?;
     for name in &stack.spec.workspaces {

@@ -162,6 +162,20 @@ pub fn holds_credentials(address: &str) -> bool {
     has_query || user.contains(':') || (!user.is_empty() && scheme != "ssh")
 }
 
+/// An address without its password, query and user, as locks and other objects show it. SSH keeps its user, which it needs.
+pub fn without_credentials(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://").filter(|_| holds_credentials(address)) else {
+        return address.to_owned();
+    };
+    let is_http = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    let rest = if is_http { rest.split('?').next().unwrap_or(rest) } else { rest };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = user.split(':').next().filter(|user| !user.is_empty() && scheme.eq_ignore_ascii_case("ssh"));
+    let user = user.map_or(String::new(), |user| format!("{user}@"));
+    format!("{scheme}://{user}{host}{path}")
+}
+
 /// Refuses a new address of a repository that [holds credentials](holds_credentials), besides a password, which
 /// [`repository_address`] refuses. There may be some from before this was refused.
 pub(crate) fn new_repository_address(path: &str, value: &str, errors: &mut Vec<FieldError>) {
@@ -345,4 +359,26 @@ pub(crate) fn observe_change<K: kube::Resource>(new: &mut K, is_changed: bool, o
     metadata.generation = generation.map(|generation| generation + 1);
     observe(new);
     new.meta_mut().generation = generation;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_addresses_have_no_credentials() {
+        for (address, shown) in [
+            ("https://git.example.com/r.git", "https://git.example.com/r.git"),
+            ("https://token@git.example.com/r.git", "https://git.example.com/r.git"),
+            ("https://user:password@git.example.com:8443/r@1.git", "https://git.example.com:8443/r@1.git"),
+            ("https://git.example.com/r.git?token=a", "https://git.example.com/r.git"),
+            ("ssh://git@git.example.com/r.git", "ssh://git@git.example.com/r.git"),
+            ("ssh://git:password@git.example.com/r.git", "ssh://git@git.example.com/r.git"),
+            ("git@git.example.com:r.git", "git@git.example.com:r.git"),
+            ("file:///r.git", "file:///r.git"),
+        ] {
+            assert_eq!(without_credentials(address), shown, "{address}");
+            assert!(!holds_credentials(shown), "{shown}");
+        }
+    }
 }

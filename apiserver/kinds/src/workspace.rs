@@ -28,10 +28,11 @@ use stoa_types::{
     reason,
 };
 
+pub(crate) use self::modules::{is_path as is_module_path, is_version as is_module_version};
 use self::referents::Referents;
 use super::{
     lookup::{self, Lookup},
-    ready, stack, variable_set,
+    module, ready, stack, variable_set,
 };
 use crate::{
     errors, event_types,
@@ -115,6 +116,12 @@ pub fn observe(lookup: &Lookup, workspace: &mut Workspace, referents: &Referents
         (Some(true), Referents::Found) => ("True", reason::AVAILABLE, "the backend is ready".to_owned()),
     };
     let mut clusters = workspace.spec.kubernetes.iter().flat_map(|kubernetes| &kubernetes.clusters);
+    let (mut ready, mut why) = (ready, why);
+    if ready == "True"
+        && let Some(missing) = module::missing(lookup, &workspace.spec)
+    {
+        (ready, why, message) = ("False", reason::REFERENCE_NOT_FOUND, missing);
+    }
     if ready == "True"
         && lookup.is_standalone()
         && let Some(cluster) = clusters.find(|cluster| cluster.in_cluster)
@@ -304,14 +311,14 @@ fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> Vec<FieldEr
 }
 
 /// What a workspace leads to.
-enum Place<'a> {
+enum Destination<'a> {
     /// Clusters, which are known by their names.
     Clusters,
     Repository(&'a GitOpsTarget),
     Nowhere,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Destination<'a> {
     fn of(spec: &'a WorkspaceSpec) -> Self {
         // One that has both since before this was refused leads to clusters.
         match (&spec.kubernetes, &spec.gitops) {
@@ -324,10 +331,10 @@ impl<'a> Place<'a> {
 
 /// The fields that have a workspace lead away from where it led: what is deployed there nobody would find where it leads then.
 fn led_away(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<&'static str> {
-    match (Place::of(old), Place::of(new)) {
-        (Place::Nowhere, _) | (Place::Clusters, Place::Clusters) => Vec::new(),
-        (Place::Clusters, _) => vec!["spec.kubernetes"],
-        (Place::Repository(old), Place::Repository(new)) => {
+    match (Destination::of(old), Destination::of(new)) {
+        (Destination::Nowhere, _) | (Destination::Clusters, Destination::Clusters) => Vec::new(),
+        (Destination::Clusters, _) => vec!["spec.kubernetes"],
+        (Destination::Repository(old), Destination::Repository(new)) => {
             let fields = [
                 ("spec.gitops.repository", old.repository != new.repository),
                 ("spec.gitops.branch", old.branch != new.branch),
@@ -335,7 +342,7 @@ fn led_away(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<&'static str> {
             ];
             fields.into_iter().filter(|(_, is_changed)| *is_changed).map(|(field, _)| field).collect()
         }
-        (Place::Repository(_), _) => vec!["spec.gitops"],
+        (Destination::Repository(_), _) => vec!["spec.gitops"],
     }
 }
 
@@ -381,7 +388,7 @@ pub(crate) struct WorkspaceStrategy {
 impl Strategy for WorkspaceStrategy {
     type Object = Workspace;
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Workspace>) -> Result<(), ApiError> {
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Workspace>) -> Result<(), ApiError> {
         let has_two = |workspace: &Workspace| workspace.spec.kubernetes.is_some() && workspace.spec.gitops.is_some();
         match &change {
             Admission::Delete(workspace) => {
@@ -400,6 +407,13 @@ impl Strategy for WorkspaceStrategy {
                 }
             }
             Admission::Create(_) | Admission::Update { .. } => {}
+        }
+        match &change {
+            Admission::Create(new) => module::admit_workspace(&self.lookup, context, new, None).await?,
+            Admission::Update { new, old, subresource: "" } => {
+                module::admit_workspace(&self.lookup, context, new, Some(old)).await?;
+            }
+            Admission::Update { .. } | Admission::Delete(_) => {}
         }
         match change {
             // One that is so since before this was refused can be changed in other ways.
@@ -465,7 +479,8 @@ impl Strategy for WorkspaceStrategy {
         if let Some(target) = &spec.terraform {
             terraform::validate(target, &mut errors);
         }
-        secret_store::validate(&spec.secret_store, &mut errors);
+        secret_store::validate(spec, &mut errors);
+        secret_store::validate_sops(spec, &mut errors);
         variable_set::validate_values(("spec.values", spec.values.keys()), &spec.final_values, &mut errors);
         health_policies(&spec.health_policies, &mut errors);
         let retention = spec.retention.clone().unwrap_or_default();

@@ -19,6 +19,9 @@ pub const ORGANIZATION: &str = "stoa.dev/organization";
 /// On a namespace, as an annotation: the uid of the Organization that created it.
 pub const ORGANIZATION_UID: &str = "stoa.dev/organization-uid";
 
+/// On a namespace that was created for it: the Environment of a fleet.
+pub const ENVIRONMENT: &str = "stoa.dev/environment";
+
 /// On an Organization: its namespace must be deleted first.
 pub const NAMESPACE_FINALIZER: &str = "stoa.dev/namespace";
 /// On a Project: its stacks must be deleted first.
@@ -35,5 +38,12 @@ pub const ALLOW_MOVE: &str = "stoa.dev/allow-move";
 
 /// On a Run, as an annotation: the run that replaced it before it began.
 pub const SUPERSEDED_BY: &str = "stoa.dev/superseded-by";
+/// On an object of a fleet, as an annotation: the file in Git that has it, with its repository and branch.
+pub const FILE_IN_GIT: &str = "stoa.dev/file-in-git";
+/// On an object of a fleet, as an annotation: the object whose repository has it, such as `Environment kalypso/dev`.
+pub const OWNER_IN_GIT: &str = "stoa.dev/owner-in-git";
+/// On an Assignment, as an annotation: the SchedulingPolicies that make it.
+pub const SCHEDULING_POLICIES: &str = "stoa.dev/scheduling-policies";
+
 /// On a Run that destroys a Stack for its deletion, as an annotation: the number of the attempt, from 1.
 pub const ATTEMPT: &str = "stoa.dev/attempt";

@@ -8,6 +8,8 @@
 //! - [`config`]: the kinds that application teams write.
 //! - [`platform`]: the kinds that the platform team writes.
 //! - [`delivery`]: the kinds that record what Stoa does.
+//! - [`scheduler`]: the kinds of Kalypso.
+//! - [`porch`] and [`porchconfig`]: packages and their repositories, by the names of Porch.
 //!
 //! Elsewhere: `stoa-kinds` lists all kinds.
 
@@ -17,7 +19,10 @@ pub mod delivery;
 pub mod labels;
 pub mod names;
 pub mod platform;
+pub mod porch;
+pub mod porchconfig;
 pub mod reason;
+pub mod scheduler;
 
 pub use common::{
     Condition, DeletionPolicy, DurationString, LocalReference, LocalSecretKeyReference, SecretKeyReference,
@@ -25,7 +30,7 @@ pub use common::{
 };
 pub use config::{Organization, Project, Source, Stack};
 pub use delivery::{Release, Resource, Run, Workflow};
-pub use platform::{Backend, NotificationSink, VariableSet, Workspace};
+pub use platform::{Backend, Module, NotificationSink, VariableSet, Workspace};
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,8 @@ pub const LAST_RUN: &str = "LastRun";
 pub const TRIGGERED: &str = "Triggered";
 /// Condition of a Source: the changes of open pull requests are planned, and the plans are reported.
 pub const PULL_REQUESTS_PLANNED: &str = "PullRequestsPlanned";
+/// Condition of a Source with keys, and its reason when it is true: a trusted key signed the commit of its ref.
+pub const VERIFIED: &str = "Verified";
 /// Condition of a Run: it succeeded.
 pub const COMPLETE: &str = "Complete";
 /// Condition of a Run: it failed.
@@ -28,8 +30,44 @@ pub const SYNCED: &str = "Synced";
 /// was out of reach, and the storage names its reasons.
 pub const RECORDED: &str = "Recorded";
 
+/// Condition of a GitOpsRepo: rendered files wait for their pull request.
+pub const READY_TO_PR: &str = "ReadyToPR";
+/// Condition of a GitOpsRepo: its branch has other files than the last rendered ones that were merged.
+pub const BRANCH_DRIFTED: &str = "BranchDrifted";
+/// Condition of an Environment, BaseRepo or WorkloadRegistration: every file of its folder is valid.
+pub const FILES_VALID: &str = "FilesValid";
+/// Some files of a folder are invalid.
+pub const INVALID_FILES: &str = "InvalidFiles";
+/// The objects of a repository are served.
+pub const OBJECTS_SERVED: &str = "ObjectsServed";
+/// The deployment targets of a Workload exist.
+pub const DEPLOYMENT_TARGETS_CREATED: &str = "DeploymentTargetsCreated";
+/// The Assignments of a SchedulingPolicy exist.
+pub const ASSIGNMENTS_CREATED: &str = "AssignmentsCreated";
+/// The files of an Assignment are rendered.
+pub const ASSIGNMENT_PACKAGE_CREATED: &str = "AssignmentPackageCreated";
+/// The files of an Assignment cannot be rendered.
+pub const RENDER_FAILED: &str = "RenderFailed";
+/// A pull request proposes the rendered files.
+pub const PR_CREATED: &str = "PRCreated";
+/// The pull request of a fleet cannot be opened or updated.
+pub const PR_FAILED: &str = "PRFailed";
+/// People have added commits to the branch of a proposal, which Stoa leaves as it is.
+pub const COMMITS_OF_OTHERS: &str = "CommitsOfOthers";
+
+/// Condition of a Repository: no package of it is broken.
+pub const PACKAGES_READABLE: &str = "PackagesReadable";
+/// Condition of a PackageRevision: Git has its content.
+pub const PUSHED: &str = "Pushed";
+/// Condition of a PackageRevision: the functions of its Kptfile succeeded at the last save.
+pub const RENDERED: &str = "Rendered";
+
 /// The object is usable.
 pub const AVAILABLE: &str = "Available";
+/// Some packages of a repository are broken.
+pub const INVALID_PACKAGES: &str = "InvalidPackages";
+/// Git has something else than a push expects.
+pub const PUSH_CONFLICT: &str = "PushConflict";
 /// Work is in progress.
 pub const PROGRESSING: &str = "Progressing";
 /// The run succeeded.
@@ -72,6 +110,8 @@ pub const SERVER_FAILED: &str = "ServerFailed";
 pub const TIMED_OUT: &str = "TimedOut";
 /// No release is deployed yet.
 pub const NOT_DEPLOYED: &str = "NotDeployed";
+/// A package revision is no published one.
+pub const NOT_PUBLISHED: &str = "NotPublished";
 /// Live infrastructure is that of the release.
 pub const IN_SYNC: &str = "InSync";
 /// The last Apply failed.
@@ -96,8 +136,20 @@ pub const TERMINATING: &str = "Terminating";
 pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
 /// The requester lacks a permission that the run needs.
 pub const PERMISSION_DENIED: &str = "PermissionDenied";
+/// The version of a Module was not found yet, or is not as the Module says.
+pub const MODULE_NOT_READY: &str = "ModuleNotReady";
 /// The Source is out of reach.
 pub const SOURCE_UNREACHABLE: &str = "SourceUnreachable";
+/// A commit or artifact has no signature, and the Source needs one.
+pub const SIGNATURE_MISSING: &str = "SignatureMissing";
+/// The key that signed a commit or artifact is unknown, expired or revoked.
+pub const SIGNATURE_UNTRUSTED: &str = "SignatureUntrusted";
+/// The signature of a commit or artifact does not match, or cannot be read.
+pub const SIGNATURE_INVALID: &str = "SignatureInvalid";
+/// The public keys of a Source cannot be read.
+pub const INVALID_KEYS: &str = "InvalidKeys";
+/// The reasons about signatures.
+pub const OF_SIGNATURES: [&str; 4] = [SIGNATURE_MISSING, SIGNATURE_UNTRUSTED, SIGNATURE_INVALID, INVALID_KEYS];
 /// The repository of a workspace does not exist, or is hidden from the workspace's credentials.
 pub const REPOSITORY_NOT_FOUND: &str = "RepositoryNotFound";
 /// The repository of a workspace lacks its branch.

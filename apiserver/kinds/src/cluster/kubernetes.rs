@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use k8s_openapi::api::{
-    core::v1::{Event, Namespace, Secret},
+    core::v1::{ConfigMap, Event, Namespace, Secret},
     rbac::v1::RoleBinding,
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{
+        DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, Preconditions,
+        TypeMeta,
+    },
 };
 use stoa_controller::events::EventSink;
 use stoa_machinery::{ApiError, status::api_error};
 use stoa_types::{Organization, labels};
 
-use super::{Cluster, NamespaceInfo, namespace_of, renew_secret};
+use super::{Cluster, NamespaceInfo, environment_namespace, namespace_of, renew_secret};
 
 /// A real cluster.
 #[derive(Clone, educe::Educe)]
@@ -56,6 +59,19 @@ impl Cluster for KubernetesCluster {
         Ok(NamespaceInfo::from(&created.map_err(api_error)?))
     }
 
+    async fn ensure_namespace(&self, name: &str, environment: &str) -> Result<(), ApiError> {
+        if self.namespace(name).await?.is_some() {
+            return Ok(());
+        }
+        match self.namespaces().create(&PostParams::default(), &environment_namespace(name, environment)).await {
+            Ok(_) => Ok(()),
+            Err(error) => match api_error(error) {
+                error if error.code() == 409 => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -86,6 +102,34 @@ impl Cluster for KubernetesCluster {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let found = secrets.get_opt(name).await.map_err(api_error)?;
         Ok(found.map(|s| s.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, String>>, ApiError> {
+        let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let found = config_maps.get_opt(name).await.map_err(api_error)?;
+        Ok(found.map(|config_map| config_map.data.unwrap_or_default()))
+    }
+
+    async fn objects(
+        &self,
+        namespace: &str,
+        api_version: &str,
+        kind: &str,
+        label_selector: &str,
+    ) -> Result<Vec<serde_json::Value>, ApiError> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        let (resource, _) = kube::discovery::pinned_kind(&self.client, &kind).await.map_err(api_error)?;
+        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let list = objects.list(&ListParams::default().labels(label_selector)).await.map_err(api_error)?;
+        let object = |mut object: DynamicObject| {
+            object.types.get_or_insert_with(|| TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            serde_json::to_value(object).map_err(ApiError::internal)
+        };
+        list.items.into_iter().map(object).collect()
     }
 
     async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {

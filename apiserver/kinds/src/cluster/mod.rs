@@ -76,6 +76,14 @@ fn namespace_of(organization: &Organization) -> Namespace {
     namespace
 }
 
+/// The namespace of an environment.
+fn environment_namespace(name: &str, environment: &str) -> Namespace {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    namespace.labels_mut().insert(labels::ENVIRONMENT.to_owned(), environment.to_owned());
+    namespace
+}
+
 /// Puts what a Secret is to have into the one that is there.
 ///
 /// # Errors
@@ -102,6 +110,9 @@ pub trait Cluster: EventSink {
     /// 409 `AlreadyExists` when there is one of that name, whoever's it is.
     async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError>;
 
+    /// Creates the namespace of an environment, unless there is one of that name.
+    async fn ensure_namespace(&self, name: &str, environment: &str) -> Result<(), ApiError>;
+
     /// Begins to delete a namespace, if it still has this uid.
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError>;
 
@@ -120,6 +131,31 @@ pub trait Cluster: EventSink {
 
     /// Reads the keys of a Secret.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, Vec<u8>>>, ApiError>;
+
+    /// Reads the texts of a ConfigMap.
+    ///
+    /// # Errors
+    ///
+    /// 400 where the cluster has no ConfigMaps, as a standalone server.
+    async fn config_map(&self, _namespace: &str, _name: &str) -> Result<Option<BTreeMap<String, String>>, ApiError> {
+        Err(ApiError::bad_request("a standalone server has no ConfigMaps; use a Secret"))
+    }
+
+    /// The objects of a kind in a namespace, by label.
+    ///
+    /// # Errors
+    ///
+    /// 404 for a kind that the cluster does not serve, 403 where the server may not list it.
+    async fn objects(
+        &self,
+        _namespace: &str,
+        api_version: &str,
+        kind: &str,
+        _label_selector: &str,
+    ) -> Result<Vec<serde_json::Value>, ApiError> {
+        let why = format!("a standalone server serves no {kind} of {api_version}; name a kind of Stoa");
+        Err(ApiError::new(404, "NotFound", why))
+    }
 
     /// Creates a Secret of our own, or puts what it has into the one that is there.
     ///

@@ -13,7 +13,7 @@ use stoa_controller::events::EventSink;
 use stoa_machinery::{ApiError, registry::DeleteOptions};
 use stoa_types::Organization;
 
-use super::{Cluster, NamespaceInfo, namespace_of, renew_secret};
+use super::{Cluster, NamespaceInfo, environment_namespace, namespace_of, renew_secret};
 use crate::lookup::Lookup;
 
 /// The namespaces, Secrets and Events that this server serves.
@@ -33,6 +33,18 @@ impl Cluster for StandaloneCluster {
     async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
         let created = self.lookup.api::<Namespace>()?.create(&namespace_of(organization)).await?;
         Ok(NamespaceInfo::from(&created))
+    }
+
+    async fn ensure_namespace(&self, name: &str, environment: &str) -> Result<(), ApiError> {
+        let namespaces = self.lookup.api::<Namespace>()?;
+        if namespaces.get_opt("", name).await?.is_some() {
+            return Ok(());
+        }
+        match namespaces.create(&environment_namespace(name, environment)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == 409 => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {

@@ -189,6 +189,13 @@ async fn variable_set_lives() {
 }
 
 #[tokio::test]
+async fn module_lives() {
+    let world = World::new().await;
+    let spec = json!({ "path": "oci://ghcr.io/kusionstack/network", "versions": [{ "version": "0.2.0" }] });
+    Client::of(&world).live(&cluster_wide(PLATFORM, "modules"), PLATFORM, "Module", spec).await;
+}
+
+#[tokio::test]
 async fn workspace_lives() {
     let world = World::new().await;
     let clusters = json!([{ "name": "main", "inCluster": true }]);

@@ -170,6 +170,9 @@ async fn approval_is_asked_for_where_something_changes() {
     let preview = json!({ "stack": "web-dev", "operation": "Preview", "requireApproval": true });
     let error = world.run(&all, preview).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.requireApproval: Forbidden: this operation changes nothing"]);
+    let refresh = json!({ "stack": "web-dev", "operation": "Refresh", "skipHooks": true });
+    let error = world.run(&all, refresh).await.unwrap_err();
+    assert_eq!(causes(&error), ["spec.skipHooks: Forbidden: an Import and a Refresh run no hooks"]);
     let preview = json!({ "stack": "web-dev", "operation": "Preview", "allowMassDeletion": true });
     let error = world.run(&all, preview).await.unwrap_err();
     assert_eq!(causes(&error), ["spec.allowMassDeletion: Forbidden: may only be set for an Apply or a Rollback"]);

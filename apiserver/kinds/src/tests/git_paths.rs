@@ -28,6 +28,7 @@ fn authored_objects_have_their_files() {
         (format!("{platform}/backends/default"), "platform/backends/default.yaml"),
         (format!("{platform}/notificationsinks/chat"), "platform/notificationsinks/chat.yaml"),
         (format!("{platform}/variablesets/eu"), "platform/variablesets/eu.yaml"),
+        (format!("{platform}/modules/network"), "platform/modules/network.yaml"),
     ] {
         check(&key, json!({"spec": {"project": "web"}}), Some(path));
         // Every folder on the way is looked into, and nothing behind a file.

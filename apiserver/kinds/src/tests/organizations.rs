@@ -7,13 +7,13 @@ use super::*;
 
 /// Allows what is listed, and keeps what was asked.
 #[derive(Debug)]
-struct Asked {
+struct RecordingAuthorizer {
     allow: Allow,
     asked: Mutex<Vec<String>>,
 }
 
 #[async_trait]
-impl Authorizer for Asked {
+impl Authorizer for RecordingAuthorizer {
     async fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
         let asked = format!("{} {} {}", attributes.verb, attributes.resource, attributes.name);
         self.asked.lock().push(asked);
@@ -40,7 +40,7 @@ async fn authorizer_checks_destroy_of_all_stacks_first() {
         world.registry.api::<Stack>().update_status_with("bank", name, deploy).await.unwrap();
     }
     let deleted = async |allowed: &[&'static str], is_project: bool| {
-        let asked = Arc::new(Asked { allow: Allow([allowed, &USE].concat()), asked: Mutex::default() });
+        let asked = Arc::new(RecordingAuthorizer { allow: Allow([allowed, &USE].concat()), asked: Mutex::default() });
         let user = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
         let mut context = RequestContext::new(user, asked.clone());
         context.dry_run = true;

@@ -90,6 +90,6 @@ fn defaults_stand_in_the_schema() {
     let spec = &schema["properties"]["spec"]["properties"];
     assert_eq!(spec["desiredVersion"]["default"], "latest");
     assert_eq!(spec["trigger"]["default"], "Manual");
-    assert_eq!(spec["trigger"]["enum"], serde_json::json!(["Manual", "Preview", "Apply"]));
+    assert_eq!(spec["trigger"]["enum"], serde_json::json!(["Manual", "Preview", "Apply", "Workflow"]));
     assert_eq!(schema["required"], serde_json::json!(["spec"]));
 }

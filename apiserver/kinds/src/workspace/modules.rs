@@ -7,7 +7,7 @@ use stoa_machinery::status::FieldError;
 use stoa_types::platform::WorkspaceSpec;
 
 const PATH: &str = "spec.modules";
-const FIELDS: [&str; 3] = ["path", "version", "configs"];
+const FIELDS: [&str; 4] = ["path", "module", "version", "configs"];
 /// The block of a configuration for all projects.
 const DEFAULT: &str = "default";
 const SELECTOR: &str = "projectSelector";
@@ -23,6 +23,22 @@ pub(super) fn validate_new(new: &WorkspaceSpec, old: Option<&WorkspaceSpec>) -> 
     errors
 }
 
+fn is_segment(part: &str, more: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+    !matches!(part, "" | "." | "..") && part.chars().all(|c| is_plain(c) || more.contains(c))
+}
+
+/// Whether a text is the path of a module in a registry, without credentials.
+pub(crate) fn is_path(path: &str) -> bool {
+    let path = path.split_once("://").map_or(path, |(_, rest)| rest);
+    path.split('/').all(|part| is_segment(part, ":"))
+}
+
+/// Whether a text is the version of a module.
+pub(crate) fn is_version(version: &str) -> bool {
+    is_segment(version, "")
+}
+
 fn validate(at: &str, module: &Value, errors: &mut Vec<FieldError>) {
     let Some(module) = module.as_object() else {
         errors.push(FieldError::invalid(at, "<module>", "must be a map with path and version"));
@@ -32,17 +48,25 @@ fn validate(at: &str, module: &Value, errors: &mut Vec<FieldError>) {
         let message = format!("is unknown; a module has {}, and configs has its configuration", FIELDS.join(", "));
         errors.push(FieldError::forbidden(format!("{at}.{field}"), message));
     }
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
-    let is_segment = |part: &str, more: &str| {
-        !matches!(part, "" | "." | "..") && part.chars().all(|c| is_plain(c) || more.contains(c))
-    };
-    let path_is_valid = |path: &str| {
-        let path = path.split_once("://").map_or(path, |(_, rest)| rest);
-        path.split('/').all(|part| is_segment(part, ":"))
-    };
-    let form = "must be a registry path without credentials, such as oci://ghcr.io/kusionstack/network";
-    text(module, at, "path", (&path_is_valid, form), errors);
-    text(module, at, "version", (&|version| is_segment(version, ""), "must be a version such as 0.2.0"), errors);
+    match module.get("module") {
+        None | Some(Value::Null) => {
+            let form = "must be a registry path without credentials, such as oci://ghcr.io/kusionstack/network";
+            text(module, at, "path", (&is_path, form), errors);
+        }
+        Some(reference) => {
+            if module.contains_key("path") {
+                let message = "may not be set together with module, which has a path of its own";
+                errors.push(FieldError::forbidden(format!("{at}.path"), message));
+            }
+            let fields = reference.as_object().filter(|fields| fields.keys().all(|field| field == "name"));
+            let name = fields.and_then(|fields| fields.get("name")).and_then(Value::as_str);
+            if name.is_none_or(str::is_empty) {
+                let message = "must be the name of a Module, such as {name: network}";
+                errors.push(FieldError::invalid(format!("{at}.module"), "<value>", message));
+            }
+        }
+    }
+    text(module, at, "version", (&is_version, "must be a version such as 0.2.0"), errors);
     match module.get("configs") {
         None | Some(Value::Null) => {}
         Some(Value::Object(blocks)) => configurations(&format!("{at}.configs"), blocks, errors),

@@ -5,7 +5,11 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use stoa_types::{SecretReference, platform::WorkspaceSpec, reason};
+use stoa_types::{
+    SecretReference,
+    platform::{SecretStore, WorkspaceSpec},
+    reason,
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{clusters, terraform};
@@ -117,7 +121,8 @@ fn needed(spec: &WorkspaceSpec) -> Vec<Needed<'_>> {
     let pull_requests = spec.gitops.iter().filter_map(|gitops| gitops.pull_request.as_ref());
     let of_repository = spec.gitops.iter().filter_map(|gitops| gitops.secret_ref.as_ref());
     let of_repository = of_repository.chain(pull_requests.filter_map(|pulls| pulls.secret_ref.as_ref()));
-    let of_store = of_secret_store(spec);
+    let of_sops = spec.sops.iter().map(|sops| whole(&sops.age_key_secret_ref));
+    let of_store = of_secret_store(spec).into_iter().chain(of_named_stores(spec)).chain(of_sops);
     kubeconfigs.chain(of_repository.chain(terraform::referenced(spec)).map(whole)).chain(of_store).collect()
 }
 
@@ -129,6 +134,21 @@ fn of_secret_store(spec: &WorkspaceSpec) -> Option<Needed<'_>> {
         namespace: reference.get("namespace").and_then(Value::as_str).unwrap_or_default(),
         name: reference.get("name").and_then(Value::as_str)?,
         key: is_vault.filter(|vault| !vault.is_null()).map(|_| "token"),
+    })
+}
+
+/// The Secrets with the credentials of the stores that have names.
+fn of_named_stores(spec: &WorkspaceSpec) -> impl Iterator<Item = Needed<'_>> {
+    spec.secret_stores.iter().filter_map(|SecretStore { provider, secret_ref, .. }| {
+        let secret = secret_ref.as_ref()?;
+        let keys = [
+            (provider.vault.is_some(), "token"),
+            (provider.aws.is_some(), "secretKey"),
+            (provider.azure.is_some(), "clientSecret"),
+            (provider.alicloud.is_some(), "accessKeySecret"),
+        ];
+        let key = keys.into_iter().find_map(|(is_set, key)| is_set.then_some(key));
+        Some(Needed { key, ..whole(secret) })
     })
 }
 
@@ -152,5 +172,19 @@ mod tests {
         };
         assert_eq!(of(json!({"vault": {"server": "https://vault"}})), ["platform/vault Some(\"token\")"]);
         assert_eq!(of(json!({"kubernetes": {}})), ["platform/vault None"]);
+    }
+
+    #[test]
+    fn secrets_of_named_stores_are_needed_with_their_key() {
+        let store = |name: &str, provider: Value| json!({"name": name, "provider": provider, "secretRef": {"namespace": "p", "name": name}});
+        let stores = json!([
+            store("aws", json!({"aws": {"region": "x"}})),
+            store("file", json!({"file": {"path": "x"}})),
+            {"name": "k", "provider": {"kubernetes": {}}},
+        ]);
+        let spec = json!({"backend": {"name": "b"}, "secretStores": stores});
+        let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
+        let found: Vec<String> = needed(&spec).iter().map(|it| format!("{} {:?}", it.name, it.key)).collect();
+        assert_eq!(found, ["aws Some(\"secretKey\")", "file None"]);
     }
 }

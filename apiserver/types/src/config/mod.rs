@@ -8,8 +8,8 @@ mod stack;
 pub use organization::{Member, Organization, OrganizationSpec, OrganizationStatus, Role};
 pub use project::{Access, Project, ProjectSpec, ProjectStatus, Template};
 pub use source::{
-    ObservedVersion, PlannedPullRequest, PlansPhase, PullRequestPlans, Source, SourceProvider, SourceSpec,
-    SourceStatus, Webhook,
+    ObservedVersion, PlannedPullRequest, PlansPhase, PullRequestPlans, Source, SourcePackage, SourceProvider,
+    SourceSpec, SourceStatus, SourceVerification, Webhook,
 };
 pub use stack::{
     CommitOrder, ComparedCommits, ComplianceState, Deployment, DeploymentCompliance, EarlierRun, EndedRun, Generator,

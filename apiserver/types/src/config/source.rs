@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    common::{ChangedBy, Condition, DurationString, SecretReference, Subject, conditions_schema},
+    common::{ChangedBy, Condition, DurationString, LocalReference, SecretReference, Subject, conditions_schema},
     platform::PullRequestProvider,
 };
 
@@ -21,7 +21,7 @@ use crate::{
     namespaced,
     status = "SourceStatus",
     derive = "PartialEq",
-    doc = "Source is a Git repository, an OCI artifact or a Helm chart with the configuration of projects."
+    doc = "Source is a Git repository, an OCI artifact, a Helm chart or a package with the configuration of projects."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SourceSpec {
@@ -36,14 +36,19 @@ pub struct SourceSpec {
     pub provider: SourceProvider,
     /// The URL of the repository, without credentials: `https://git.example.com/shop/config.git` for Git,
     /// `oci://registry.example.com/shop/config` for OCI. For Helm, a chart repository: `https://charts.example.com`, or
-    /// `oci://registry.example.com/charts`.
+    /// `oci://registry.example.com/charts`. All providers but Package require it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remote: String,
     /// The name of the chart in the repository. For provider Helm, which requires it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub chart: String,
+    /// The kpt package, for provider Package, which requires it. Paths of Projects and Stacks begin at its folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<SourcePackage>,
     /// The revision that version `latest` stands for. Git: a branch, tag or commit; empty: the remote's default branch.
     /// OCI: a tag, a digest, TAG@DIGEST, or a range such as `^1.2`; empty: the tag latest. Helm: a version,
-    /// VERSION@DIGEST with the SHA-256 of the archive, or a range; empty: the newest release.
+    /// VERSION@DIGEST with the SHA-256 of the archive, or a range; empty: the newest release. Package: the number of a
+    /// published revision, such as `v3`, or the workspace of a revision; empty: the newest published revision.
     #[serde(default, rename = "ref", skip_serializing_if = "String::is_empty")]
     pub reference: String,
     /// The Secret with the credentials, in the namespace of the Source. Its keys are those of the Secret types
@@ -51,6 +56,11 @@ pub struct SourceSpec {
     /// kubernetes.io/dockerconfigjson.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretReference>,
+    /// The public keys of which one must have signed a commit before Stoa renders it. Git: the commit itself, or an
+    /// annotated tag with its own name that leads to the commit. OCI: the artifact, by cosign. Absent: no signature is
+    /// needed. For providers Git and OCI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<SourceVerification>,
     /// The time between two fetches of the repository, as a duration such as 60s. At least 1s. Defaults to 60s.
     #[serde(default = "DurationString::seconds::<60>")]
     pub poll_interval: DurationString,
@@ -61,6 +71,24 @@ pub struct SourceSpec {
     /// For provider Git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_requests: Option<PullRequestPlans>,
+}
+
+/// Public keys whose signatures a Source accepts. Any of the lists may be absent, but not all. A text of a list has keys
+/// of SSH as in an `allowed_signers` or `authorized_keys` file, armored keys of OpenPGP, or a key of cosign (`PUBLIC KEY`
+/// of ECDSA P-256). A key of OpenPGP counts if it was neither expired nor revoked at the time of the signature.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceVerification {
+    /// Texts with public keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
+    pub public_keys: Vec<String>,
+    /// The Secret, in the namespace of the Source, whose keys have texts with public keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretReference>,
+    /// The ConfigMap, in the namespace of the Source, whose keys have texts with public keys. Not of a standalone server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<LocalReference>,
 }
 
 /// The server that receives the plans of open pull requests into the Source's branch. Stoa starts a Preview at the head
@@ -89,12 +117,21 @@ pub struct PullRequestPlans {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// The Secret, in the namespace of the Source, whose key `token` the Git server also has. The server signs its
-    /// deliveries with it, or sends it.
+    /// The Secret, in the same namespace, whose key `token` the Git server also has. The server signs its deliveries with
+    /// it, or sends it.
     pub secret_ref: SecretReference,
 }
 
-/// The protocol of a repository: Git, OCI or Helm.
+/// A kpt package of a Repository (`config.porch.kpt.dev`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourcePackage {
+    /// The Repository, in the namespace of the Source. Its Secret is used for reads.
+    pub repository: String,
+    /// The path of the package from the directory of the Repository, such as `network/basens`.
+    pub name: String,
+}
+
+/// The protocol of a repository: Git, OCI, Helm or Package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SourceProvider {
     /// Git, over https, ssh or a local path.
@@ -105,6 +142,8 @@ pub enum SourceProvider {
     Oci,
     /// A chart of a Helm repository, over HTTP or in an OCI registry. Its revision is the digest of its archive.
     Helm,
+    /// A kpt package of a Repository. Its revision is a commit. Drafts are for Previews alone.
+    Package,
 }
 
 /// The observed state of a Source.
@@ -139,8 +178,8 @@ pub struct SourceStatus {
     /// The commit of the ref up to which merged pull requests are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merges_known_at: Option<String>,
-    /// The conditions of the Source. Ready: the repository is readable. PullRequestsPlanned: the changes of open pull
-    /// requests are planned and reported.
+    /// The conditions of the Source. Ready: the repository is readable. Verified: a trusted key signed the commit of the
+    /// ref. PullRequestsPlanned: the changes of open pull requests are planned and reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

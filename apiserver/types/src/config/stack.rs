@@ -41,10 +41,12 @@ pub struct StackSpec {
     /// The stack's name inside the project. Defaults to the object's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stack_name: String,
-    /// The stack's folder or Spec file in the project's Source. Defaults to the project's path and the stack's name.
+    /// The stack's folder or Spec file in the project's Source. Defaults to the project's path and the stack's name, and for
+    /// a Source of provider Package to the project's path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// The version to deploy: latest (the head of the Source's ref), or a branch, tag or commit.
+    /// The version to deploy: latest (the head of the Source's ref), or a branch, tag or commit. For a Source of provider
+    /// Package: latest, a number such as v3, or the workspace of a revision.
     #[serde(default = "default_desired_version")]
     pub desired_version: String,
     /// The workspaces that the stack is deployed to. When there is none, each run names one.
@@ -52,8 +54,9 @@ pub struct StackSpec {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub workspaces: Vec<String>,
     /// The run that Stoa starts in every workspace of the stack after a change of the stack, or of its folder at the
-    /// desired version. Manual starts none; Preview and Apply start a run of that operation. Setting the trigger, or
-    /// changing the stack afterwards, needs the permission to start that run. Defaults to Manual.
+    /// desired version. Manual starts none; Preview and Apply start a run of that operation. Workflow starts one workflow,
+    /// which applies in one workspace after the other. Setting the trigger, or changing the stack afterwards, needs the
+    /// permission to start that run or workflow. Defaults to Manual.
     #[serde(default)]
     pub trigger: Trigger,
     /// The time between two previews that look for drift, as a duration such as 30m, from 10s to 168h. 0s, the default,
@@ -89,6 +92,9 @@ pub enum Trigger {
     Preview,
     /// An Apply.
     Apply,
+    /// A Workflow that applies in one workspace after the other, in the order of `workspaces`. It ends at the first
+    /// failure.
+    Workflow,
 }
 
 /// The generator that renders a source as a Spec.
@@ -337,10 +343,10 @@ pub struct TriggerStatus {
     pub started: Vec<Started>,
 }
 
-/// The last run that a trigger started in a workspace.
+/// The last run that a trigger started in a workspace, or its last workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
-    /// The name of the workspace.
+    /// The name of the workspace. Empty: a workflow for all of them.
     pub workspace: String,
     /// The number of runs that the trigger has started in the workspace.
     pub number: i64,
@@ -351,7 +357,7 @@ pub struct Started {
     /// The commit that the run is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// The name of the run.
+    /// The name of the run, or of the workflow.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub run: String,
     /// The final phase of the run. Absent until the run ends.

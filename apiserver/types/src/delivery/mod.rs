@@ -1,12 +1,23 @@
 //! `delivery.stoa.dev/v1alpha1`: the kinds that record what Stoa does.
 
 mod hook;
+mod package_operation;
+mod promotion;
 mod release;
 mod resource;
 mod run;
 mod workflow;
 
 pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookStatus, StepHooks, WorkflowHooks};
+pub use package_operation::{
+    AddedFunction, PackageChange, PackageOperation, PackageOperationPhase, PackageOperationSpec,
+    PackageOperationStatus, PackageOperationType, PackagePhase, PackageProgress, PackageRollback, PackageSelector,
+    PackageUpgrade, PlanApproval,
+};
+pub use promotion::{
+    PromotedEnvironment, Promotion, PromotionApproval, PromotionPhase, PromotionSpec, PromotionStatus, PromotionStep,
+    PromotionStepPhase, PromotionWindow,
+};
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};
 pub use run::{

@@ -65,6 +65,9 @@ pub struct RunSpec {
     /// resources that are more than half of all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_mass_deletion: bool,
+    /// Whether no hooks of a chart run, as with helm --no-hooks. For Preview, Apply, Rollback and Destroy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_hooks: bool,
     /// The ids of Unknown resources to retry. For Preview, Apply, Rollback and Destroy. A resource is Unknown while the
     /// result of a call for it cannot be found out. Naming its id confirms that nothing is left of that call. The run
     /// repeats the call, or forgets the resource if it is no longer desired. Import a resource that exists instead.
@@ -610,12 +613,14 @@ pub struct PlanSummary {
     pub unchanged: i64,
     /// The number of resources whose change the infrastructure could not check yet.
     pub unverified: i64,
+    /// The number of hooks to run.
+    pub hooks: i64,
 }
 
 impl PlanSummary {
-    /// Returns the number of resources with a change of any kind.
+    /// Returns the number of resources with a change of any kind, and of hooks to run.
     pub fn changes(&self) -> i64 {
-        self.create + self.update + self.delete + self.replace + self.adopt + self.import + self.forget
+        self.create + self.update + self.delete + self.replace + self.adopt + self.import + self.forget + self.hooks
     }
 }
 
@@ -635,7 +640,8 @@ pub struct Progress {
 pub struct RunResource {
     /// The engine's id of the resource.
     pub id: String,
-    /// The action: Create, Update, Delete, Replace, Adopt, Import or Forget.
+    /// The action: Create, Update, Delete, Replace, Adopt, Import or Forget. Hook for a hook, whose id names its event
+    /// and its resource.
     pub action: String,
     /// The phase of the action: Pending, InProgress, Done, Failed, Skipped or Unknown. Planned for a Preview and a
     /// Refresh, which change nothing.

@@ -9,7 +9,7 @@ use crate::{
     common::{
         Condition, LocalReference, SecretKeyReference, SecretReference, Subject, any_object_schema, conditions_schema,
     },
-    platform::{Compliance, TerraformTarget},
+    platform::{Compliance, SecretStore, SopsDecryption, TerraformTarget},
 };
 
 /// The desired state of a Workspace.
@@ -48,10 +48,17 @@ pub struct WorkspaceSpec {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub modules: Map<String, Value>,
-    /// The source of secrets, as in Kusion's workspace.yaml.
+    /// The default source of secrets, as in Kusion's workspace.yaml. Its providers are those of secretStores.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]
     pub secret_store: Map<String, Value>,
+    /// Other sources of secrets, which a value `ref://<name>/<property>?store=<store>` chooses by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub secret_stores: Vec<SecretStore>,
+    /// The key that decrypts manifests of SOPS before they are rendered. Absent: they stay as they are. For clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sops: Option<SopsDecryption>,
     /// The settings for generators and runtimes, as in Kusion's workspace.yaml.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object_schema")]

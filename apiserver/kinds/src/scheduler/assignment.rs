@@ -1,0 +1,235 @@
+//! Assignment: a deployment target on a cluster type, computed from both and from the policies that select them.
+//!
+//! Nothing of this kind is stored, so that a fleet may have a million. The conditions of an assignment that cannot be rendered are in
+//! the status of the GitOpsRepo, which its controller writes.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stoa_machinery::{
+    ApiError, Object, ResourceDefinition,
+    definition::{Cell, Column, SelectableField},
+    registry::Computed,
+    strategy::DefaultStrategy,
+};
+use stoa_types::{
+    common::condition,
+    labels, names, reason,
+    scheduler::{Assignment, GitOpsRepo},
+};
+
+use super::schedules::{Scheduled, Schedules, bases};
+use crate::{
+    kind::{Kind, Surroundings},
+    lookup::Lookup,
+    ready,
+    rights::{OBJECTS, READ, READERS, right},
+};
+
+/// The labels of an assignment and of its package, by Kalypso's names.
+const CLUSTER_TYPE: &str = "cluster-type";
+const WORKLOAD: &str = "workload";
+const TARGET: &str = "deployment-target";
+const POLICY: &str = "scheduling-policy";
+
+/// The time of a condition that is not written yet.
+const NEVER: &str = "1970-01-01T00:00:00Z";
+
+/// The kind Assignment.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, .. }| {
+        let assignments = Assignments { schedules: Schedules::new(lookup.clone()), lookup };
+        builder.register_computed(definition, DefaultStrategy::<Assignment>::default(), Arc::new(assignments))
+    },
+    rights: &[right(READERS, OBJECTS, READ), right(READERS, &["diff", "provenance"], &["get"])],
+    ..Kind::of::<Assignment>()
+};
+
+fn definition() -> ResourceDefinition {
+    let mut definition = ResourceDefinition::of::<Assignment>()
+        .columns(&[
+            Column::new("Workload", Cell::Path(&["spec", "workload"]), "The Workload."),
+            Column::new("Target", Cell::Path(&["spec", "deploymentTarget"]), "The DeploymentTarget."),
+            Column::new("ClusterType", Cell::Path(&["spec", "clusterType"]), "The ClusterType."),
+            ready::status("Whether its files are rendered."),
+            Column::age(),
+            ready::reason(),
+            ready::message(),
+        ])
+        .selectable(&[
+            SelectableField { name: "spec.workload", path: &["spec", "workload"] },
+            SelectableField { name: "spec.deploymentTarget", path: &["spec", "deploymentTarget"] },
+            SelectableField { name: "spec.clusterType", path: &["spec", "clusterType"] },
+        ]);
+    definition.has_status = false;
+    definition.verbs = READ.to_vec();
+    definition
+}
+
+#[derive(Debug)]
+struct Assignments {
+    schedules: Schedules,
+    lookup: Lookup,
+}
+
+/// The renderings of a namespace, as its GitOpsRepo has them.
+#[derive(Debug, Default)]
+struct Renderings {
+    is_rendered: bool,
+    broken: BTreeMap<String, String>,
+    time: String,
+}
+
+impl Renderings {
+    async fn of(lookup: &Lookup, namespace: &str) -> Result<Self, ApiError> {
+        let mut renderings = Self { time: NEVER.to_owned(), ..Self::default() };
+        for repo in lookup.api::<GitOpsRepo>()?.list(Some(namespace), "").await? {
+            let Some(status) = repo.status else { continue };
+            renderings.is_rendered |= !status.base_commit.is_empty();
+            if let Some(ready) = condition(&status.conditions, reason::READY) {
+                renderings.time = ready.last_transition_time.0.to_string();
+            }
+            renderings.broken.extend(status.broken_assignments.into_iter().map(|it| (it.name, it.message)));
+        }
+        Ok(renderings)
+    }
+
+    fn conditions(&self, name: &str) -> Vec<Value> {
+        let condition = |status: &str, why: &str, message: &str| {
+            vec![json!({
+                "type": reason::READY, "status": status, "reason": why, "message": message,
+                "lastTransitionTime": self.time,
+            })]
+        };
+        match self.broken.get(name) {
+            Some(message) => condition("False", reason::RENDER_FAILED, message),
+            None if self.is_rendered => condition("True", reason::ASSIGNMENT_PACKAGE_CREATED, "its files are rendered"),
+            None => Vec::new(),
+        }
+    }
+}
+
+/// A uid that follows from what an object is.
+fn uid(parts: &[&str]) -> String {
+    let digest = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, parts).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (a, b) = (digest(1), digest(2));
+    let (second, third) = ((a >> 16) & 0xffff, a & 0x0fff);
+    let (fourth, last) = ((b >> 48) & 0x3fff | 0x8000, b & 0xffff_ffff_ffff);
+    format!("{:08x}-{second:04x}-8{third:03x}-{fourth:04x}-{last:012x}", a >> 32)
+}
+
+/// The metadata of an assignment or of its package.
+pub(super) fn metadata(kind: &str, namespace: &str, assignment: &Scheduled<'_>) -> Value {
+    let name = assignment.name();
+    let (workload, target) = (assignment.target.workload(), assignment.target.name.as_str());
+    let cluster_type = assignment.cluster_type.name.as_str();
+    let created = assignment.created();
+    let instance = created.map_or("", String::as_str);
+    let mut metadata = json!({
+        "name": name,
+        "namespace": namespace,
+        "uid": uid(&[kind, namespace, &name, instance]),
+        "labels": { CLUSTER_TYPE: cluster_type, WORKLOAD: workload, TARGET: target },
+    });
+    if let Some(created) = created.filter(|created| !created.is_empty()) {
+        metadata["creationTimestamp"] = created.as_str().into();
+    }
+    metadata
+}
+
+/// An object of a kind of this group.
+pub(super) fn object(kind: &str, metadata: Value, spec: Value, status: Value) -> Result<Object, ApiError> {
+    let api_version = format!("{}/{}", names::group::<Assignment>(), names::version::<Assignment>());
+    let object =
+        json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec, "status": status });
+    let Value::Object(object) = object else { return Err(ApiError::internal("an object is a map")) };
+    Ok(Object(object))
+}
+
+impl Assignments {
+    fn object(namespace: &str, assignment: &Scheduled<'_>, renderings: &Renderings) -> Result<Object, ApiError> {
+        let kind = names::kind::<Assignment>();
+        let mut metadata = metadata(kind, namespace, assignment);
+        let policies = assignment.policies();
+        // A label has one name. Selectors by another policy use the annotation.
+        if let Some(policy) = policies.first() {
+            metadata["labels"][POLICY] = policy.as_str().into();
+        }
+        metadata["annotations"] = json!({ (labels::SCHEDULING_POLICIES): policies.join(",") });
+        let spec = json!({
+            "workload": assignment.target.workload(),
+            "deploymentTarget": assignment.target.name,
+            "clusterType": assignment.cluster_type.name,
+        });
+        let conditions = renderings.conditions(&assignment.name());
+        let status = json!({ "conditions": conditions, "gitIssueStatus": { "issueNo": 0 } });
+        object(kind, metadata, spec, status)
+    }
+}
+
+/// A limited number of objects after a position, of one namespace after the other.
+pub(super) async fn page<T, F: Future<Output = Result<Vec<T>, ApiError>>>(
+    schedules: &Schedules,
+    namespace: Option<&str>,
+    after: Option<(&str, &str)>,
+    most: usize,
+    of_namespace: impl Fn(String, Option<String>, usize) -> F,
+) -> Result<Vec<T>, ApiError> {
+    let namespaces = match namespace.filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => vec![namespace.to_owned()],
+        None => schedules.namespaces().await?,
+    };
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        let after = match after {
+            Some((of, _)) if of > namespace.as_str() => continue,
+            Some((of, name)) if of == namespace => Some(name.to_owned()),
+            Some(_) | None => None,
+        };
+        let left = most - found.len();
+        if left == 0 {
+            break;
+        }
+        found.extend(of_namespace(namespace, after, left).await?);
+    }
+    Ok(found)
+}
+
+#[async_trait]
+impl Computed for Assignments {
+    fn bases(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let repos = (names::group::<GitOpsRepo>(), names::version::<GitOpsRepo>(), names::plural::<GitOpsRepo>());
+        bases().into_iter().chain([repos]).collect()
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
+        let schedule = self.schedules.of(namespace).await?;
+        let renderings = Renderings::of(&self.lookup, namespace).await?;
+        schedule.get(name).map(|assignment| Self::object(namespace, &assignment, &renderings)).transpose()
+    }
+
+    async fn page(
+        &self,
+        namespace: Option<&str>,
+        after: Option<(&str, &str)>,
+        most: usize,
+    ) -> Result<Vec<Object>, ApiError> {
+        let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
+            let schedule = self.schedules.of(&namespace).await?;
+            let renderings = Renderings::of(&self.lookup, &namespace).await?;
+            let assignments = schedule.after(after.as_deref(), most);
+            assignments.map(|assignment| Self::object(&namespace, &assignment, &renderings)).collect()
+        };
+        page(&self.schedules, namespace, after, most, of_namespace).await
+    }
+}

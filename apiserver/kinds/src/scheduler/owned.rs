@@ -1,0 +1,161 @@
+//! The strategy of kinds whose objects may have their owner in Git.
+//!
+//! The server writes such objects from the files of a repository. A write of a client gets 409 with the file to edit, since the
+//! next reading of the repository would undo it.
+
+use std::{fmt::Debug, marker::PhantomData, sync::Arc};
+
+use async_trait::async_trait;
+use educe::Educe;
+use kube::{Resource, ResourceExt as _};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use stoa_machinery::{
+    ApiError, Object, RequestContext,
+    definition::{Cell, Column},
+    status::FieldError,
+    strategy::{Admission, Strategy},
+};
+use stoa_pulls::{Address, Provider};
+use stoa_types::labels::{FILE_IN_GIT, OWNER_IN_GIT};
+
+use super::environment;
+use crate::{
+    cluster::{self, Cluster},
+    errors,
+    kind::Surroundings,
+    lookup::{require_host, require_secret},
+};
+
+/// Finds errors in an object by itself.
+type Check<K> = fn(&K, &mut Vec<FieldError>);
+
+/// The strategy. `K` has conditions or no status at all.
+#[derive(Educe)]
+#[educe(Debug)]
+pub(super) struct OwnedStrategy<K> {
+    cluster: Arc<dyn Cluster>,
+    #[educe(Debug(ignore))]
+    check: Check<K>,
+    /// The address of the repository that an object names, to which the server shows the credentials of the namespace.
+    #[educe(Debug(ignore))]
+    repository: Option<fn(&K) -> &str>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> OwnedStrategy<K> {
+    /// A kind without rules of its own.
+    pub(super) fn of(surroundings: &Surroundings) -> Self {
+        Self::checked(surroundings, |_, _| {})
+    }
+
+    /// A kind with rules.
+    pub(super) fn checked(surroundings: &Surroundings, check: Check<K>) -> Self {
+        let cluster = surroundings.cluster.clone();
+        Self { cluster, check, repository: None, kind: PhantomData }
+    }
+
+    /// A kind whose objects name a repository.
+    pub(super) fn of_repository(surroundings: &Surroundings, check: Check<K>, repository: fn(&K) -> &str) -> Self {
+        Self { repository: Some(repository), ..Self::checked(surroundings, check) }
+    }
+}
+
+/// The file that an object is written in, if Git owns it.
+fn file<K: Resource>(object: &K) -> Option<&String> {
+    object.annotations().get(FILE_IN_GIT)
+}
+
+/// The parts of an object that its author decides about.
+fn authored<K: Serialize + Resource>(object: &K) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    let metadata = object.meta();
+    value["metadata"] = serde_json::json!([metadata.labels, metadata.annotations, metadata.finalizers]);
+    value
+}
+
+impl<K: Resource<DynamicType = ()> + Serialize> OwnedStrategy<K> {
+    fn refuse(object: &K, file: &str) -> ApiError {
+        let why = format!("Git owns the object: edit {file}, and the server follows");
+        errors::conflict::<K>(&object.name_any(), why)
+    }
+
+    fn refuse_marks(object: &K) -> Result<(), ApiError> {
+        let marks = [FILE_IN_GIT, OWNER_IN_GIT].into_iter().filter(|mark| object.annotations().contains_key(*mark));
+        let errors: Vec<FieldError> = marks
+            .map(|mark| FieldError::forbidden(format!("metadata.annotations[{mark}]"), "the server writes it"))
+            .collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors::invalid::<K>(&object.name_any(), &errors)) }
+    }
+
+    /// Requires leave to have the server show the credentials of the namespace to the repository, and to have it call a server
+    /// on its own machine.
+    async fn require_repository(&self, context: &RequestContext, object: &K) -> Result<(), ApiError> {
+        let Some(repository) = self.repository else { return Ok(()) };
+        let namespace = object.namespace().unwrap_or_default();
+        let address = Address::new(Provider::Gitea, repository(object), None).ok();
+        if let Some(host) = address.and_then(|address| address.own_host()) {
+            require_host(context, &namespace, &host).await?;
+        }
+        if self.cluster.secret(&namespace, environment::SECRET).await?.is_none() {
+            return Ok(());
+        }
+        require_secret(context, &namespace, environment::SECRET).await
+    }
+}
+
+#[async_trait]
+impl<K> Strategy for OwnedStrategy<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    type Object = K;
+
+    fn validate(&self, object: &K) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        (self.check)(object, &mut errors);
+        errors
+    }
+
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, K>) -> Result<(), ApiError> {
+        if context.is_internal() {
+            return Ok(());
+        }
+        match change {
+            Admission::Create(new) => {
+                Self::refuse_marks(new)?;
+                self.require_repository(context, new).await
+            }
+            Admission::Update { new, old, subresource: "" } => {
+                if authored(new) == authored(old) {
+                    return Ok(());
+                }
+                if let Some(file) = file(old) {
+                    return Err(Self::refuse(old, file));
+                }
+                Self::refuse_marks(new)?;
+                self.require_repository(context, new).await
+            }
+            Admission::Update { .. } => Ok(()),
+            Admission::Delete(old) => {
+                let Some(file) = file(old) else { return Ok(()) };
+                // The deletion of a namespace takes all objects in it.
+                if cluster::is_emptied(&*self.cluster, &old.namespace().unwrap_or_default()).await? {
+                    return Ok(());
+                }
+                Err(Self::refuse(old, file))
+            }
+        }
+    }
+}
+
+/// The column with the file in Git.
+pub(super) fn column() -> Column {
+    let cell = Cell::Compute(|object: &Object| {
+        object.get_path(&["metadata", "annotations", FILE_IN_GIT]).cloned().unwrap_or_default()
+    });
+    Column::new("File", cell, "The file in Git that owns the object; empty for an object that clients write.").wide()
+}

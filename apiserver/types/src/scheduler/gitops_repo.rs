@@ -1,0 +1,85 @@
+//! GitOpsRepo: the repository that the rendered folders of an environment are proposed to.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::common::{Condition, conditions_schema};
+
+/// The desired state of a GitOpsRepo.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "scheduler.kalypso.io",
+    version = "v1alpha1",
+    kind = "GitOpsRepo",
+    plural = "gitopsrepoes",
+    namespaced,
+    status = "GitOpsRepoStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "GitOpsRepo is the repository and branch with the folders of cluster types. Changes arrive as one pull request."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GitOpsRepoSpec {
+    /// The URL of the repository.
+    pub repo: String,
+    /// The branch that pull requests are for.
+    pub branch: String,
+    /// A folder. It has no effect: the folders of cluster types are at the root.
+    pub path: String,
+}
+
+/// A pull request of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetPullRequest {
+    /// The number.
+    pub number: i64,
+    /// The address of its page.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The branch with the proposed files.
+    pub branch: String,
+    /// The commit of that branch.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub commit: String,
+}
+
+/// An assignment whose files cannot be rendered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrokenAssignment {
+    /// The name of the Assignment.
+    pub name: String,
+    /// The problems, each with the object and the field that prevent the rendering.
+    pub message: String,
+}
+
+/// The observed state of a GitOpsRepo.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitOpsRepoStatus {
+    /// The digest of the content that was proposed last.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub repo_content_hash: String,
+    /// The commit of the branch that the rendered files were compared with last.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub base_commit: String,
+    /// The promoted commit whose files the branch has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub promoted_commit: String,
+    /// The number of files of the branch that differ from the rendered files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_files: Option<i64>,
+    /// The pull request that proposes the rendered files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<FleetPullRequest>,
+    /// The assignments without files, whose folders stay as they are: the first 1000 by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broken_assignments: Vec<BrokenAssignment>,
+    /// The conditions of the GitOpsRepo. Ready: the branch has the rendered files, or a pull request proposes them.
+    /// ReadyToPR: a change waits for its pull request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions_schema")]
+    pub conditions: Vec<Condition>,
+}
