@@ -108,6 +108,20 @@ impl Backends {
             .map_err(|error| documents::halt(&error, &format!("backend {name:?} cannot be opened")))
     }
 
+    /// The store of the server's own documents in a folder, which no Backend has: its name begins with `_`.
+    ///
+    /// # Errors
+    ///
+    /// As [`DocumentStore::put`] has them.
+    pub async fn own(&self, folder: &str) -> Result<Arc<dyn DocumentStore>, DocumentError> {
+        self.opened(folder, StoreAddress::Directory(self.own_folder(folder)), Use::Documents).await
+    }
+
+    /// The path of that folder.
+    pub fn own_folder(&self, folder: &str) -> PathBuf {
+        self.root.join(folder)
+    }
+
     /// The store of a Backend that was read already.
     ///
     /// # Errors
@@ -122,13 +136,21 @@ impl Backends {
         // A directory is open once.
         let is_local = backend.spec.kind == BackendType::Local;
         let r#use = if is_local { Use::Documents } else { r#use };
-        let place = self.place(name, backend)?;
-        let open = self.open.lock().get(&(place.clone(), r#use)).cloned();
+        self.opened(name, self.place(name, backend)?, r#use).await
+    }
+
+    async fn opened(
+        &self,
+        name: &str,
+        address: StoreAddress,
+        r#use: Use,
+    ) -> Result<Arc<dyn DocumentStore>, DocumentError> {
+        let open = self.open.lock().get(&(address.clone(), r#use)).cloned();
         if let Some(store) = open {
             return Ok(store);
         }
         // Nobody else waits meanwhile: what the directory is mounted from may not answer.
-        let store: Arc<dyn DocumentStore> = match &place {
+        let store: Arc<dyn DocumentStore> = match &address {
             StoreAddress::Directory(path) => {
                 let path = path.clone();
                 let opened = tokio::task::spawn_blocking(move || LocalDocuments::open(path)).await;
@@ -155,7 +177,7 @@ impl Backends {
         };
         let store: Arc<dyn DocumentStore> = Arc::new(Guarded::new(store, self.holds.clone()));
         // Of two that came at once both have the same.
-        Ok(self.open.lock().entry((place, r#use)).or_insert(store).clone())
+        Ok(self.open.lock().entry((address, r#use)).or_insert(store).clone())
     }
 
     fn place(&self, name: &str, backend: &Backend) -> Result<StoreAddress, DocumentError> {

@@ -1,6 +1,7 @@
 //! The digests of folders of Sources. One call of a runner answers all questions about a commit that wait for it.
 //!
-//! A commit of a Source with 1,000 Stacks makes each of them due at once, and a call costs the runner some 10 ms whatever it asks.
+//! A commit of a Source with 1,000 Stacks makes each of them due at once, and people create Stacks by the hundred. A call costs
+//! the runner some 10 ms whatever it asks. So questions are gathered for a while before each call.
 
 use std::{
     collections::{
@@ -8,6 +9,7 @@ use std::{
         hash_map::Entry::{Occupied, Vacant},
     },
     sync::Arc,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -18,6 +20,9 @@ use tokio::sync::oneshot;
 use tonic::Code;
 
 use super::{Services, StepError, runner, target};
+
+/// How long questions about a commit are gathered before a call.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// The number of paths in one call.
 const MOST_PATHS: usize = 1_000;
@@ -86,7 +91,12 @@ impl Contents {
     }
 
     async fn answer_all(self, services: Services, slots: NamespaceSlots, commit: Commit) {
-        while slots.ask_repository(self.answer_some(&services, &commit)).await.unwrap_or(true) {}
+        loop {
+            tokio::time::sleep(GATHER).await;
+            if !slots.ask_repository(self.answer_some(&services, &commit)).await.unwrap_or(true) {
+                return;
+            }
+        }
     }
 
     /// Answers the questions that wait. Returns whether there were any.
@@ -257,6 +267,25 @@ mod tests {
         assert_eq!(*batches.0.0.lock(), [1, 4]);
         let refused = ask_for(&world.services, &["x", "y"], "b").await;
         assert!(refused.iter().all(|answer| matches!(answer, Err(StepError::Failed { .. }))), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn questions_are_gathered_before_a_call() {
+        let batches = Batches(Arc::new((Mutex::default(), Semaphore::new(9))));
+        let world = world(runner_at(batches.clone().serve())).await;
+        let mut calls = Vec::new();
+        // A machine with much to do may take longer than that between the two.
+        while calls.len() < 3 && !calls.contains(&vec![2]) {
+            let services = world.services.clone();
+            let first = tokio::spawn(async move { ask_for(&services, &["x"], "a").await });
+            tokio::time::sleep(GATHER / 10).await;
+            assert_eq!(ask_for(&world.services, &["y"], "a").await, [found("y")]);
+            assert_eq!(first.await.unwrap(), [found("x")]);
+            calls.push(std::mem::take(&mut *batches.0.0.lock()));
+            // No call follows.
+            tokio::time::sleep(GATHER * 2).await;
+        }
+        assert!(calls.contains(&vec![2]), "{calls:?}");
     }
 
     #[tokio::test]

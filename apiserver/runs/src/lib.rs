@@ -12,8 +12,11 @@
 //! - [`compliance`]: whether clusters have what was committed for them;
 //! - [`run_log`]: the lines of `runs/log`;
 //! - `kusion`: releases of Kusion, for imports;
-//! - [`target`]: the objects that a Run refers to;
-//! - [`values`]: the values for generators; `stored_secrets`: Kubernetes Secrets as a secret store;
+//! - [`target`]: the objects that a Run refers to; `source_keys`: the keys that a Source trusts; [`package_source`]: Sources that
+//!   are packages;
+//! - [`values`]: the values for generators; `stored_secrets`: Kubernetes Secrets as a secret store; `store_files`: files of
+//!   the source as one;
+//! - [`working_copy`]: plans of files that are in no commit;
 //! - [`runner`]: the client of the function-runners.
 //!
 //! Elsewhere: the controller of Runs in `stoa-apiserver` decides when a Run is executed.
@@ -29,18 +32,23 @@ mod execution;
 pub mod executor;
 pub mod garbage;
 mod kusion;
+pub mod modules;
+pub mod package_source;
 mod resources;
 pub mod run_log;
 pub mod runner;
+mod source_keys;
 pub mod state;
 mod status;
 mod steps;
+mod store_files;
 mod stored_secrets;
 pub mod target;
 pub mod terraform_state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod values;
+pub mod working_copy;
 
 use std::{sync::Arc, time::Duration};
 

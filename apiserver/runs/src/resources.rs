@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use stoa_engine::{
     Action, KubernetesObject, ObjectRef, ProviderAddress, ProviderReference, ResourceId, ResourceOutcome, ResourceType,
-    StateResource, record::Record,
+    StateResource, hook, record::Record,
 };
 use stoa_machinery::{ApiError, registry::api::Api};
 use stoa_proto::FoundResource;
@@ -91,7 +91,9 @@ pub(super) async fn record(
     };
     // What earlier runs changed may have been waited for by this one.
     let is_told = |entry: &Record| of_run(entry) || state.was_told(&entry.id) || is_unreleased(entry);
-    let records = state.entries().filter(|entry| is_told(entry)).map(|entry| {
+    // A hook is no piece of the deployment.
+    let is_shown = |entry: &&Record| is_told(entry) && !hook::is_hook_id(&entry.id);
+    let records = state.entries().filter(is_shown).map(|entry| {
         let release = made.filter(|_| of_run(entry) || is_unreleased(entry)).map(|made| made.number);
         Ok(record_resource(execution, target, entry, release))
     });

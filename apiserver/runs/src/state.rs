@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use stoa_engine::{
     Action, Health, ResourceId, ResourceOutcome, StateResource,
     document::{self, Document, DocumentError},
+    hook,
     record::{Intent, Record},
 };
 use stoa_kinds::state_records::{RESOURCES, entry_key, head_key, prefix};
@@ -241,6 +242,15 @@ impl State {
         self.changes_by(run).map(|id| id.0.clone()).collect()
     }
 
+    /// The hooks whose failure is on record for this Run. They are not run again.
+    pub(crate) fn failed_hooks_of(&self, run: &str) -> Vec<stoa_proto::FailedHook> {
+        let failed = self.entries().filter(|entry| hook::is_hook_id(&entry.id)).filter_map(|entry| {
+            let result = entry.result.as_ref().filter(|r| r.run == run && r.outcome == ResourceOutcome::Failed)?;
+            Some(stoa_proto::FailedHook { id: entry.id.0.clone(), message: result.message.clone() })
+        });
+        failed.collect()
+    }
+
     /// How many they are.
     pub(crate) fn changed_by(&self, run: &str) -> usize {
         self.changes_by(run).count()
@@ -376,7 +386,8 @@ impl State {
 
     /// The ids of the resources that are removed, as long as the run lasts that removed them.
     pub(crate) fn removed(&self) -> impl Iterator<Item = &ResourceId> {
-        self.entries().filter(|entry| !entry.is_there() && entry.intent.is_none()).map(|entry| &entry.id)
+        let is_removed = |entry: &&Record| !entry.is_there() && entry.intent.is_none() && !hook::is_hook_id(&entry.id);
+        self.entries().filter(is_removed).map(|entry| &entry.id)
     }
 
     pub(crate) fn fence(&self) -> Option<Fence> {
@@ -456,6 +467,7 @@ impl State {
                     retry: may_be_retried(&entry.id, i),
                 }),
                 finished: entry.intent.is_none() && entry.result.as_ref().is_some_and(|result| result.finished),
+                verified: entry.intent.is_none() && self.is_verified(&entry.id),
             })
         };
         self.entries().filter(|e| e.resource.is_some() || e.intent.is_some()).map(of_runner).collect()

@@ -18,7 +18,11 @@ use stoa_engine::{
     stored_secret::{StoredSecret, stored_secrets},
 };
 use stoa_kinds::lookup;
-use stoa_types::{Run, SecretKeyReference, platform::WorkspaceSpec, reason};
+use stoa_types::{
+    Run, SecretKeyReference,
+    platform::{KubernetesSecrets, WorkspaceSpec},
+    reason,
+};
 
 use crate::{
     Services, StepError,
@@ -27,6 +31,15 @@ use crate::{
 
 /// The field of the store with the names of the Secrets that Runs of triggers and pull requests may read.
 const TRIGGERED: &str = "triggered";
+
+/// The stores that a Spec and a context name, and the values of those that the server reads.
+#[derive(Debug, Default)]
+pub(crate) struct StoredSecrets {
+    /// The names; empty for the default store.
+    pub(crate) stores: BTreeSet<String>,
+    /// The values by the texts that name them.
+    pub(crate) values: HashMap<String, Bytes>,
+}
 
 /// The values that a Spec or the context of the workspace names, by the text there. For those of the Spec, the requester of
 /// the run needs the verb `use` on each Secret.
@@ -39,24 +52,27 @@ pub(crate) async fn read(
     target: &Target,
     run: &Run,
     spec: &Bytes,
-) -> Result<HashMap<String, Bytes>, StepError> {
-    let mut values = HashMap::new();
-    let Some(store) = Store::of(&target.workspace.spec, &target.namespace()) else { return Ok(values) };
-    let (namespace, context) = (&store.namespace, requester(services, run));
+) -> Result<StoredSecrets, StepError> {
+    let mut read = StoredSecrets::default();
+    let context = requester(services, run);
     let mut secrets = Secrets::new(services);
-    let mut permitted: BTreeSet<String> = BTreeSet::new();
+    let mut permitted: BTreeSet<(String, String)> = BTreeSet::new();
     let of_spec = named(spec).await?;
     let of_context: BTreeSet<StoredSecret> = of_context(&target.workspace.spec).collect();
     for stored in of_spec.union(&of_context) {
-        let StoredSecret { name, property, .. } = stored;
+        let StoredSecret { name, property, store, .. } = stored;
+        read.stores.insert(store.clone().unwrap_or_default());
+        // The runner reads the others, and reports those that do not exist.
+        let Some(store) = Store::of(&target.workspace.spec, store.as_deref(), &target.namespace()) else { continue };
+        let namespace = &store.namespace;
         match &context {
             // The authors of workspaces may name any Secret.
             _ if !of_spec.contains(stored) => {}
-            Some(context) if !permitted.contains(name) => {
-                lookup::require_secret(context, namespace, name).await?;
-                permitted.insert(name.clone());
+            Some(context) => {
+                if permitted.insert((namespace.clone(), name.clone())) {
+                    lookup::require_secret(context, namespace, name).await?;
+                }
             }
-            Some(_) => {}
             None => store.require_triggered(stored)?,
         }
         let key = SecretKeyReference { namespace: namespace.clone(), name: name.clone(), key: property.clone() };
@@ -64,9 +80,9 @@ pub(crate) async fn read(
             StepError::Failed { reason, message } => StepError::failed(reason, format!("{stored}: {message}")),
             other => other,
         })?;
-        values.insert(stored.to_string(), value);
+        read.values.insert(stored.to_string(), value);
     }
-    Ok(values)
+    Ok(read)
 }
 
 /// The Secrets that are the store of a workspace.
@@ -75,16 +91,27 @@ struct Store {
     namespace: String,
     /// The names of those that Runs of triggers and pull requests may read.
     triggered: Vec<String>,
+    /// Its field in the Workspace.
+    path: String,
 }
 
 impl Store {
-    fn of(workspace: &WorkspaceSpec, organization: &str) -> Option<Self> {
+    /// The store of a name, or the default one, if it is in Kubernetes.
+    fn of(workspace: &WorkspaceSpec, name: Option<&str>, organization: &str) -> Option<Self> {
+        if let Some(name) = name {
+            let store = workspace.secret_stores.iter().find(|store| store.name == name)?;
+            let KubernetesSecrets { namespace, triggered } = store.provider.kubernetes.clone()?;
+            let path = format!("spec.secretStores[{name:?}].provider.kubernetes");
+            let namespace = if namespace.is_empty() { organization.to_owned() } else { namespace };
+            return Some(Self { namespace, triggered, path });
+        }
         let store = workspace.secret_store.get("provider")?.get("kubernetes").filter(|store| !store.is_null())?;
         let named = store.get("namespace").and_then(Value::as_str).filter(|namespace| !namespace.is_empty());
         let triggered = store.get(TRIGGERED).and_then(Value::as_array).into_iter().flatten();
         Some(Self {
             namespace: named.unwrap_or(organization).to_owned(),
             triggered: triggered.filter_map(Value::as_str).map(str::to_owned).collect(),
+            path: "spec.secretStore.provider.kubernetes".to_owned(),
         })
     }
 
@@ -95,8 +122,8 @@ impl Store {
         }
         let message = format!(
             "{stored}: a Run of a trigger or pull request may not read Secret {}/{name}; add {name:?} to \
-             spec.secretStore.provider.kubernetes.{TRIGGERED} of the Workspace, or start the Run yourself",
-            self.namespace
+             {}.{TRIGGERED} of the Workspace, or start the Run yourself",
+            self.namespace, self.path
         );
         Err(StepError::failed(reason::PERMISSION_DENIED, message))
     }
@@ -163,7 +190,7 @@ mod tests {
         let of = |store: Value| {
             let spec = json!({"backend": {"name": "b"}, "secretStore": {"provider": store}});
             let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
-            Store::of(&spec, "shop")
+            Store::of(&spec, None, "shop")
         };
         let namespace = |store: Value| of(store).map(|store| store.namespace);
         assert_eq!(namespace(json!({"vault": {"server": "https://vault"}})), None);
@@ -179,5 +206,23 @@ mod tests {
         let expected = "ref://db/password: a Run of a trigger or pull request may not read Secret shop/db; add \"db\" to \
                         spec.secretStore.provider.kubernetes.triggered of the Workspace, or start the Run yourself";
         assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn named_store_has_its_own_namespace() {
+        let stores = json!([{"name": "team", "provider": {"kubernetes": {"namespace": "stores"}}},
+            {"name": "cloud", "provider": {"aws": {"region": "eu-central-1"}}}]);
+        let spec = json!({"backend": {"name": "b"}, "secretStores": stores});
+        let spec: WorkspaceSpec = serde_json::from_value(spec).unwrap();
+        let namespace = |name: &str| Store::of(&spec, Some(name), "shop").map(|store| store.namespace);
+        assert_eq!(namespace("team").as_deref(), Some("stores"));
+        assert_eq!((namespace("cloud"), namespace("none")), (None, None));
+        let stored = StoredSecret::parse("ref://db/password?store=team").unwrap().unwrap();
+        let Err(StepError::Failed { message, .. }) =
+            Store::of(&spec, Some("team"), "shop").unwrap().require_triggered(&stored)
+        else {
+            panic!("a trigger reads a Secret that nobody listed");
+        };
+        assert!(message.contains("spec.secretStores[\"team\"].provider.kubernetes.triggered"), "{message}");
     }
 }

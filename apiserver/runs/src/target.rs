@@ -9,12 +9,14 @@ use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_kinds::{
     lookup,
+    package_source::path as path_in_package,
     run_status::{is_internal, status, user},
     source::commit_page,
     source_path::path,
     variable_set,
 };
 use stoa_machinery::RequestContext;
+use stoa_proto::StoreCredentials;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
     Backend, Project, Run, SecretKeyReference, SecretReference, Source, Stack, Workspace,
@@ -24,7 +26,13 @@ use stoa_types::{
     reason,
 };
 
-use super::{Services, StepError, state::Bodies, stored_secrets, values::StackValues};
+use super::{
+    Services, StepError, modules, package_source, source_keys,
+    state::Bodies,
+    store_files,
+    stored_secrets::{self, StoredSecrets},
+    values::StackValues,
+};
 
 /// What a run refers to.
 #[derive(Clone, Debug)]
@@ -35,6 +43,8 @@ pub struct Target {
     pub project: Project,
     /// Absent when it was deleted: what was deployed from it can still be destroyed or rolled back.
     source: Option<Source>,
+    /// The folder of the package that the source is; absent for another provider.
+    package_folder: Option<String>,
     /// The Workspace that the Run changes or compares.
     pub workspace: Workspace,
     /// The store of its documents.
@@ -46,7 +56,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// Failed with the name of what does not exist.
+    /// A failure names the object that does not exist.
     pub async fn of_run(services: &Services, run: &Run) -> Result<Self, StepError> {
         let namespace = run.namespace().unwrap_or_default();
         let stack = existing::<Stack>(services, &namespace, &run.spec.stack, "stack").await?;
@@ -58,25 +68,29 @@ impl Target {
         let namespace = stack.namespace().unwrap_or_default();
         let project = project_of(services, &stack).await?;
         let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
+        let package_folder = package_folder(services, source.as_ref()).await?;
         let workspace = existing::<Workspace>(services, "", workspace, "workspace").await?;
         let documents = services.backends.store(&workspace.spec.backend.name).await?;
-        Ok(Self { stack, project, source, workspace, documents })
+        Ok(Self { stack, project, source, package_folder, workspace, documents })
     }
 
     /// A stack's path in its source.
     ///
     /// # Errors
     ///
-    /// Failed with the name of what does not exist.
+    /// A failure names the object that does not exist.
     pub async fn path_of(services: &Services, stack: &Stack) -> Result<String, StepError> {
-        Ok(path(stack, &project_of(services, stack).await?))
+        let project = project_of(services, stack).await?;
+        let namespace = stack.namespace().unwrap_or_default();
+        let source = services.lookup.api::<Source>()?.get_opt(&namespace, &project.spec.source.name).await?;
+        Ok(path_of(package_folder(services, source.as_ref()).await?.as_deref(), stack, &project))
     }
 
     /// What to ask for the commit of a version of a project's source, and the source's name.
     ///
     /// # Errors
     ///
-    /// Failed with the name of what does not exist.
+    /// A failure names the object that does not exist.
     pub async fn version_of(
         services: &Services,
         namespace: &str,
@@ -85,11 +99,7 @@ impl Target {
     ) -> Result<(String, stoa_proto::ResolveRequest), StepError> {
         let project = existing::<Project>(services, namespace, project, "project").await?;
         let found = existing::<Source>(services, namespace, &project.spec.source.name, "source").await?;
-        let request = stoa_proto::ResolveRequest {
-            source: Some(source(services, &found).await?),
-            version: version.to_owned(),
-            r#ref: found.spec.reference.clone(),
-        };
+        let request = resolve_request(services, &found, version).await?;
         Ok((found.name_any(), request))
     }
 
@@ -126,7 +136,7 @@ impl Target {
 
     /// The folder of the Stack in its source.
     pub fn path(&self) -> String {
-        path(&self.stack, &self.project)
+        path_of(self.package_folder.as_deref(), &self.stack, &self.project)
     }
 
     /// The source that the stack is rendered from.
@@ -141,6 +151,19 @@ impl Target {
     /// The page of a commit of the source, for people.
     pub(crate) fn commit_page(&self, commit: &str) -> Option<String> {
         commit_page(&self.source.as_ref()?.spec, commit)
+    }
+
+    /// The question for the commit of a version.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve_request`].
+    pub async fn resolve_request(
+        &self,
+        services: &Services,
+        version: &str,
+    ) -> Result<stoa_proto::ResolveRequest, StepError> {
+        resolve_request(services, self.source()?, version).await
     }
 
     /// The source with its credentials.
@@ -160,9 +183,22 @@ impl Target {
         commit: &str,
         values: &StackValues,
     ) -> Result<stoa_proto::GenerateRequest, StepError> {
+        let source = Some(self.proto_source(services).await?);
+        let request = self.generate_request_of(services, values).await?;
+        Ok(stoa_proto::GenerateRequest { source, commit: commit.to_owned(), ..request })
+    }
+
+    /// The same without files.
+    pub(crate) async fn generate_request_of(
+        &self,
+        services: &Services,
+        values: &StackValues,
+    ) -> Result<stoa_proto::GenerateRequest, StepError> {
+        let mut workspace = self.proto_workspace(services).await?;
+        let sops = self.workspace.spec.sops.as_ref().map(|sops| &sops.age_key_secret_ref);
+        workspace.age_keys = optional_secret(services, sops).await?;
+        modules::resolve(services, &self.workspace, &mut workspace).await?;
         Ok(stoa_proto::GenerateRequest {
-            source: Some(self.proto_source(services).await?),
-            commit: commit.to_owned(),
             path: self.path(),
             generator: generator(self.stack.spec.generator.kind).to_owned(),
             parameters: values.parameters(),
@@ -170,12 +206,13 @@ impl Target {
             organization: self.namespace(),
             project: self.project.name_any(),
             stack: self.stack.spec.stack_name.clone(),
-            workspace: Some(self.proto_workspace(services).await?),
+            workspace: Some(workspace),
             helm: self.stack.spec.generator.helm.clone().map(|release| stoa_proto::HelmOptions {
                 release_name: release.name,
                 namespace: release.namespace,
                 values_files: release.values_files,
             }),
+            ..stoa_proto::GenerateRequest::default()
         })
     }
 
@@ -200,6 +237,7 @@ impl Target {
             pull_request,
             digest_keys: digest_keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
             stored_secrets: HashMap::new(),
+            store_files: HashMap::new(),
         })
     }
 
@@ -214,10 +252,16 @@ impl Target {
         if !stored_secrets::may_be_in(spec) && !stored_secrets::are_in_context(&self.workspace.spec) {
             return Ok(target);
         }
-        target.stored_secrets = stored_secrets::read(services, self, run, spec).await?;
+        let StoredSecrets { stores, values } = stored_secrets::read(services, self, run, spec).await?;
+        target.stored_secrets = values;
+        target.store_files = store_files::read(services, self, &target.commit, &stores).await?;
         if let Some(workspace) = &mut target.workspace {
             let secret = secret_store_secret(&self.workspace.spec);
             workspace.secret_store_credentials = optional_secret(services, secret.as_ref()).await?;
+            for store in self.workspace.spec.secret_stores.iter().filter(|store| stores.contains(&store.name)) {
+                let values = optional_secret(services, store.secret_ref.as_ref()).await?;
+                workspace.named_store_credentials.insert(store.name.clone(), StoreCredentials { values });
+            }
         }
         Ok(target)
     }
@@ -257,7 +301,7 @@ pub fn values_files(stack: &Stack) -> &[String] {
 ///
 /// # Errors
 ///
-/// Failed with the name of what does not exist.
+/// A failure names the object that does not exist.
 pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<stoa_proto::Workspace, StepError> {
     let spec = &workspace.spec;
     let mut kubeconfigs = HashMap::new();
@@ -283,6 +327,9 @@ pub async fn workspace(services: &Services, workspace: &Workspace) -> Result<sto
         mirror_credentials: optional_secret(services, mirror.and_then(|mirror| mirror.secret_ref.as_ref())).await?,
         // Only a Spec or a context that names values of the store needs them.
         secret_store_credentials: HashMap::new(),
+        named_store_credentials: HashMap::new(),
+        age_keys: HashMap::new(),
+        module_credentials: HashMap::new(),
     })
 }
 
@@ -343,15 +390,56 @@ pub async fn source_at(services: &Services, namespace: &str, name: &str) -> Resu
     source(services, &found).await
 }
 
+/// The question for the commit of a version of a source. The version of a package is its commit.
+///
+/// # Errors
+///
+/// A failure names the object that does not exist.
+async fn resolve_request(
+    services: &Services,
+    from: &Source,
+    version: &str,
+) -> Result<stoa_proto::ResolveRequest, StepError> {
+    let (version, reference) = match &from.spec.package {
+        Some(package) => (package_source::commit(services, from, package, version).await?, String::new()),
+        None => (version.to_owned(), from.spec.reference.clone()),
+    };
+    Ok(stoa_proto::ResolveRequest { source: Some(source(services, from).await?), version, r#ref: reference })
+}
+
+/// The folder of the package that a source is; nothing for another provider.
+async fn package_folder(services: &Services, source: Option<&Source>) -> Result<Option<String>, StepError> {
+    match source {
+        Some(source) => package_source::folder_of(services, source).await,
+        None => Ok(None),
+    }
+}
+
+/// The path of a stack's folder from the root of its repository.
+fn path_of(package_folder: Option<&str>, stack: &Stack, project: &Project) -> String {
+    match package_folder {
+        Some(folder) => path_in_package(folder, stack, &project.spec.path),
+        None => path(stack, project),
+    }
+}
+
 /// The source with its credentials.
+///
+/// # Errors
+///
+/// A failure names the object that does not exist.
 pub async fn source(services: &Services, source: &Source) -> Result<stoa_proto::Source, StepError> {
+    if let Some(package) = &source.spec.package {
+        return package_source::repository(services, source, package).await;
+    }
     let namespace = source.namespace().unwrap_or_default();
     let credentials = match &source.spec.secret_ref {
         None => HashMap::new(),
         Some(reference) => referenced_secret(services, &namespace, reference).await?,
     };
     let provider = match source.spec.provider {
-        SourceProvider::Git => "Git",
+        // A package without `spec.package` is rejected at admission.
+        SourceProvider::Git | SourceProvider::Package => "Git",
         SourceProvider::Oci => "OCI",
         SourceProvider::Helm => "Helm",
     };
@@ -361,6 +449,7 @@ pub async fn source(services: &Services, source: &Source) -> Result<stoa_proto::
         chart: source.spec.chart.clone(),
         credentials,
         organization: namespace,
+        verify: source_keys::of_source(services, source).await?,
     })
 }
 

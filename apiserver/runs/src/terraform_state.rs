@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use stoa_engine::import::ForeignRecord;
 use stoa_engine::provider::{PROVIDER, RESOURCE_TYPE};
+use stoa_engine::secret_digest::is_masked;
 use stoa_engine::{
     ProviderReference, ProviderState, ResourceId, ResourceType, StateResource, StoredIdentity, StoredState,
 };
@@ -216,7 +217,7 @@ pub fn write<'r>(
             deposed: None,
             schema_version: stored.schema_version.unwrap_or_default(),
             attributes: Some(stored.attributes),
-            sensitive_attributes: Vec::new(),
+            sensitive_attributes: sensitive_attributes(record),
             identity_schema_version,
             identity,
             private: stored.private,
@@ -241,6 +242,27 @@ pub fn write<'r>(
     };
     // A text, because a value would round numbers.
     Ok(serde_json::to_string(&file).expect("a state is JSON"))
+}
+
+/// The paths of sensitive attributes, by the masks in the record. A state without them shows changes of sensitivity in a plan
+/// without a refresh. A member of an attribute has both forms, that of an object and that of a map: the record does not tell
+/// which one it is, and Terraform ignores a path that leads nowhere.
+fn sensitive_attributes(record: &StateResource) -> Vec<Value> {
+    let attribute = |name: &str| json!({"type": "get_attr", "value": name});
+    let key = |name: &str| json!({"type": "index", "value": {"value": name, "type": "string"}});
+    let mut paths = Vec::new();
+    for (name, value) in &record.live {
+        match value {
+            value if is_masked(value) => paths.push(json!([attribute(name)])),
+            Value::Object(members) => {
+                for (member, _) in members.iter().filter(|(_, value)| is_masked(value)) {
+                    paths.extend([attribute(member), key(member)].map(|step| json!([attribute(name), step])));
+                }
+            }
+            _ => {}
+        }
+    }
+    paths
 }
 
 /// One entry for each resource, with all its instances.
@@ -333,6 +355,21 @@ mod tests {
         let file: File = serde_json::from_str(&written).unwrap();
         assert_eq!((file.resources.len(), file.serial), (2, 4));
         assert_eq!(parse(written.as_bytes()).unwrap(), records);
+    }
+
+    #[test]
+    fn written_state_names_sensitive_attributes() {
+        let mask = json!({"$sensitive": "hmac-sha256:00"});
+        let live = json!({"id": "a", "keepers": {"a": "b", "secret": mask}, "result": mask, "list": [mask]});
+        let record = StateResource { live: live.as_object().unwrap().clone(), ..StateResource::default() };
+        let attribute = |name: &str| json!({"type": "get_attr", "value": name});
+        let key = json!({"type": "index", "value": {"value": "secret", "type": "string"}});
+        let expected = [
+            json!([attribute("keepers"), attribute("secret")]),
+            json!([attribute("keepers"), key]),
+            json!([attribute("result")]),
+        ];
+        assert_eq!(sensitive_attributes(&record), expected);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Clock for Shifted {
 /// Services that permit everything, with the documents of Backends in a folder.
 pub fn services(
     log: &Arc<dyn Log>,
-    Surroundings { lookup, cluster }: &Surroundings,
+    Surroundings { lookup, cluster, .. }: &Surroundings,
     runner: Runner,
     documents: &Path,
     end: &CancellationToken,

@@ -1,21 +1,25 @@
-//! The file with the encryption keys: a key on each line, 32 random bytes in base64. Empty lines and comments after `#` are
-//! skipped.
+//! The file with the encryption keys: a key on each line, 32 random bytes in base64, or the text that Vault's transit engine made
+//! of them. Empty lines and comments after `#` are skipped.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use parking_lot::Mutex;
 use ring::{
     hkdf,
     rand::{SecureRandom as _, SystemRandom},
 };
 use stoa_machinery::serve::ReloadError;
 
+use super::transit::{PREFIX, Transit, TransitError};
+
 /// The length of a secret, in bytes.
-const LENGTH: usize = 32;
+pub(super) const LENGTH: usize = 32;
 
 /// A key, with `name` and `secret` as a key of Kubernetes' EncryptionConfiguration; Debug prints its name alone.
 #[derive(Clone, PartialEq, Eq, educe::Educe)]
@@ -55,7 +59,7 @@ fn derived(key: &[u8; LENGTH], purpose: &str, scope: &[&str]) -> [u8; LENGTH] {
 }
 
 /// The problem of a file with keys. No message contains a part of the file.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 enum KeyError {
     #[error("there is no key in it; `head --bytes=32 /dev/urandom | base64` makes one")]
     NoKey,
@@ -63,49 +67,84 @@ enum KeyError {
     Line(usize),
     #[error("line {0} has a key that is there already")]
     Twice(usize),
+    #[error("line {0} is a key that Vault wrapped; name the server with --sealing-key-vault-server")]
+    NoVault(usize),
+    #[error("line {0} cannot be unwrapped")]
+    Wrapped(usize, #[source] TransitError),
 }
 
-#[derive(Debug)]
+/// The file, and Vault if it wraps keys in it.
+#[derive(educe::Educe)]
+#[educe(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
+    transit: Option<Transit>,
+    /// The keys by the texts that Vault made of them, so that Vault is asked once for each.
+    #[educe(Debug(ignore))]
+    unwrapped: Mutex<HashMap<String, [u8; LENGTH]>>,
 }
 
 impl KeyFile {
-    pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    pub(super) fn new(path: &Path, transit: Option<Transit>) -> Self {
+        Self { path: path.to_owned(), transit, unwrapped: Mutex::default() }
     }
 
     /// The file of this name in a folder; it is made, with one new key, when it is not there.
-    pub(super) fn in_folder(folder: &Path, name: &str) -> anyhow::Result<Self> {
+    pub(super) fn in_folder(folder: &Path, name: &str, transit: Option<Transit>) -> anyhow::Result<Self> {
         let path = folder.join(name);
         if !path.try_exists().with_context(|| format!("{} cannot be read", path.display()))? {
             let mut bytes = [0; LENGTH];
             SystemRandom::new().fill(&mut bytes).ok().context("the system has no random bytes")?;
-            let text = format!("{}\n", STANDARD.encode(bytes));
+            let line = match &transit {
+                Some(transit) => transit.wrap(&bytes).context("a new sealing key cannot be wrapped")?,
+                None => STANDARD.encode(bytes),
+            };
+            let text = format!("{line}\n");
             stoa_pki::files::write_private(&path, text.as_bytes())?;
             tracing::info!(
                 path = %path.display(),
                 "a key for sensitive values was made; without it no earlier release that has any can be rolled back to"
             );
         }
-        Ok(Self { path })
+        Ok(Self::new(&path, transit))
     }
 
     pub(super) fn read(&self) -> Result<Vec<EncryptionKey>, ReloadError> {
         let text =
             fs::read_to_string(&self.path).map_err(|source| ReloadError::Read { path: self.path.clone(), source })?;
-        parse(&text).map_err(|error| ReloadError::Unusable { path: self.path.clone(), source: Box::new(error) })
+        let unwrap = |number, line: &str| self.unwrap(number, line);
+        parse(&text, &unwrap)
+            .map_err(|error| ReloadError::Unusable { path: self.path.clone(), source: Box::new(error) })
+    }
+
+    /// The key that Vault wrapped in a line.
+    fn unwrap(&self, number: usize, line: &str) -> Result<[u8; LENGTH], KeyError> {
+        let transit = self.transit.as_ref().ok_or(KeyError::NoVault(number))?;
+        if let Some(known) = self.unwrapped.lock().get(line) {
+            return Ok(*known);
+        }
+        let secret = transit.unwrap(line).map_err(|error| KeyError::Wrapped(number, error))?;
+        self.unwrapped.lock().insert(line.to_owned(), secret);
+        Ok(secret)
     }
 }
 
-fn parse(text: &str) -> Result<Vec<EncryptionKey>, KeyError> {
+/// Unwraps the key in a line of this number.
+type Unwrap<'a> = dyn Fn(usize, &str) -> Result<[u8; LENGTH], KeyError> + 'a;
+
+fn parse(text: &str, unwrap: &Unwrap<'_>) -> Result<Vec<EncryptionKey>, KeyError> {
     let mut keys = Vec::new();
     for (index, line) in text.lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
-        let key = EncryptionKey::new(bytes.ok_or(KeyError::Line(index + 1))?);
+        let bytes = if line.starts_with(PREFIX) {
+            unwrap(index + 1, line)?
+        } else {
+            let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
+            bytes.ok_or(KeyError::Line(index + 1))?
+        };
+        let key = EncryptionKey::new(bytes);
         if keys.contains(&key) {
             return Err(KeyError::Twice(index + 1));
         }
@@ -125,24 +164,46 @@ mod tests {
     #[test]
     fn a_file_has_a_key_on_each_line() {
         let line = |byte: u8| STANDARD.encode([byte; LENGTH]);
-        let ids = |text: &str| parse(text).map(|keys| keys.into_iter().map(|key| key.secret[0]).collect::<Vec<_>>());
-        assert_eq!(ids(&format!("# new\n{}\r\n\n  {}  ", line(1), line(2))), Ok(vec![1, 2]));
-        assert_eq!(ids("# none\n\n"), Err(KeyError::NoKey));
-        assert_eq!(ids(&format!("{}\nhunter2\n", line(1))), Err(KeyError::Line(2)));
-        assert_eq!(ids(&STANDARD.encode([1; 31])), Err(KeyError::Line(1)));
-        assert_eq!(ids(&format!("{}\n{}\n", line(1), line(1))), Err(KeyError::Twice(2)));
+        let read = |text: &str| parse(text, &|number, _| Err(KeyError::NoVault(number)));
+        let ids = |text: &str| read(text).unwrap().into_iter().map(|key| key.secret[0]).collect::<Vec<_>>();
+        assert_eq!(ids(&format!("# new\n{}\r\n\n  {}  ", line(1), line(2))), [1, 2]);
+        assert!(matches!(read("# none\n\n"), Err(KeyError::NoKey)));
+        assert!(matches!(read(&format!("{}\nhunter2\n", line(1))), Err(KeyError::Line(2))));
+        assert!(matches!(read(&STANDARD.encode([1; 31])), Err(KeyError::Line(1))));
+        assert!(matches!(read(&format!("{}\n{}\n", line(1), line(1))), Err(KeyError::Twice(2))));
+        assert!(matches!(read(&format!("{}\nvault:v1:abc\n", line(1))), Err(KeyError::NoVault(2))));
+    }
+
+    #[test]
+    fn vault_wraps_the_new_key_of_a_first_start() {
+        let folder = TempDir::new().unwrap();
+        let transit =
+            super::super::transit::tests::transit(super::super::transit::tests::stub("s.token"), folder.path());
+        let file = KeyFile::in_folder(folder.path(), "sealing.key", Some(transit.clone())).unwrap();
+        let text = fs::read_to_string(folder.path().join("sealing.key")).unwrap();
+        assert!(text.starts_with("vault:v1:") && text.lines().count() == 1, "{text}");
+        let keys = file.read().unwrap();
+        assert_eq!((keys.len(), file.read().unwrap()), (1, keys.clone()));
+        // A key that is known is there without Vault, and another one is not.
+        fs::write(&transit.token_file, "s.other").unwrap();
+        assert_eq!(file.read().unwrap(), keys);
+        let error = KeyFile::new(&folder.path().join("sealing.key"), Some(transit)).read().unwrap_err();
+        let message = stoa_outbound::causes(&error);
+        assert!(message.contains("line 1 cannot be unwrapped: Vault at"), "{message}");
+        let without = KeyFile::new(&folder.path().join("sealing.key"), None).read().unwrap_err();
+        assert!(stoa_outbound::causes(&without).contains("--sealing-key-vault-server"), "{without}");
     }
 
     #[test]
     fn first_start_makes_a_private_key() {
         let folder = TempDir::new().unwrap();
-        let key = || KeyFile::in_folder(folder.path(), "sealing.key").unwrap().read().unwrap();
+        let key = || KeyFile::in_folder(folder.path(), "sealing.key", None).unwrap().read().unwrap();
         let first = key();
         assert_eq!((first.len(), key()), (1, first));
         let mode = fs::metadata(folder.path().join("sealing.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let other = TempDir::new().unwrap();
-        assert_ne!(KeyFile::in_folder(other.path(), "sealing.key").unwrap().read().unwrap(), key());
+        assert_ne!(KeyFile::in_folder(other.path(), "sealing.key", None).unwrap().read().unwrap(), key());
     }
 
     #[test]

@@ -9,10 +9,11 @@
 //!
 //! The states of providers are encrypted in the same way, each as a whole, with other derived keys.
 //!
-//! Elsewhere: `keys` reads the file with the keys, `stoa_engine::sealed` decides which values of a Spec are encrypted, and
+//! Elsewhere: `keys` reads the file with the keys, `transit` has Vault wrap them, `stoa_engine::sealed` decides which values of a Spec are encrypted, and
 //! `state` encrypts the states of providers before it records them.
 
 mod keys;
+mod transit;
 
 use std::{path::Path, sync::Arc};
 
@@ -31,6 +32,7 @@ use stoa_engine::{
 use stoa_machinery::serve::Reload;
 
 use self::keys::{EncryptionKey, KeyFile};
+pub use self::transit::Transit;
 
 /// The form that is written here: `v1:<id of the key>:<base64 of nonce, ciphertext and tag>`.
 const FORM: &str = "v1";
@@ -80,15 +82,29 @@ impl Encryption {
     ///
     /// When there is no usable key, with how to make one. Replicas that share a log need `key_file`.
     pub fn open(key_file: Option<&Path>, is_replicated: bool, data_dir: &Path) -> anyhow::Result<Self> {
+        Self::open_wrapped(None, key_file, is_replicated, data_dir)
+    }
+
+    /// The same with a key of Vault that wraps keys in the file.
+    ///
+    /// # Errors
+    ///
+    /// Also when Vault does not unwrap a key.
+    pub fn open_wrapped(
+        transit: Option<Transit>,
+        key_file: Option<&Path>,
+        is_replicated: bool,
+        data_dir: &Path,
+    ) -> anyhow::Result<Self> {
         let file = match key_file {
-            Some(path) => KeyFile::new(path),
+            Some(path) => KeyFile::new(path, transit),
             None => {
                 anyhow::ensure!(
                     !is_replicated,
                     "replicas on etcd need the same sealing key: name its file with --sealing-key-file. \
                      `head --bytes=32 /dev/urandom | base64` makes a key"
                 );
-                KeyFile::in_folder(data_dir, FILE)?
+                KeyFile::in_folder(data_dir, FILE, transit)?
             }
         };
         let keys = file.read()?;
@@ -99,7 +115,7 @@ impl Encryption {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with_keys(bytes: &[u8]) -> Self {
         let keys = bytes.iter().map(|byte| EncryptionKey::new([*byte; 32])).collect();
-        Self::with(KeyFile::new(Path::new("/nowhere")), keys)
+        Self::with(KeyFile::new(Path::new("/nowhere"), None), keys)
     }
 
     fn with(file: KeyFile, keys: Vec<EncryptionKey>) -> Self {

@@ -7,13 +7,16 @@
 
 mod addresses;
 pub(crate) mod announced;
+mod fleet;
 mod metrics;
+mod packages;
 mod pool;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod verified;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,10 +26,10 @@ use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, ApplyStart, AwaitedRequest, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
-    ResolveResponse, StateEntry, apply_event::Event, apply_request::Message,
+    ContentResponse, ContentsRequest, ContentsResponse, FindModuleRequest, FindModuleResponse, GenerateRequest,
+    GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse,
+    LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Problem, Proposal, ReadFileRequest,
+    ReadFileResponse, ResolveRequest, ResolveResponse, StateEntry, apply_event::Event, apply_request::Message,
 };
 use stoa_tls::{CaBundle, Reload, ReloadError, read};
 use stoa_types::reason;
@@ -46,6 +49,7 @@ use self::{
 };
 use super::StepError;
 
+pub use self::packages::{Discovery, PackageFiles};
 pub use self::verdict::{broken_calls, is_unheard, lacks_path, lacks_version};
 pub(crate) use self::{
     pool::{BREAKS, Lent},
@@ -167,16 +171,16 @@ pub(crate) struct Opened {
 
 /// Calls that change nothing and are small.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident $method:literal $request:ty => $answer:ty,)*) => {$(
+    ($($(#[$doc:meta])* $visibility:vis $name:ident = $call:ident $method:literal $request:ty => $answer:ty,)*) => {$(
         $(#[$doc])*
         ///
         /// # Errors
         ///
         /// The error of the last function-runner that was asked.
-        pub async fn $name(&self, request: $request) -> Result<Response<$answer>, Status> {
+        $visibility async fn $name(&self, request: $request) -> Result<Response<$answer>, Status> {
             let call = |lent: &Lent, request: $request| {
                 let mut client = lent.client();
-                async move { client.$name(request).await }
+                async move { client.$call(request).await }
             };
             Self::ask(self.search($method, None), request, call).await
         }
@@ -210,37 +214,42 @@ impl Runner {
     }
 
     calls! {
-        /// The commit of a version of a source.
-        resolve "Resolve" ResolveRequest => ResolveResponse,
+        /// The commit of a version of a source, verified or not.
+        any_resolve = resolve "Resolve" ResolveRequest => ResolveResponse,
         /// The present commits of versions of a source.
-        look "Look" LookRequest => LookResponse,
+        pub look = look "Look" LookRequest => LookResponse,
         /// The digest of a folder at a commit.
-        content "Content" ContentRequest => ContentResponse,
+        pub content = content "Content" ContentRequest => ContentResponse,
         /// The digests of folders at a commit.
-        contents "Contents" ContentsRequest => ContentsResponse,
+        pub contents = contents "Contents" ContentsRequest => ContentsResponse,
         /// The paths that a commit changes.
-        compare "Compare" CompareRequest => CompareResponse,
-        /// One file of a commit.
-        read_file "ReadFile" ReadFileRequest => ReadFileResponse,
+        pub compare = compare "Compare" CompareRequest => CompareResponse,
+        /// One file of a commit, verified or not.
+        any_read_file = read_file "ReadFile" ReadFileRequest => ReadFileResponse,
         /// The health of all that is recorded.
-        health "Health" HealthRequest => HealthResponse,
+        pub health = health "Health" HealthRequest => HealthResponse,
         /// The state of a pull request.
-        look_at_proposal "LookAtProposal" LookAtProposalRequest => Proposal,
+        pub look_at_proposal = look_at_proposal "LookAtProposal" LookAtProposalRequest => Proposal,
         /// Whether clusters have what was committed for them.
-        look_at_compliance "LookAtCompliance" LookAtComplianceRequest => LookAtComplianceResponse,
-        /// The Spec of a stack at a commit.
-        generate "Generate" GenerateRequest => GenerateResponse,
+        pub look_at_compliance = look_at_compliance "LookAtCompliance" LookAtComplianceRequest => LookAtComplianceResponse,
+        /// A version of a module.
+        pub find_module = find_module "FindModule" FindModuleRequest => FindModuleResponse,
+        /// The Spec of a stack at a commit, verified or not.
+        any_generate = generate "Generate" GenerateRequest => GenerateResponse,
     }
 
-    /// The same, where `admit` lets the Spec be taken: before that it hears how many bytes it has, or nothing where a runner of an
+    /// The Spec of a stack at a commit, where `admit` lets it be taken: before that it hears how many bytes it has, or nothing where a runner of an
     /// earlier version does not tell. What `admit` says otherwise is the answer.
     pub async fn generate_admitted(
         &self,
         request: GenerateRequest,
         admit: &Admit<'_>,
     ) -> Result<Response<GenerateResponse>, Status> {
+        let source = request.source.clone();
         let call = |lent: &Lent, request: GenerateRequest| announced::generate(lent.channel(), request, admit);
-        Self::ask(self.search("Generate", None), request, call).await
+        let answer = Box::pin(Self::ask(self.search("Generate", None), request, call)).await?;
+        verified::require(source.as_ref(), answer.get_ref().is_verified)?;
+        Ok(answer)
     }
 
     /// Compares a Spec with what is recorded and what is there.
@@ -346,7 +355,7 @@ pub fn halt(status: &Status, otherwise: &'static str) -> StepError {
         None => pool::why(status).to_owned(),
     };
     match status.code() {
-        Code::Unavailable if problem.is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
+        Code::Unavailable if problem.as_ref().is_some_and(|p| p.reason == SOURCE_UNAVAILABLE) => {
             StepError::SourceUnreachable(message)
         }
         Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded => StepError::Retry(message),
@@ -354,7 +363,10 @@ pub fn halt(status: &Status, otherwise: &'static str) -> StepError {
         Code::NotFound => StepError::failed(reason::SOURCE_NOT_FOUND, message),
         Code::Aborted => StepError::failed(reason::PLAN_STALE, message),
         Code::FailedPrecondition => StepError::failed(reason::UNKNOWN_STATE, message),
-        Code::InvalidArgument => StepError::failed(otherwise, message),
+        Code::InvalidArgument => {
+            let of_signature = problem.and_then(|p| reason::OF_SIGNATURES.into_iter().find(|known| *known == p.reason));
+            StepError::failed(of_signature.unwrap_or(otherwise), message)
+        }
         code => {
             tracing::error!(%code, message = status.message(), "the function-runner failed");
             StepError::failed(otherwise, format!("the function-runner failed: {code:?}"))

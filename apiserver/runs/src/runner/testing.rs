@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
-    ResolveResponse,
+    ContentResponse, ContentsRequest, ContentsResponse, FindModuleRequest, FindModuleResponse, GenerateRequest,
+    GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse,
+    LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest,
+    ReadFileResponse, ResolveRequest, ResolveResponse,
     function_runner_server::{FunctionRunner, FunctionRunnerServer},
 };
 use tokio_stream::wrappers::ReceiverStream;
@@ -85,6 +85,10 @@ pub trait FakeRunner: Sized + Send + Sync + 'static {
     }
 
     async fn look_at_proposal(&self, _: Request<LookAtProposalRequest>) -> Answer<Proposal> {
+        nobody()
+    }
+
+    async fn find_module(&self, _: Request<FindModuleRequest>) -> Answer<FindModuleResponse> {
         nobody()
     }
 
@@ -168,6 +172,10 @@ impl<T: FakeRunner> FunctionRunner for Service<T> {
 
     async fn look_at_proposal(&self, request: Request<LookAtProposalRequest>) -> Answer<Proposal> {
         self.0.look_at_proposal(request).await
+    }
+
+    async fn find_module(&self, request: Request<FindModuleRequest>) -> Answer<FindModuleResponse> {
+        self.0.find_module(request).await
     }
 
     async fn look_at_compliance(&self, request: Request<LookAtComplianceRequest>) -> Answer<LookAtComplianceResponse> {

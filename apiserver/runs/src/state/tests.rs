@@ -69,6 +69,21 @@ async fn unchanged_and_intended_resources_are_not_done() {
 }
 
 #[tokio::test]
+async fn failed_hooks_of_a_run_have_their_messages() {
+    let hook = "helm.sh/hook:pre-install:batch/v1:Job:shop:a";
+    for (id, outcome, expected) in
+        [(hook, "Failed", Some("exit code 1")), (hook, "Done", None), ("v1:ConfigMap:shop:a", "Failed", None)]
+    {
+        let result = json!({"run": "r1", "action": "Create", "outcome": outcome, "message": "exit code 1"});
+        let state = load(&log_of(&[(A, json!({"id": id, "result": result}))]).await).await.unwrap();
+        let failed = state.failed_hooks_of("r1");
+        let found = failed.first().map(|it| (it.id.as_str(), it.message.as_str()));
+        assert_eq!(found, expected.map(|message| (id, message)), "{outcome}");
+        assert!(state.failed_hooks_of("r2").is_empty());
+    }
+}
+
+#[tokio::test]
 async fn unhealthy_resources_are_owed_until_a_release() {
     let log = log_of(&[]).await;
     let mut state = load(&log).await.unwrap();

@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use serde::de::{DeserializeOwned, IntoDeserializer as _, value::StrDeserializer};
 use stoa_controller::lease::HeldLease;
 use stoa_engine::{
-    Action, Health, KubernetesObject, ProviderState, ResourceId, ResourceOutcome, ResourceType, StateResource,
+    Action, Health, KubernetesObject, ProviderState, ResourceId, ResourceOutcome, ResourceType, StateResource, hook,
     record::{CallTarget, Intent, Outcome, Record},
 };
 use stoa_failpoint::reached;
@@ -86,6 +86,7 @@ pub(super) async fn apply(
         plan: plan.clone(),
         state: state.for_run(&execution.run.spec.retry, &run_uid).await?,
         done,
+        failed_hooks: state.failed_hooks_of(&run_uid),
         parallelism: 0,
         owed: state.owed().into_iter().map(|id| id.0).collect(),
         import,
@@ -345,10 +346,14 @@ impl Conversation {
                         entries.push(entry);
                     }
                     self.waits.hear(&id, found, health.over, &health.message);
-                    execution.enter(RunPhase::Verifying).await?;
+                    // A hook may come before the changes.
+                    let is_hook = hook::is_hook_id(&id);
+                    if !is_hook {
+                        execution.enter(RunPhase::Verifying).await?;
+                    }
                     execution.journal.add(Line {
                         time: execution.services.now(),
-                        phase: "Verifying".to_owned(),
+                        phase: if is_hook { "Applying" } else { "Verifying" }.to_owned(),
                         id: id.0,
                         action: String::new(),
                         outcome: health.health,
@@ -459,6 +464,7 @@ impl Conversation {
         if outcome != ResourceOutcome::Unknown {
             entry.intent = None;
         }
+        let is_failed_hook = outcome == ResourceOutcome::Failed && hook::is_hook_id(&id);
         entry.result = Some(Outcome {
             run: self.run_uid.clone(),
             action,
@@ -478,6 +484,7 @@ impl Conversation {
             health,
             verified,
             finished,
+            message: event.problem.filter(|_| is_failed_hook).map(|problem| problem.message).unwrap_or_default(),
         });
         Ok(Some(entry))
     }
@@ -511,6 +518,7 @@ mod tests {
             health: None,
             verified: false,
             finished: false,
+            message: String::new(),
         };
         let entry = Record { result: Some(result), ..Record::new("a".into()) };
         assert!(is_done_by("r", Action::Update, &entry));

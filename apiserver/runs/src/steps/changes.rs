@@ -1,10 +1,10 @@
-//! The first changes of a plan as short lines, which `kubectl describe` shows at the beginning of a Run's status.
+//! The first changes of a plan as short lines, hooks last, which `kubectl describe` shows at the beginning of a Run's status.
 //!
 //! A line has the action's mark, the resource's id and the paths of the fields that an update changes. Values are in
 //! runs/plan alone, which masks those that are sensitive.
 
 use kube::ResourceExt as _;
-use stoa_engine::{Action, Plan, PlannedAction};
+use stoa_engine::{Action, Plan, PlannedAction, PlannedHook};
 use stoa_kinds::text::cut;
 use stoa_types::Run;
 
@@ -19,14 +19,21 @@ const PATHS: usize = 3;
 pub(super) fn lines(plan: &Plan, run: &Run) -> Vec<String> {
     let mut changing: Vec<&PlannedAction> = plan.actions.iter().filter(|planned| planned.is_shown()).collect();
     changing.sort_by_key(|planned| !matches!(planned.action, Action::Delete | Action::Replace));
-    let shown = if changing.len() > LINES { LINES - 1 } else { LINES };
-    let more = changing.len().saturating_sub(shown);
+    let all = changing.len() + plan.hooks.len();
+    let shown = if all > LINES { LINES - 1 } else { LINES };
+    let (actions_shown, more) = (changing.len().min(shown), all.saturating_sub(shown));
     let more = (more > 0).then(|| {
         let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
         let path = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{namespace}/runs/{name}/plan?format=table");
         format!("and {more} more: kubectl get --raw \"{path}\"")
     });
-    changing.into_iter().take(shown).map(line).chain(more).collect()
+    let actions = changing.into_iter().take(shown).map(line);
+    let hooks = plan.hooks.iter().take(shown - actions_shown).map(hook);
+    actions.chain(hooks).chain(more).collect()
+}
+
+fn hook(hook: &PlannedHook) -> String {
+    cut(&format!("* {} {}", hook.resource, hook.event), LENGTH)
 }
 
 fn line(planned: &PlannedAction) -> String {
@@ -87,6 +94,22 @@ mod tests {
             "~ v1:ConfigMap:shop:web a, b, c and 2 more",
         ];
         assert_eq!(lines(&plan, &run()), expected);
+    }
+
+    #[test]
+    fn hooks_are_the_last_lines() {
+        let hook =
+            |name: &str| json!({"resource": format!("batch/v1:Job:shop:{name}"), "event": "pre-install", "delete": []});
+        let with = |creates: usize, hooks: usize| {
+            let plan = plan((0..creates).map(|n| (format!("v1:ConfigMap:shop:c{n}"), "Create", json!([]))));
+            let hooks: Vec<Value> = (0..hooks).map(|n| hook(&format!("h{n}"))).collect();
+            lines(&Plan { hooks: serde_json::from_value(json!(hooks)).unwrap(), ..plan }, &run())
+        };
+        assert_eq!(with(1, 1), ["+ v1:ConfigMap:shop:c0", "* batch/v1:Job:shop:h0 pre-install"]);
+        let many = with(15, 15);
+        assert_eq!((many.len(), many[15].as_str()), (LINES, "* batch/v1:Job:shop:h0 pre-install"));
+        assert!(many[LINES - 1].starts_with("and 11 more: "), "{many:?}");
+        assert!(with(LINES + 5, 3)[LINES - 1].starts_with("and 9 more: "));
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn remark(operation: Operation, is_preview: bool, plan: &Plan, owned: usize) -> 
     let much =
         || plan.mass_deletion(owned).map(|found| format!("{} would fail: {}", operation.named(), sentence(found)));
     match operation {
-        Operation::Apply | Operation::Rollback if plan.actions.is_empty() => {
+        Operation::Apply | Operation::Rollback if plan.actions.is_empty() && plan.hooks.is_empty() => {
             Some("the Spec has no resources, and nothing is on record".to_owned())
         }
         Operation::Apply | Operation::Rollback if is_preview => much(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_engine::{
-    Action, Plan, ResourceId,
+    Action, Plan, ResourceId, ResourceType,
     import::{Selected, Selection},
 };
 use stoa_kinds::text;
@@ -60,7 +60,8 @@ async fn wanted(execution: &Execution, target: &Target) -> Result<Import, StepEr
 }
 
 /// Refuses a plan that would do more than record, and one that would record what another deployment has on record: an
-/// object that was imported there bears no mark yet.
+/// object that was imported there bears no mark yet. An object in a cluster has a uid, and one in a file has an id of its
+/// own in the folder of the Workspace.
 ///
 /// # Errors
 ///
@@ -74,35 +75,38 @@ pub(super) async fn check(execution: &Execution, target: &Target, plan: &Plan) -
         );
         return Err(StepError::failed(reason::PLAN_FAILED, message));
     }
-    let mut uids: BTreeMap<&str, &ResourceId> = BTreeMap::new();
-    for planned in &plan.actions {
-        if let Some(uid) = planned.found.as_ref().and_then(|found| found.uid.as_deref()) {
-            uids.insert(uid, &planned.id);
+    let (mut uids, mut in_files) = (BTreeMap::new(), BTreeSet::new());
+    for planned in plan.actions.iter().filter(|planned| planned.kind == ResourceType::Kubernetes) {
+        match planned.found.as_ref().and_then(|found| found.uid.as_deref()) {
+            Some(uid) => drop(uids.insert(uid, &planned.id)),
+            None => drop(in_files.insert(&planned.id)),
         }
     }
-    if uids.is_empty() {
+    if uids.is_empty() && in_files.is_empty() {
         return Ok(());
     }
     let own = (target.namespace(), target.stack.name_any(), target.workspace.name_any());
     // By deployment, since its state is read for all of them at once.
-    let mut others: BTreeMap<Deployment, Vec<(&str, &ResourceId)>> = BTreeMap::new();
+    let mut others: BTreeMap<Deployment, Vec<&ResourceId>> = BTreeMap::new();
     let of_others = |resource: Resource| {
         let spec = &resource.spec;
-        let (uid, id) = uids.get_key_value(spec.kubernetes.as_ref()?.uid.as_str())?;
         let of = (resource.namespace().unwrap_or_default(), spec.stack.clone(), spec.workspace.clone());
+        let same_id = || in_files.get(&ResourceId(spec.id.clone())).filter(|_| of.2 == own.2);
+        let id: &ResourceId = *uids.get(spec.kubernetes.as_ref()?.uid.as_str()).or_else(same_id)?;
         let is_gone = resource.status.as_ref().is_some_and(|status| status.phase.is_gone());
-        (of != own && !is_gone).then_some((of, *uid, *id))
+        (of != own && !is_gone).then_some((of, id))
     };
     let resources = execution.services.lookup.api::<Resource>()?;
-    for (of, uid, id) in resources.list_of(None, &ListOptions::default(), of_others).await? {
-        others.entry(of).or_default().push((uid, id));
+    for (of, id) in resources.list_of(None, &ListOptions::default(), of_others).await? {
+        others.entry(of).or_default().push(id);
     }
+    let uid_of: BTreeMap<&ResourceId, &str> = uids.iter().map(|(uid, id)| (*id, *uid)).collect();
     let mut taken = Vec::new();
     for (of, objects) in others {
         let Some(recorded) = recorded(execution, &of).await? else { continue };
         let (organization, stack, workspace) = of;
-        let had = objects.into_iter().filter(|(uid, _)| recorded.may_have(uid));
-        taken.extend(had.map(|(_, id)| format!("{id} is on record for {organization}/{stack}/{workspace}")));
+        let had = objects.into_iter().filter(|id| recorded.may_have(id, uid_of.get(*id).copied()));
+        taken.extend(had.map(|id| format!("{id} is on record for {organization}/{stack}/{workspace}")));
     }
     if taken.is_empty() {
         return Ok(());
@@ -117,14 +121,16 @@ type Deployment = (String, String, String);
 /// The objects that the state of a deployment has.
 struct Recorded {
     uids: BTreeSet<String>,
+    /// The ids of the objects without a uid.
+    in_files: BTreeSet<ResourceId>,
     /// Whether there are some that are too large for a record, and kept in documents.
     has_large: bool,
 }
 
 impl Recorded {
     /// Whether an object may be among them; an object in a document may be any.
-    fn may_have(&self, uid: &str) -> bool {
-        self.has_large || self.uids.contains(uid)
+    fn may_have(&self, id: &ResourceId, uid: Option<&str>) -> bool {
+        self.has_large || uid.map_or_else(|| self.in_files.contains(id), |uid| self.uids.contains(uid))
     }
 }
 
@@ -137,10 +143,13 @@ async fn recorded(
         return Ok(None);
     };
     let state = State::load(&*execution.services.log, &stack.uid().unwrap_or_default(), workspace, None).await?;
-    let mut recorded = Recorded { uids: BTreeSet::new(), has_large: false };
+    let mut recorded = Recorded { uids: BTreeSet::new(), in_files: BTreeSet::new(), has_large: false };
     for record in state.entries() {
         match &record.resource {
-            Some(resource) => recorded.uids.extend(resource.uid().map(str::to_owned)),
+            Some(resource) => match resource.uid() {
+                Some(uid) => drop(recorded.uids.insert(uid.to_owned())),
+                None => drop(recorded.in_files.insert(resource.id.clone())),
+            },
             None => recorded.has_large |= record.document.is_some(),
         }
     }

@@ -33,7 +33,10 @@ use stoa_types::{
     reason,
 };
 
-pub(crate) use self::merged::Verdict;
+pub(crate) use self::{
+    merged::Verdict,
+    plan::{hook_operation, unreadable},
+};
 use crate::{StepError, execution::Execution, resources, state::State, status::StatusUpdate, target::Target};
 
 /// Ends a run whose plan was rejected; for this nothing that it refers to has to be there. A decision is recorded once.

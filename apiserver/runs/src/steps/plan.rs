@@ -9,7 +9,7 @@ use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_controller::events::Kind;
-use stoa_engine::{FieldChange, Plan, PlannedAction, ResourceId, document::DocumentError};
+use stoa_engine::{FieldChange, HookOperation, Plan, PlannedAction, ResourceId, document::DocumentError};
 use stoa_failpoint::reached;
 use stoa_kinds::{
     plan_summary, preview_plan,
@@ -131,6 +131,7 @@ async fn planned(
         import,
         forget_clusters: execution.run.spec.forget_clusters.clone(),
         refresh: execution.run.spec.operation == Operation::Refresh,
+        hooks: hook_operation(&execution.run, state).map(|operation| operation.to_string()).unwrap_or_default(),
     };
     let runner = execution.runners();
     let response = pending_calls::during(execution, runner.plan(request)).await?;
@@ -145,6 +146,20 @@ async fn planned(
         import::check(execution, target, &plan).await?;
     }
     Ok((response, plan))
+}
+
+/// The operation whose hooks run; none where the Run has none, or skips them. What was never released is installed, and so is
+/// what was removed since.
+pub(crate) fn hook_operation(run: &Run, state: &State) -> Option<HookOperation> {
+    let is_deployed = state.head().last_release > 0 && state.live() > 0;
+    match run.spec.planned() {
+        _ if run.spec.skip_hooks => None,
+        Operation::Apply if is_deployed => Some(HookOperation::Upgrade),
+        Operation::Apply => Some(HookOperation::Install),
+        Operation::Rollback => Some(HookOperation::Rollback),
+        Operation::Destroy => Some(HookOperation::Delete),
+        Operation::Preview | Operation::Import | Operation::Refresh => None,
+    }
 }
 
 /// Refuses to retry what nobody has to decide about.
@@ -246,7 +261,7 @@ async fn require_same_plan(
 }
 
 /// What it means that the plan of a run cannot be understood.
-pub(super) fn unreadable(run: &str, error: &DocumentError) -> StepError {
+pub(crate) fn unreadable(run: &str, error: &DocumentError) -> StepError {
     let cause = std::error::Error::source(error).map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = format!("the plan of {run} cannot be read: {error}{cause}; {}, or plan again", error.advice());
     StepError::failed(reason::PLAN_FAILED, message)
@@ -261,6 +276,12 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
         let owner = planned.owned_by.as_ref().filter(|_| planned.drift && !operation.is_mutating())?;
         Some(format!("{owner} owns it now"))
     };
+    let hooks = plan.hooks.iter().take(100).map(|hook| RunResource {
+        id: hook.id().0,
+        action: "Hook".to_owned(),
+        phase: phase.to_owned(),
+        message: String::new(),
+    });
     changing
         .map(|planned| RunResource {
             id: planned.id.0.clone(),
@@ -271,6 +292,7 @@ fn changing(plan: &Plan, operation: Operation) -> Vec<RunResource> {
                 cut(&told, MESSAGE)
             },
         })
+        .chain(hooks)
         .collect()
 }
 
@@ -283,7 +305,8 @@ fn differences(then: &Plan, now: &Plan) -> Vec<String> {
             "" => "the workspace has another target".to_owned(),
             name => format!("cluster {name} has another target"),
         });
-    let moved: Vec<String> = moved.collect();
+    let other_hooks = (then.hooks != now.hooks).then(|| "other hooks run".to_owned());
+    let moved: Vec<String> = moved.chain(other_hooks).collect();
     let by_id = |plan: &'_ Plan| -> BTreeMap<ResourceId, PlannedAction> {
         plan.actions.iter().map(|planned| (planned.id.clone(), planned.clone())).collect()
     };

@@ -1,8 +1,8 @@
 //! The Spec of a run: rendered once, and then kept, with what is sensitive of it sealed.
 
 use bytes::Bytes;
-use stoa_controller::events::Kind;
-use stoa_engine::secret_digest::DigestKeys;
+use stoa_controller::{blocking::run_blocking, events::Kind};
+use stoa_engine::hook;
 use stoa_failpoint::reached;
 use stoa_kinds::{pull_request, run_status::status, text};
 use stoa_types::{
@@ -18,6 +18,7 @@ use crate::{
     status::StatusUpdate,
     target::{Target, requester},
     values::StackValues,
+    working_copy,
 };
 
 /// So many warnings are in the Event about them.
@@ -43,11 +44,14 @@ pub(super) async fn spec(
             (generator, values) = (previewed.generator, previewed.values);
             (documents::get_spec(target, &sealing, &digest).await?, Some(digest))
         }
-        (Operation::Destroy, None) => {
-            let spec = Bytes::from_static(b"{\"resources\":[]}");
-            let digest = documents::put_owed(&*target.documents, &target.scope(), spec.clone()).await?;
-            (spec, Some(digest))
-        }
+        (Operation::Destroy, None) => match deletion_hooks(execution, target).await? {
+            Some(hooks) => (hooks, None),
+            None => {
+                let spec = Bytes::from_static(b"{\"resources\":[]}");
+                let digest = documents::put_owed(&*target.documents, &target.scope(), spec.clone()).await?;
+                (spec, Some(digest))
+            }
+        },
         (Operation::Rollback, None) => {
             let release = resolve::release(execution, target).await?;
             generator = release.spec.generator;
@@ -84,6 +88,32 @@ pub(super) async fn spec(
     Ok((spec, digest.clone(), Some(StatusUpdate::Rendered { digest, generator, values })))
 }
 
+/// The Spec of a Destroy that has hooks: those of deletions of the last release. A Destroy needs no document that is lost.
+async fn deletion_hooks(execution: &mut Execution, target: &Target) -> Result<Option<Bytes>, StepError> {
+    if execution.run.spec.skip_hooks {
+        return Ok(None);
+    }
+    let Some(release) = resolve::last_release(execution, target).await? else { return Ok(None) };
+    let kept = documents::get_spec(target, &execution.services.encryption, &release.spec.spec_digest).await;
+    let hooks = match kept {
+        Ok(spec) => run_blocking(spec.len(), move || of_deletion(&spec)).await,
+        Err(StepError::Failed { .. }) => None,
+        Err(halt) => return Err(halt),
+    };
+    if hooks.is_none() {
+        let warning = "warning: the Spec of the last release cannot be read, so that no hooks of deletions run";
+        execution.journal.note("Generating", warning);
+    }
+    Ok(hooks.flatten())
+}
+
+/// The hooks of deletions of a Spec, if there are any; `None` where the Spec cannot be understood.
+fn of_deletion(spec: &Bytes) -> Option<Option<Bytes>> {
+    let hooks = hook::of_deletion(serde_json::from_slice(spec).ok()?);
+    let bytes = || Bytes::from(serde_json::to_vec(&hooks).expect("a Spec serializes"));
+    Some((!hooks.resources.is_empty()).then(bytes))
+}
+
 /// The values for the generator, which the requester may use. A pull request has none of a Secret.
 async fn drawn(execution: &Execution, target: &Target) -> Result<StackValues, StepError> {
     let Execution { services, run, .. } = execution;
@@ -92,9 +122,7 @@ async fn drawn(execution: &Execution, target: &Target) -> Result<StackValues, St
     if !pull_request::is_plan(run) {
         return Ok(values);
     }
-    let keys = services.encryption.digest_keys(&target.scope(), &run.spec.workspace);
-    let (first, others) = keys.split_first().ok_or_else(|| StepError::Retry("there is no key".to_owned()))?;
-    Ok(values.with_placeholders(&DigestKeys::new(first, others)))
+    working_copy::values(services, target, values)
 }
 
 /// What the function-runner renders, and the generator that it took.
@@ -127,6 +155,24 @@ pub(super) fn told(warnings: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn destroy_has_hooks_of_deletions_alone() {
+        let job = |event: &str| {
+            let object = serde_json::json!({"apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": event, "annotations": {"helm.sh/hook": event}}});
+            serde_json::json!({"id": format!("batch/v1:Job:{event}"), "type": "Kubernetes", "attributes": object})
+        };
+        let found = |events: &[&str]| {
+            let spec = serde_json::json!({"resources": events.iter().map(|event| job(event)).collect::<Vec<_>>()});
+            of_deletion(&spec.to_string().into())
+        };
+        let hooks: stoa_engine::Spec =
+            serde_json::from_slice(&found(&["pre-install", "post-delete"]).unwrap().unwrap()).unwrap();
+        assert_eq!(hooks.resources.iter().map(|it| it.id.0.as_str()).collect::<Vec<_>>(), ["batch/v1:Job:post-delete"]);
+        assert_eq!(found(&["pre-install"]), Some(None));
+        assert_eq!(of_deletion(&Bytes::from_static(b"{")), None);
+    }
 
     #[test]
     fn event_names_the_first_warnings() {

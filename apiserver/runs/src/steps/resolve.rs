@@ -9,7 +9,9 @@ use stoa_types::{
 };
 
 use super::plan;
-use crate::{StepError, execution::Execution, runner, state::State, status::StatusUpdate, target::Target};
+use crate::{
+    StepError, execution::Execution, package_source, runner, state::State, status::StatusUpdate, target::Target,
+};
 
 /// The commit that the run is for, and what is to be recorded of it, once.
 pub(super) async fn commit(
@@ -30,6 +32,9 @@ pub(super) async fn commit(
         (Operation::Rollback | Operation::Refresh, None) => release(execution, target).await?.spec.commit,
         (Operation::Preview | Operation::Apply | Operation::Import, None) => resolve(execution, target).await?,
     };
+    if let Ok(source) = target.source() {
+        package_source::require_published(&execution.services, source, execution.run.spec.operation, &commit).await?;
+    }
     let path = target.path();
     let commit_url = target.commit_page(&commit).unwrap_or_default();
     let source = RunSource { commit: commit.clone(), path, commit_url, ..RunSource::default() };
@@ -38,11 +43,7 @@ pub(super) async fn commit(
 
 async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, StepError> {
     let version = execution.run.spec.version.clone().unwrap_or_else(|| target.stack.spec.desired_version.clone());
-    let request = stoa_proto::ResolveRequest {
-        source: Some(target.proto_source(&execution.services).await?),
-        version: version.clone(),
-        r#ref: target.source()?.spec.reference.clone(),
-    };
+    let request = target.resolve_request(&execution.services, &version).await?;
     let names_it =
         if execution.run.spec.version.is_some() { "spec.version" } else { "spec.desiredVersion of the Stack" };
     let runner = execution.runners();
@@ -57,13 +58,25 @@ async fn resolve(execution: &mut Execution, target: &Target) -> Result<String, S
         halt => halt,
     };
     let response = response.map_err(refused)?.into_inner();
-    execution.journal.note("Generating", format!("{version} is commit {} ({})", response.commit, response.subject));
+    let signed = if response.signed_by.is_empty() { "" } else { &format!(", signed by {}", response.signed_by) };
+    let note = format!("{version} is commit {} ({}){signed}", response.commit, response.subject);
+    execution.journal.note("Generating", note);
     Ok(response.commit)
 }
 
 /// Whether what the run is for was released before, and is not rendered anew.
 pub(super) fn is_of_release(execution: &Execution) -> bool {
     matches!(execution.run.spec.planned(), Operation::Rollback | Operation::Refresh)
+}
+
+/// The last release, if it has a Spec that is deployed.
+pub(super) async fn last_release(execution: &Execution, target: &Target) -> Result<Option<Release>, StepError> {
+    let uid = target.stack.uid().unwrap_or_default();
+    let state = State::load(&*execution.services.log, &uid, &target.workspace.name_any(), None).await?;
+    let name = release::name(&target.stack.name_any(), &target.workspace.name_any(), state.head().last_release);
+    let found = execution.services.lookup.api::<Release>()?.get_opt(&target.namespace(), &name).await?;
+    let is_deployed = release::obstacle(found.as_ref(), &name, &target.stack).is_none();
+    Ok(found.filter(|_| is_deployed))
 }
 
 /// The release that a Rollback goes back to, or that a Refresh looks at, which is the last one.
