@@ -9,6 +9,7 @@ pub use self::pattern::pattern;
 pub(crate) use self::pattern::{Translated, translate};
 
 pub(crate) mod address;
+pub(crate) mod float;
 mod pattern;
 pub mod text;
 pub mod time;

@@ -17,19 +17,19 @@ thread_local! {
 
 /// Values in something that an expression made, which count as long as it is there.
 #[derive(Debug)]
-pub(super) struct Held<T> {
+pub(super) struct Retained<T> {
     values: T,
     count: usize,
 }
 
-impl<T> Held<T> {
+impl<T> Retained<T> {
     pub(super) fn new(count: usize, values: T) -> Self {
         HELD.set(HELD.get() + count);
         Self { values, count }
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for Retained<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -37,7 +37,7 @@ impl<T> Deref for Held<T> {
     }
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for Retained<T> {
     fn drop(&mut self) {
         HELD.set(HELD.get() - self.count);
     }

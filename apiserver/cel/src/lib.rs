@@ -7,9 +7,8 @@
 //!
 //! The library is that of `environment.MustBaseEnvSet` in `k8s.io/apiserver/pkg/cel` at Kubernetes 1.36, with `cel.bind`,
 //! but for messages of Protobuf (`google.protobuf.Int64Value{…}`). Timestamps end on the 30th of December 9999,
-//! quantities have 38 digits, no map has a key that is no whole number, boolean or text, and `double()` takes no
-//! hexadecimal numbers and no underscores. Errors of regular expressions are those of the crate `regex`; URLs, addresses
-//! and versions have one error text each.
+//! quantities have 38 digits, and no map has a key that is no whole number, boolean or text. Errors of regular
+//! expressions are those of the crate `regex`; URLs, addresses and versions have one error text each.
 //!
 //! What variables there are is up to whoever evaluates ([`Declarations`], [`Inputs`]). A policy of admission has those of
 //! `k8s.io/apiserver/pkg/admission/plugin/cel`, a health policy an object and its fields.
@@ -214,6 +213,27 @@ pub async fn evaluate<I: Inputs>(
         outcome = deep.unwrap_or(Err(Interrupted::Unexpected));
     }
     outcome
+}
+
+/// The same on this thread, which may wait.
+///
+/// # Errors
+///
+/// As [`evaluate`].
+pub fn evaluate_here<I: Inputs>(
+    batch: &Batch,
+    inputs: &Arc<I>,
+    answers: &Answers,
+    budget: u64,
+) -> Result<Outcomes, Interrupted> {
+    let limits = Limits { budget, each: EACH, here: u64::MAX, depth: SHALLOW };
+    match run(batch, &**inputs, answers, limits) {
+        Err(Interrupted::TooDeep) => {
+            let deep = stack::with(STACK, || run(batch, &**inputs, answers, Limits { depth: DEEP, ..limits }));
+            deep.unwrap_or(Err(Interrupted::Unexpected))
+        }
+        outcome => outcome,
+    }
 }
 
 fn run(batch: &Batch, inputs: &dyn Inputs, answers: &Answers, limits: Limits) -> Result<Outcomes, Interrupted> {

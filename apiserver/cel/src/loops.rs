@@ -14,7 +14,7 @@ use cel::{
 use super::{
     eval::{Error, Evaluation, Items, Outcome, pairs},
     functions,
-    held::{self, Held},
+    held::{self, Retained},
     value::{Key, List, Value},
 };
 
@@ -177,7 +177,7 @@ pub(super) fn sort_by<'a>(evaluation: &mut Evaluation<'a>, args: &'a [IdedExpr],
         keys.push(evaluation.with([(name, item)], &by.expr)?);
         held::room(keys.len())?;
     }
-    functions::sort(list, &List::Made(Arc::new(Held::new(keys.len(), keys))), evaluation.budget())
+    functions::sort(list, &List::Made(Arc::new(Retained::new(keys.len(), keys))), evaluation.budget())
 }
 
 fn key_of(value: &Value<'_>) -> Result<Key, Error> {

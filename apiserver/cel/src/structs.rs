@@ -9,7 +9,7 @@ use super::{
     budget::{Budget, Writer},
     eval::{Error, Outcome},
     functions::{display, show},
-    held::Held,
+    held::Retained,
     value::{Key, List, Map, Value, all},
 };
 
@@ -29,7 +29,7 @@ const LARGEST_OUTCOME: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Struct<'a> {
     pub(super) type_name: &'a str,
-    pub(super) fields: Held<BTreeMap<String, Value<'a>>>,
+    pub(super) fields: Retained<BTreeMap<String, Value<'a>>>,
 }
 
 /// Whether there is a type of that name.
@@ -53,7 +53,7 @@ pub(super) fn construct<'a>(type_name: &'a str, entries: BTreeMap<Key, Value<'a>
         }
         fields.insert(name, value);
     }
-    Ok(Value::Struct(Struct { type_name, fields: Held::new(fields.len(), fields) }.into()))
+    Ok(Value::Struct(Struct { type_name, fields: Retained::new(fields.len(), fields) }.into()))
 }
 
 impl<'a> Struct<'a> {

@@ -13,7 +13,7 @@ use super::{
     eval::Error,
     functions::Format,
     go::url::Url,
-    held::Held,
+    held::Retained,
     quantity::Quantity,
     structs::{JSON_PATCH, OBJECT, Struct},
     timestamp::OffsetTime,
@@ -55,14 +55,14 @@ pub(super) enum Text<'a> {
 #[derive(Clone, Debug)]
 pub(super) enum List<'a> {
     Json(&'a [Json]),
-    Made(Arc<Held<Vec<Value<'a>>>>),
+    Made(Arc<Retained<Vec<Value<'a>>>>),
 }
 
 /// A map: a JSON object, or made by an expression.
 #[derive(Clone, Debug)]
 pub(super) enum Map<'a> {
     Json(&'a serde_json::Map<String, Json>),
-    Made(Arc<Held<BTreeMap<Key, Value<'a>>>>),
+    Made(Arc<Retained<BTreeMap<Key, Value<'a>>>>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,11 +96,11 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn list(items: Vec<Value<'a>>) -> Self {
-        Self::List(List::Made(Arc::new(Held::new(items.len(), items))))
+        Self::List(List::Made(Arc::new(Retained::new(items.len(), items))))
     }
 
     pub(super) fn map(entries: BTreeMap<Key, Value<'a>>) -> Self {
-        Self::Map(Map::Made(Arc::new(Held::new(entries.len(), entries))))
+        Self::Map(Map::Made(Arc::new(Retained::new(entries.len(), entries))))
     }
 
     pub(super) fn type_name(&self) -> &'static str {

@@ -155,11 +155,11 @@ impl Memory {
 struct Sending {
     /// How many bytes are still to be sent.
     length: usize,
-    left: Arc<Mutex<Option<Left>>>,
+    left: Arc<Mutex<Option<Remainder>>>,
     _end: AbortOnDropHandle<()>,
 }
 
-struct Left {
+struct Remainder {
     bytes: Bytes,
     _permit: Permit,
 }
@@ -167,7 +167,7 @@ struct Left {
 impl Sending {
     fn new(bytes: Bytes, permit: Permit) -> Self {
         let length = bytes.len();
-        let left = Arc::new(Mutex::new((length > 0).then_some(Left { bytes, _permit: permit })));
+        let left = Arc::new(Mutex::new((length > 0).then_some(Remainder { bytes, _permit: permit })));
         // Nobody polls this body on behalf of a client that takes nothing.
         let ending = left.clone();
         let end = tokio::spawn(async move {
@@ -191,7 +191,7 @@ impl Body for Sending {
         }
         let piece = {
             let mut left = self.left.lock();
-            let Some(Left { bytes, .. }) = &mut *left else {
+            let Some(Remainder { bytes, .. }) = &mut *left else {
                 return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
             };
             // A copy, since a slice would keep the whole answer.

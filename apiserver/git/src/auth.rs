@@ -33,6 +33,54 @@ impl Credentials {
         callbacks
     }
 
+    /// The header `Authorization` for a server over HTTP: `Bearer` with a bearer token, else `Basic`. A user and password in the
+    /// URL count where the credentials have none.
+    pub fn authorization(&self, remote: &str) -> Option<String> {
+        if let Some(token) = self.text("bearerToken") {
+            return Some(format!("Bearer {token}"));
+        }
+        let in_url = remote.split_once("://").and_then(|(_, rest)| {
+            let authority = rest.split(['/', '?', '#']).next()?;
+            let (userinfo, _) = authority.rsplit_once('@')?;
+            let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+            Some((decoded(user), decoded(password)))
+        });
+        let (user, password) = in_url.unwrap_or_default();
+        let password = self.text("password").or_else(|| self.text("token")).unwrap_or(&password);
+        let user = self.text("username").filter(|name| !name.is_empty()).unwrap_or(&user);
+        if password.is_empty() && user.is_empty() {
+            return None;
+        }
+        let user = if user.is_empty() { "git" } else { user };
+        Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+    }
+
+    /// The header with the bearer token, for libgit2, which asks for no credentials then.
+    pub fn bearer_header(&self) -> Option<String> {
+        self.text("bearerToken").map(|token| format!("Authorization: Bearer {token}"))
+    }
+
+    /// The certificates of the server's authorities, PEM, if no others count.
+    pub fn authority(&self) -> Option<&[u8]> {
+        self.get("ca.crt")
+    }
+
+    /// Whether `known_hosts` has this key for a host; nothing without `known_hosts`.
+    pub fn knows_host_key(&self, key: &[u8], host: &str) -> Option<bool> {
+        let known = self.get("known_hosts")?;
+        Some(is_known(key, &String::from_utf8_lossy(known), host))
+    }
+
+    /// The user, key and password for a server over SSH.
+    pub fn login(&self) -> Login<'_> {
+        Login {
+            user: self.text("username").filter(|name| !name.is_empty()),
+            key: self.get("ssh-privatekey").and_then(|key| std::str::from_utf8(key).ok()),
+            passphrase: self.text("ssh-passphrase"),
+            password: self.text("password").or_else(|| self.text("token")),
+        }
+    }
+
     /// Whom to be at `remote`, whose URL may name a user.
     fn user<'a>(&'a self, remote: &str, named: Option<&'a str>) -> Option<&'a str> {
         let ours = self.text("username").filter(|name| !name.is_empty());
@@ -83,6 +131,28 @@ impl Credentials {
         let by = if certificate.as_x509().is_some() { "ca.crt" } else { "known_hosts" };
         Err(Error::new(ErrorCode::Certificate, ErrorClass::Callback, format!("{by} does not vouch for {host}")))
     }
+}
+
+/// The user, key and password for a server over SSH.
+#[derive(Clone, Copy, educe::Educe)]
+#[educe(Debug)]
+pub struct Login<'c> {
+    /// The user, unless the URL names one.
+    pub user: Option<&'c str>,
+    /// The private key, PEM.
+    #[educe(Debug(ignore))]
+    pub key: Option<&'c str>,
+    /// The passphrase of the key.
+    #[educe(Debug(ignore))]
+    pub passphrase: Option<&'c str>,
+    /// The password.
+    #[educe(Debug(ignore))]
+    pub password: Option<&'c str>,
+}
+
+/// The text of a part of a URL, without percent-encoding.
+pub fn decoded(part: &str) -> String {
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 /// Whether a URL names another host than that of the remote, or one that is reached less safely.
@@ -158,6 +228,23 @@ mod tests {
         assert!(!is_signed(&leaf, other.certificate_pem().as_bytes(), "git.example.com"));
         assert!(!is_signed(&leaf, b"", "git.example.com"));
         assert!(is_signed(&leaf, issued.certificate_pem.as_bytes(), "git.example.com"), "it is its own authority");
+    }
+
+    #[test]
+    fn authorization_is_a_bearer_token_or_a_password() {
+        let header = |values: &[(&str, &str)], url: &str| {
+            let values = values.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()));
+            values.collect::<Credentials>().authorization(url)
+        };
+        let basic = |text: &str| Some(format!("Basic {}", STANDARD.encode(text)));
+        let url = "https://git.example.com/a.git";
+        assert_eq!(header(&[], url), None);
+        assert_eq!(header(&[("token", "t\n")], url), basic("git:t"));
+        assert_eq!(header(&[("username", "bot"), ("password", "p")], url), basic("bot:p"));
+        assert_eq!(header(&[("bearerToken", "b"), ("password", "p")], url), Some("Bearer b".to_owned()));
+        let with_user = "https://b%40t:p%2Fw@git.example.com/a@b.git";
+        assert_eq!(header(&[], with_user), basic("b@t:p/w"));
+        assert_eq!(header(&[("token", "t")], with_user), basic("b@t:t"));
     }
 
     #[test]

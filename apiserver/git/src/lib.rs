@@ -16,12 +16,13 @@ use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, RemoteRedirect, Repository};
 
 pub use self::{
+    auth::{Login, decoded},
     error::{Explanation, Problem, explain, is_here, scrub, without_userinfo},
     local::local_path,
 };
 
 /// What is shown to a Git server, and who it has to be: keys as in Secrets of the types `kubernetes.io/basic-auth`
-/// (`username`, `password`) and `kubernetes.io/ssh-auth` (`ssh-privatekey`), or `token`; `ssh-passphrase` opens the key,
+/// (`username`, `password`) and `kubernetes.io/ssh-auth` (`ssh-privatekey`), or `token`, or `bearerToken`; `ssh-passphrase` opens the key,
 /// `known_hosts` and `ca.crt` (PEM, with the intermediates) say who the server is.
 #[derive(Clone, Default, educe::Educe)]
 #[educe(Debug)]
@@ -29,8 +30,8 @@ pub struct Credentials(#[educe(Debug(ignore))] Arc<BTreeMap<String, Vec<u8>>>);
 
 impl Credentials {
     /// The keys that mean anything.
-    pub const KEYS: [&str; 7] =
-        ["username", "password", "token", "ssh-privatekey", "ssh-passphrase", "known_hosts", "ca.crt"];
+    pub const KEYS: [&str; 8] =
+        ["username", "password", "token", "bearerToken", "ssh-privatekey", "ssh-passphrase", "known_hosts", "ca.crt"];
 
     /// Reads a folder in which each key is a file, as where a Secret is mounted; other files in it are left alone.
     ///

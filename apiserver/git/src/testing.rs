@@ -130,6 +130,11 @@ impl GitServer {
         *self.shared.authorization.lock().unwrap() = format!("Basic {}", STANDARD.encode(format!("bot:{password}")));
     }
 
+    /// From now on this bearer token is right, and no password.
+    pub fn set_token(&self, token: &str) {
+        *self.shared.authorization.lock().unwrap() = format!("Bearer {token}");
+    }
+
     /// From now on it answers so.
     pub fn behave(&self, behaviour: Behaviour) {
         self.shared.behaviour.send_replace(behaviour);

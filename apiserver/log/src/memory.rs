@@ -36,12 +36,12 @@ struct State {
     base: OrdMap<Key, Entry>,
     /// Every record after `floor`, with the values as they were right after it.
     history: VecDeque<(Record, OrdMap<Key, Entry>)>,
-    leases: HashMap<String, Held>,
+    leases: HashMap<String, HeldLease>,
     last_token: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     holder: String,
     token: u64,
     ttl: Duration,
@@ -88,7 +88,7 @@ impl State {
         self.held(&fence.lease, fence.token).map(|_| ())
     }
 
-    fn held(&self, name: &str, token: u64) -> Result<&Held, LogError> {
+    fn held(&self, name: &str, token: u64) -> Result<&HeldLease, LogError> {
         self.leases
             .get(name)
             .filter(|held| held.token == token && held.expires > Instant::now())
@@ -221,7 +221,7 @@ impl Log for MemoryLog {
         }
         state.last_token += 1;
         let token = state.last_token;
-        state.leases.insert(name.to_owned(), Held { holder: holder.to_owned(), token, ttl, expires: now + ttl });
+        state.leases.insert(name.to_owned(), HeldLease { holder: holder.to_owned(), token, ttl, expires: now + ttl });
         Ok(Lease { name: name.to_owned(), holder: holder.to_owned(), token, ttl })
     }
 

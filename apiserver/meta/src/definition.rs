@@ -104,11 +104,27 @@ impl Column {
 /// A field that field selectors may name, besides `metadata.name` and `metadata.namespace`.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectableField {
-    /// As written in a selector, such as `spec.project`.
+    /// As written in a selector, such as `spec.project`. For the entries of a map of strings, with `[*]` at the end, which a
+    /// selector replaces by `[KEY]`.
     pub name: &'static str,
     /// Where the value is; strings, numbers and booleans compare by their text, absent as empty.
     pub path: &'static [&'static str],
 }
+
+impl SelectableField {
+    /// Whether selectors name the entries of a map.
+    pub fn is_map(&self) -> bool {
+        self.name.ends_with(ENTRY)
+    }
+
+    /// The key of an entry that a selector names, if it is one of this map.
+    pub fn entry<'n>(&self, name: &'n str) -> Option<&'n str> {
+        name.strip_prefix(self.name.strip_suffix(ENTRY)?)?.strip_prefix('[')?.strip_suffix(']')
+    }
+}
+
+/// The end of the name of a field with entries.
+const ENTRY: &str = "[*]";
 
 /// A call to a subresource other than `status`.
 #[derive(Clone, Debug)]
@@ -262,6 +278,8 @@ pub struct ResourceDefinition {
     pub verbs: Vec<&'static str>,
     /// What answers creates, when nothing of this kind is kept.
     pub ephemeral: Option<Arc<dyn CreateHandler>>,
+    /// The most bytes of a request's body, if they are other than [`MAX_REQUEST_BYTES`](crate::request::MAX_REQUEST_BYTES).
+    pub request_bytes: Option<usize>,
     /// Reads objects that clients send in protobuf (`application/vnd.kubernetes.protobuf`), where they may.
     pub protobuf: Option<ReadProtobuf>,
 }

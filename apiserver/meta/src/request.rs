@@ -107,6 +107,7 @@ pub struct RequestContext {
     /// Records the request's body in the audit log. It refers to this context itself.
     recorder: Option<Weak<dyn RequestRecorder>>,
     internal: bool,
+    writes_status: bool,
 }
 
 /// What goes on after its answer, and without its connection, such as a WebSocket.
@@ -191,6 +192,7 @@ impl RequestContext {
             outlasting: Outlasting::default(),
             recorder: None,
             internal: false,
+            writes_status: false,
         }
     }
 
@@ -206,6 +208,30 @@ impl RequestContext {
     /// keep to the server what is its own to write.
     pub fn is_internal(&self) -> bool {
         self.internal
+    }
+
+    /// The server's own call on behalf of this one's user, for the writes that follow from it. Its writes to an object set
+    /// the status too, together with everything else.
+    #[must_use]
+    pub fn for_consequences(&self, component: &str) -> Self {
+        let mut context = Self::internal(component);
+        context.user = self.user.clone();
+        context.fence = self.fence.clone();
+        context.end = self.end;
+        context.writes_status = true;
+        context
+    }
+
+    /// The same call, whose writes to an object set the status too. Only the server's own calls may.
+    #[must_use]
+    pub fn with_status(mut self) -> Self {
+        self.writes_status = self.internal;
+        self
+    }
+
+    /// Whether writes to an object set the status too, though it has a subresource `status`.
+    pub fn writes_status(&self) -> bool {
+        self.writes_status
     }
 
     /// Adds a `Warning` header to the response.

@@ -66,6 +66,13 @@ pub(crate) struct Said {
     pub(crate) description: Option<String>,
 }
 
+/// A label of a repository.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Label {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+}
+
 /// A comment as servers write it.
 #[derive(Deserialize)]
 pub(crate) struct Comment {

@@ -182,6 +182,9 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     /// Gives a pull request another title and description.
     async fn update(&self, number: u64, text: &Text) -> Result<(), PullError>;
 
+    /// Gives a pull request a label, which is made where the repository has none of that name.
+    async fn label(&self, number: u64, label: &str) -> Result<(), PullError>;
+
     /// Closes a pull request without merging it. One that is closed or merged stays so.
     async fn close(&self, number: u64) -> Result<(), PullError>;
 

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use crate::{
     Address, CommentText, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
-    answers::{self, Combined, Comment, Pull, User},
+    answers::{self, Combined, Comment, Label, Pull, User},
     is_marked, marked,
 };
 
@@ -39,6 +39,8 @@ const PAGES: usize = 20;
 const TITLE: usize = 200;
 const BODY: usize = 60_000;
 const DESCRIPTION: usize = 140;
+/// The colour of labels that are made.
+const LABEL_COLOUR: &str = "#0e8a16";
 
 /// What is shown to a server, and whom it has to have its certificate from.
 #[derive(Clone, Default, educe::Educe)]
@@ -418,6 +420,28 @@ impl PullRequests for Server {
     async fn update(&self, number: u64, text: &Text) -> Result<(), PullError> {
         let path = self.path(&format!("pulls/{number}"));
         self.send::<IgnoredAny>(Method::PATCH, &path, text_json(text)).await.map(drop)
+    }
+
+    async fn label(&self, number: u64, label: &str) -> Result<(), PullError> {
+        let labels = match self.address.provider {
+            Provider::GitHub => json!([label]),
+            Provider::Gitea => {
+                let is_it = |found: Label| {
+                    if found.name == label { ControlFlow::Break(found.id) } else { ControlFlow::Continue(()) }
+                };
+                let found = self.each(&self.path("labels"), "", is_it).await?.and_then(ControlFlow::break_value);
+                let id = match found {
+                    Some(id) => id,
+                    None => {
+                        let new = json!({"name": label, "color": LABEL_COLOUR});
+                        self.send::<Label>(Method::POST, &self.path("labels"), new).await?.id
+                    }
+                };
+                json!([id])
+            }
+        };
+        let path = self.path(&format!("issues/{number}/labels"));
+        self.send::<IgnoredAny>(Method::POST, &path, json!({"labels": labels})).await.map(drop)
     }
 
     async fn close(&self, number: u64) -> Result<(), PullError> {

@@ -31,11 +31,29 @@ pub enum Admission<'a, T> {
     Delete(&'a T),
 }
 
+/// A write that nothing rejects any more, for [`Strategy::complete`].
+#[derive(Debug)]
+pub enum Completion<'a, T> {
+    /// A new object.
+    Create(&'a mut T),
+    /// A change of an object.
+    Update {
+        /// The object after the change.
+        new: &'a mut T,
+        /// The object before the change.
+        old: &'a T,
+        /// As in [`Admission::Update`].
+        subresource: &'a str,
+    },
+    /// A removal.
+    Delete(&'a T),
+}
+
 /// What the writes of one kind mean.
 ///
 /// Called in this order: `set_defaults`, `prepare_for_create` or `prepare_for_update`, `validate` (and `validate_create` or
-/// `validate_update`), then `admit`. Each may be called again when a write is retried; none may
-/// have effects of its own.
+/// `validate_update`), then `admit`, and last `complete`. Each may be called again when a write is retried; none but
+/// `complete` may have effects of its own.
 #[async_trait]
 pub trait Strategy: Debug + Send + Sync + 'static {
     /// The kind as a Rust type.
@@ -89,6 +107,22 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     ///
     /// The [`ApiError`] that the client gets.
     async fn admit(&self, _context: &RequestContext, _change: Admission<'_, Self::Object>) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Whether [`complete`](Self::complete) is to be called.
+    fn completes(&self) -> bool {
+        false
+    }
+
+    /// Makes the effects of the write outside of the log, such as a push, and adds the outcome to the object. Runs after all
+    /// admission and not on dry runs. The write may still lose to another one and then runs again, so a repeated effect must
+    /// be harmless.
+    ///
+    /// # Errors
+    ///
+    /// The [`ApiError`] that the client gets. Nothing is written then.
+    async fn complete(&self, _context: &RequestContext, _change: Completion<'_, Self::Object>) -> Result<(), ApiError> {
         Ok(())
     }
 

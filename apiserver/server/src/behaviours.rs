@@ -7,7 +7,11 @@ use std::ptr;
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use stoa_kinds::{
-    backend, kind::Kind, notification_sink, organization, project, release, run, source, stack, workflow, workspace,
+    backend,
+    kind::Kind,
+    module, notification_sink, organization, package_operation, package_revision, project, release, run,
+    scheduler::{assignment, gitops_repo},
+    source, stack, workflow, workspace,
 };
 use stoa_machinery::{ResourceDefinition, definition::Subresource};
 use stoa_runs::{Services, garbage};
@@ -16,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     controllers::{
-        backends, compliance, organizations, projects, pull_requests, retention, runs, sources, stacks, triggers,
-        workflows, workspaces,
+        backends, compliance, modules, organizations, projects, pull_requests, retention, runs, sources, stacks,
+        triggers, workflows, workspaces,
     },
     subresources::Subresources,
 };
@@ -45,18 +49,25 @@ const fn behaviour(
     Behaviour { kind, subresources, controllers }
 }
 
-static BEHAVIOURS: [Behaviour; 10] = [
+static BEHAVIOURS: [Behaviour; 15] = [
     behaviour(&organization::KIND, Subresources::of_organizations, controllers![organizations::run]),
     behaviour(&project::KIND, Subresources::of_projects, controllers![projects::run]),
     behaviour(&stack::KIND, Subresources::of_stacks, controllers![stacks::run, triggers::run]),
     behaviour(&source::KIND, |_| Vec::new(), controllers![sources::run, pull_requests::run]),
     behaviour(&workspace::KIND, |_| Vec::new(), controllers![workspaces::run, compliance::run]),
     behaviour(&backend::KIND, |_| Vec::new(), controllers![backends::run, garbage::run]),
+    behaviour(&module::KIND, |_| Vec::new(), controllers![modules::run]),
     // `stoa_notifications::run` delivers to the sinks.
     behaviour(&notification_sink::KIND, Subresources::of_notification_sinks, &[]),
     behaviour(&run::KIND, Subresources::of_runs, controllers![runs::run]),
     behaviour(&workflow::KIND, |_| Vec::new(), controllers![workflows::run]),
+    // Their controllers need the packages: `server` starts them.
+    behaviour(&package_revision::KIND, Subresources::of_package_revisions, &[]),
+    behaviour(&package_operation::KIND, Subresources::of_package_operations, &[]),
     behaviour(&release::KIND, Subresources::of_releases, controllers![retention::run, retention::deleted::run]),
+    // `controllers::fleets` brings about all kinds of fleets.
+    behaviour(&gitops_repo::KIND, Subresources::of_gitops_repos, &[]),
+    behaviour(&assignment::KIND, Subresources::of_assignments, &[]),
 ];
 
 /// Adds its subresources to the definition of a kind.

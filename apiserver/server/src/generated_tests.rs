@@ -148,7 +148,9 @@ fn api_services(kinds: &[Served]) -> String {
             of.group.priority
         )
     };
-    kinds.iter().filter(|of| std::ptr::eq(of.kind, of.group.kinds[0])).map(service).collect()
+    let version = |of: &Served| (of.definition.group.clone(), of.definition.version.clone());
+    let is_first = |(at, of): &(usize, &Served)| !kinds[..*at].iter().any(|other| version(other) == version(of));
+    kinds.iter().enumerate().filter(is_first).map(|(_, of)| service(of)).collect()
 }
 
 /// A text with its generated parts made anew.

@@ -7,10 +7,12 @@ mod behaviours;
 mod compaction;
 mod controllers;
 mod delegated;
+mod fleet;
 #[cfg(test)]
 mod generated_tests;
 mod git;
 mod options;
+mod packages;
 mod server;
 mod standalone;
 mod storage;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stoa_control_repo::RemoteOptions;
@@ -9,6 +9,7 @@ use stoa_machinery::{
     options::{FeatureOptions, RecommendedOptions},
     registry::Window,
 };
+use stoa_runs::encryption::Transit;
 
 use crate::storage::{EtcdSettings, TlsFiles};
 
@@ -89,6 +90,14 @@ pub(crate) struct StandaloneOptions {
     /// Directory with the programs of Kusion modules. Default: none, and only stacks with modules fail
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) kusion_modules: Option<PathBuf>,
+    /// File with the executables and WebAssembly modules that packages can name as functions. Default: none, and only the
+    /// built-in functions run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) functions: Option<PathBuf>,
+    /// Program that runs functions in WebAssembly and Starlark; default: stoa-function-worker beside the function-runner.
+    /// Without it, only functions that need it fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) function_worker: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
@@ -172,9 +181,64 @@ pub(crate) struct StorageOptions {
     #[arg(long)]
     pub(crate) sealing_key_file: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) sealing_key_vault: SealingKeyVaultOptions,
+    #[command(flatten)]
     pub(crate) git: GitRemoteOptions,
     #[command(flatten)]
     pub(crate) history: HistoryOptions,
+}
+
+/// Vault's transit engine, which wraps the sealing keys.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SealingKeyVaultOptions {
+    /// URL of a Vault server whose transit engine wraps the sealing keys: https, or http of a loopback address. A line
+    /// `vault:v1:…` of the file with the keys is what `vault write transit/encrypt/stoa plaintext=KEY` printed. Default:
+    /// none, and no line may be wrapped
+    #[arg(long, value_name = "URL", requires = "sealing_key_vault_token_file")]
+    pub(crate) sealing_key_vault_server: Option<String>,
+    /// File with the token for that server, which needs `update` on the paths encrypt and decrypt of the key; read at
+    /// each use
+    #[arg(long, value_name = "FILE", requires = "sealing_key_vault_server")]
+    pub(crate) sealing_key_vault_token_file: Option<PathBuf>,
+    /// Name of the key in the transit engine
+    #[arg(long, value_name = "NAME", default_value = "stoa")]
+    pub(crate) sealing_key_vault_key: String,
+    /// Path of the transit engine
+    #[arg(long, value_name = "PATH", default_value = "transit")]
+    pub(crate) sealing_key_vault_mount: String,
+    /// Certificate authorities of that server, PEM; default: those of the system
+    #[arg(long, value_name = "FILE", requires = "sealing_key_vault_server")]
+    pub(crate) sealing_key_vault_cafile: Option<PathBuf>,
+    /// Namespace of Vault Enterprise
+    #[arg(long, value_name = "NAMESPACE", requires = "sealing_key_vault_server")]
+    pub(crate) sealing_key_vault_namespace: Option<String>,
+}
+
+impl SealingKeyVaultOptions {
+    /// The key that wraps the sealing keys, if there is one.
+    pub(crate) fn transit(&self) -> anyhow::Result<Option<Transit>> {
+        let (Some(server), Some(token_file)) = (&self.sealing_key_vault_server, &self.sealing_key_vault_token_file)
+        else {
+            return Ok(None);
+        };
+        let uri: Option<http::Uri> = server.parse().ok();
+        let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+        let scheme = uri.as_ref().and_then(http::Uri::scheme_str);
+        anyhow::ensure!(
+            scheme == Some("https") || (scheme == Some("http") && is_loopback),
+            "--sealing-key-vault-server must be an https URL; http is for loopback addresses alone"
+        );
+        Ok(Some(Transit {
+            server: server.clone(),
+            mount: self.sealing_key_vault_mount.clone(),
+            key: self.sealing_key_vault_key.clone(),
+            token_file: token_file.clone(),
+            ca_file: self.sealing_key_vault_cafile.clone(),
+            namespace: self.sealing_key_vault_namespace.clone(),
+        }))
+    }
 }
 
 impl StorageOptions {

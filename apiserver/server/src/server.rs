@@ -8,7 +8,9 @@ use stoa_controller::{
     leader::{self, Term, Work},
     queue,
 };
-use stoa_kinds::{cluster::Cluster, kind::Surroundings, lookup::Lookup};
+use stoa_kinds::{
+    cluster::Cluster, kind::Surroundings, lookup::Lookup, package_repositories::Packages, scheduler::fleets::Fleets,
+};
 use stoa_machinery::{
     admission::{self, Chain},
     audit::{Auditor, LogFile, Policy},
@@ -30,8 +32,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    behaviours, compaction, controllers, git,
+    behaviours, compaction, controllers,
+    fleet::FleetService,
+    git,
     options::{HistoryOptions, RunOptions, StorageOptions},
+    packages::PackageService,
     storage::{self, Storage},
     subresources::Subresources,
     webhook::Webhooks,
@@ -108,6 +113,8 @@ struct Leader {
     notifications: stoa_notifications::Services,
     notification_metrics: stoa_notifications::Metrics,
     history: HistoryOptions,
+    packages: PackageService,
+    fleets: FleetService,
 }
 
 impl Work for Leader {
@@ -121,6 +128,18 @@ impl Work for Leader {
             self.notification_metrics.clone(),
             term.clone(),
         ));
+        tasks.spawn(controllers::package_repositories::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::function_repositories::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_documents::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_latest::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_pushes::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_renders::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_variants::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_variant_sets::run(self.services.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_discovery::run(self.services.clone(), term.end.clone()));
+        tasks.spawn(controllers::package_operations::run(self.packages.clone(), term.end.clone()));
+        tasks.spawn(controllers::fleets::run(self.fleets.clone(), term.end.clone()));
+        tasks.spawn(controllers::promotions::run(self.fleets.clone(), term.end.clone()));
         if self.own_namespaces {
             let (registry, queues) = (self.registry.clone(), queues.clone());
             tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
@@ -161,7 +180,9 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let log = storage.log.clone();
     log::begin(&*log).await.context("the log cannot be begun")?;
     let is_replicated = etcd.is_some();
-    let encryption = Encryption::open(parts.storage.sealing_key_file.as_deref(), is_replicated, &parts.data_dir)?;
+    let transit = parts.storage.sealing_key_vault.transit()?;
+    let key_file = parts.storage.sealing_key_file.as_deref();
+    let encryption = Encryption::open_wrapped(transit, key_file, is_replicated, &parts.data_dir)?;
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
@@ -191,8 +212,17 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     };
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
-    let subresources = Subresources::new(services.clone(), notifications.clone());
-    let surroundings = Surroundings { lookup: parts.lookup.clone(), cluster: parts.cluster.clone() };
+    let fleets = FleetService::new(services.clone());
+    let rendered = Fleets::default();
+    rendered.set(Arc::new(fleets.clone()));
+    let packages = PackageService::new(services.clone());
+    let subresources = Subresources::new(services.clone(), notifications.clone(), packages.clone(), fleets.clone());
+    let surroundings = Surroundings {
+        fleets: rendered,
+        lookup: parts.lookup.clone(),
+        cluster: parts.cluster.clone(),
+        packages: Packages::of(Arc::new(packages.clone())),
+    };
     let builder = stoa_kinds::register(builder, &surroundings, |kind, definition| {
         behaviours::attach(kind, definition, &subresources)
     });
@@ -241,6 +271,8 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         notifications,
         notification_metrics: stoa_notifications::Metrics::new(metrics.registry())?,
         history: parts.storage.history,
+        packages,
+        fleets,
         services,
     };
     if let Some(etcd) = storage.etcd.clone() {

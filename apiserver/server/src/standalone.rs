@@ -158,6 +158,8 @@ impl RunnerProcess {
             ("--renderer", &options.renderer),
             ("--kcl-library", &options.kcl_library),
             ("--kusion-modules", &options.kusion_modules),
+            ("--functions", &options.functions),
+            ("--function-worker", &options.function_worker),
         ];
         let files = files.into_iter().filter_map(|(flag, file)| Some((flag, path(file.clone()?))));
         let sha256 = options.kcl_library_sha256.iter().map(|sha256| ("--kcl-library-sha256", sha256.clone()));
@@ -239,6 +241,8 @@ mod tests {
             "--renderer",
             "--kcl-library",
             "--kusion-modules",
+            "--functions",
+            "--function-worker",
             "--kcl-library-sha256",
         ];
         let told = process.arguments.into_iter().filter(|(flag, _)| known.contains(flag));
@@ -260,6 +264,8 @@ mod tests {
             "--renderer=/e/stoa-renderer",
             "--kcl-library=/e/kcl_lib.whl",
             "--kusion-modules=/e/modules",
+            "--functions=/e/functions.yaml",
+            "--function-worker=/e/stoa-function-worker",
             "--kcl-library-sha256=00ff",
         ];
         assert_eq!(passed_on(&said), said);

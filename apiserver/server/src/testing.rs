@@ -26,7 +26,7 @@ use stoa_types::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{behaviours, controllers::runs, subresources::Subresources};
+use crate::{behaviours, controllers::runs, fleet::FleetService, packages::PackageService, subresources::Subresources};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,7 +90,9 @@ impl TestServer {
                 recorder: services.recorder.clone(),
                 clock: services.clock.clone(),
             };
-            let subresources = Subresources::new(services.clone(), notifications);
+            let packages = PackageService::new(services.clone());
+            let fleets = FleetService::new(services.clone());
+            let subresources = Subresources::new(services.clone(), notifications, packages, fleets);
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
         }))
         .await;

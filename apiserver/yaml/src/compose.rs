@@ -126,7 +126,7 @@ impl<'i> Composer<'i> {
                 self.is_inexact |= inexact.is_some();
                 let scalar = match inexact.filter(|_| self.numbers == Numbers::Text) {
                     Some(exact) => Ok(exact.into()),
-                    None => scalar.and_then(Scalar::into_json),
+                    None => scalar.and_then(|scalar| scalar.into_json(self.numbers)),
                 };
                 ((scalar.map_err(|kind| error(line, kind))?, Outline::Leaf), anchor)
             }

@@ -53,6 +53,8 @@ pub(crate) enum Numbers {
     Nearest,
     /// Its text.
     Text,
+    /// The nearest float, and a float where Go's decoder has one: `1.0` is no integer.
+    Typed,
 }
 
 /// A key that a map has already.
@@ -149,6 +151,15 @@ pub fn documents(text: &str, limits: &Limits, outlined: bool) -> Result<Vec<Docu
 /// As [`documents`].
 pub fn exact_documents(text: &str, limits: &Limits) -> Result<Vec<Document>, Error> {
     all(compose::Composer::new(text, limits, false).with_numbers(Numbers::Text), limits)
+}
+
+/// The same as [`first`], with floats such as `1.0` as floats, as Go's decoder has them before they become JSON.
+///
+/// # Errors
+///
+/// As [`documents`].
+pub fn first_typed(text: &str, limits: &Limits) -> Result<Option<Document>, Error> {
+    compose::Composer::new(text, limits, false).with_numbers(Numbers::Typed).document()
 }
 
 fn of_yaml(text: &str, limits: &Limits, outlined: bool) -> Result<Vec<Document>, Error> {

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::{GeneralPurpose, PAD};
 use serde_json::{Number, Value};
 use serde_saphyr::granit_parser::{ScalarStyle, Tag};
 
-use crate::ErrorKind;
+use crate::{ErrorKind, Numbers};
 
 /// A scalar as YAML 1.1 understands it.
 #[derive(Debug, PartialEq)]
@@ -66,14 +66,14 @@ impl Scalar {
     }
 
     /// The value in JSON.
-    pub(crate) fn into_json(self) -> Result<Value, ErrorKind> {
+    pub(crate) fn into_json(self, numbers: Numbers) -> Result<Value, ErrorKind> {
         Ok(match self {
             Self::Null => Value::Null,
             Self::Bool(value) => value.into(),
             Self::Int(value) => value.into(),
             Self::Uint(value) => value.into(),
             Self::Text(text) => text.into(),
-            Self::Float(value) => match whole(value) {
+            Self::Float(value) => match whole(value).filter(|_| numbers != Numbers::Typed) {
                 // Go writes a whole float without a fraction, so that it reads back as an integer.
                 Some(value) => value.into(),
                 None => Number::from_f64(value)

@@ -133,6 +133,14 @@ fn outline_contains_line_of_every_key_and_item() {
 }
 
 #[test]
+fn typed_floats_stay_floats() {
+    let text = "a: 1.0\nb: 1e6\nc: 7\nd: 1.5\n";
+    let typed = first_typed(text, &LIMITS).unwrap().unwrap().value;
+    assert_eq!(typed, json!({"a": 1.0, "b": 1_000_000.0, "c": 7, "d": 1.5}));
+    assert_eq!(first(text, &LIMITS).unwrap().unwrap().value, json!({"a": 1, "b": 1_000_000, "c": 7, "d": 1.5}));
+}
+
+#[test]
 fn numbers_beyond_floats_have_their_digits() {
     let text = "a: 100000000000000000000001\nb: -0.1234567890123456789012\nc: 1_000_000_000_000_000_000_000_1\nd: [1.0e+30, 0.1, \
                 100000000000000000000000, 18446744073709551615, 1.50, 0.0, -0.0, 1e-7, .5]\ne: 9007199254740993.5\n";

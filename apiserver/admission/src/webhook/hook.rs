@@ -114,12 +114,12 @@ impl CallError {
 
 /// Where in its round a webhook is asked; annotations say so.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct CallPosition {
     pub(super) round: u8,
     pub(super) index: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CallPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "round_{}_index_{}", self.round, self.index)
     }
@@ -127,22 +127,22 @@ impl fmt::Display for Place {
 
 /// That a webhook was asked, as the audit event tells it, its fields in upstream's order.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct AuditedCall<'a> {
     configuration: &'a str,
     webhook: &'a str,
     mutated: bool,
 }
 
 /// A webhook is waited for, which is noted however that ends: the request may have no time left, or nobody who hears of it.
-struct Waiting<'a> {
+struct TimedCall<'a> {
     hook: &'a Hook,
     attributes: &'a Attributes<'a>,
-    place: Place,
+    place: CallPosition,
     began: Instant,
     has_ended: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for TimedCall<'_> {
     fn drop(&mut self) {
         let (took, waits) = (self.began.elapsed(), self.attributes.context.waits());
         if self.hook.mutates() {
@@ -281,7 +281,7 @@ impl Hook {
         &self,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
-        place: Place,
+        place: CallPosition,
     ) -> Result<Answer, Failure> {
         if attributes.dry_run && !matches!(self.side_effects.as_str(), "None" | "NoneOnDryRun") {
             let text = format!("admission webhook {:?} does not support dry run", self.name);
@@ -294,7 +294,7 @@ impl Hook {
         let uid = Uuid::new_v4().to_string();
         let body = review::encode(version, &uid, attributes, object);
         let answer = {
-            let mut waiting = Waiting { hook: self, attributes, place, began: Instant::now(), has_ended: false };
+            let mut waiting = TimedCall { hook: self, attributes, place, began: Instant::now(), has_ended: false };
             let answer = self.client.post(body, self.timeout, attributes.context.end()).await;
             waiting.has_ended = true;
             answer
@@ -317,7 +317,7 @@ impl Hook {
     pub(super) fn settle<T>(
         &self,
         attributes: &Attributes<'_>,
-        place: Place,
+        place: CallPosition,
         began: Instant,
         outcome: Result<T, Failure>,
     ) -> Result<Option<T>, ApiError> {
@@ -363,8 +363,8 @@ impl Hook {
     }
 
     /// Notes that it was asked, and whether it changed the object.
-    pub(super) fn annotate_mutation(&self, attributes: &Attributes<'_>, place: Place, mutated: bool) {
-        let said = Asked { configuration: &self.configuration, webhook: &self.name, mutated };
+    pub(super) fn annotate_mutation(&self, attributes: &Attributes<'_>, place: CallPosition, mutated: bool) {
+        let said = AuditedCall { configuration: &self.configuration, webhook: &self.name, mutated };
         attributes.context.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), json::text(&said));
     }
 

@@ -16,7 +16,7 @@ use stoa_registry::admission::{AdmissionPlugin, Attributes, Reinvocation, reinvo
 
 use super::{
     Hooks, Webhooks,
-    hook::{CallError, Failure, Hook, Place},
+    hook::{CallError, CallPosition, Failure, Hook},
     review::JSON_PATCH,
 };
 use crate::cluster::Namespaces;
@@ -49,7 +49,7 @@ impl MutatingWebhooks {
         hook: &Hook,
         attributes: &Attributes<'_>,
         object: &mut Option<&mut Object>,
-        place: Place,
+        place: CallPosition,
     ) -> Result<bool, Failure> {
         let answer = hook.call(attributes, object.as_deref(), place).await?;
         let Some((bytes, patch_type)) = answer.patch else { return Ok(false) };
@@ -112,7 +112,7 @@ impl AdmissionPlugin for MutatingWebhooks {
             if second && !reinvocation.memory::<Memory>(NAME).is_again(&hook.uid) {
                 continue;
             }
-            let place = Place { round: u8::from(second), index };
+            let place = CallPosition { round: u8::from(second), index };
             let began = Instant::now();
             let outcome = self.call(hook, attributes, &mut object, place).await;
             let changed = matches!(outcome, Ok(true));

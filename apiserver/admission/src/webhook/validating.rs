@@ -9,7 +9,7 @@ use stoa_registry::admission::{AdmissionPlugin, Attributes};
 
 use super::{
     Hooks, Webhooks,
-    hook::{Hook, Place},
+    hook::{CallPosition, Hook},
 };
 use crate::cluster::Namespaces;
 
@@ -43,7 +43,7 @@ impl AdmissionPlugin for ValidatingWebhooks {
             }
         }
         let calls = asked.iter().enumerate().map(|(index, hook)| async move {
-            let (place, began) = (Place { round: 0, index }, Instant::now());
+            let (place, began) = (CallPosition { round: 0, index }, Instant::now());
             let outcome = hook.call(attributes, object, place).await;
             hook.settle(attributes, place, began, outcome).map(|_| ())
         });

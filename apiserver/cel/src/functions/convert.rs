@@ -11,7 +11,7 @@ use super::{
     super::{
         budget::{Budget, Writer},
         eval::{Error, Outcome},
-        go::{nanoseconds, text::shortest, time},
+        go::{float, nanoseconds, text::shortest, time},
         held,
         timestamp::OffsetTime,
         value::{List, Map, Value},
@@ -159,18 +159,9 @@ fn double<'a>(value: &Value<'a>) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::Double(value) => *value,
-        Value::String(text) => parse_double(text).ok_or_else(|| unreadable("double"))?,
+        Value::String(text) => float::parse(text).ok_or_else(|| unreadable("double"))?,
         other => return Err(no_overload("double", other)),
     }))
-}
-
-/// Reads a number as Go does, but neither in hexadecimal nor with underscores. Go refuses a NaN with a sign, and numbers
-/// that 64 bits cannot express.
-fn parse_double(text: &str) -> Option<f64> {
-    let number: f64 = text.parse().ok()?;
-    let has_digits = text.bytes().any(|byte| byte.is_ascii_digit());
-    let is_refused = if number.is_nan() { text.starts_with(['+', '-']) } else { number.is_infinite() && has_digits };
-    (!is_refused).then_some(number)
 }
 
 fn boolean<'a>(value: &Value<'a>) -> Outcome<'a> {

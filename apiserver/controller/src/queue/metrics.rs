@@ -39,14 +39,14 @@ struct Counts {
 /// Where the keys of a queue are.
 #[derive(Debug, Default)]
 struct Keys {
-    waiting: HashMap<ObjectKey, Waiting>,
+    waiting: HashMap<ObjectKey, PendingKey>,
     /// Those that are looked at, and since when.
     looked_at: HashMap<ObjectKey, Instant>,
 }
 
 /// A key that is due, or will be.
 #[derive(Debug)]
-struct Waiting {
+struct PendingKey {
     due: Instant,
     /// Whether it counts as added.
     is_added: bool,
@@ -160,7 +160,7 @@ impl Counted {
         match keys.waiting.get_mut(key) {
             Some(waiting) => waiting.due = waiting.due.min(at),
             None => {
-                keys.waiting.insert(key.clone(), Waiting { due: at, is_added: false });
+                keys.waiting.insert(key.clone(), PendingKey { due: at, is_added: false });
             }
         }
     }
@@ -168,7 +168,7 @@ impl Counted {
     /// A look at a key begins.
     pub fn begun(&self, key: &ObjectKey, now: Instant) {
         let mut keys = self.keys.lock();
-        if let Some(Waiting { due, is_added }) = keys.waiting.remove(key) {
+        if let Some(PendingKey { due, is_added }) = keys.waiting.remove(key) {
             if !is_added {
                 self.counts.adds.with_label_values(&[self.name]).inc();
             }

@@ -1,5 +1,9 @@
 //! Field selectors: `metadata.name=web,spec.project!=shop`, on the fields that a resource declares.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde_json::Value;
+
 use crate::{
     definition::SelectableField,
     status::{ApiError, quote},
@@ -16,12 +20,28 @@ struct Term {
     value: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Field {
     Name,
     Namespace,
     /// The position in the resource's selectable fields.
     Declared(usize),
+    /// The same of a map, and the key of an entry.
+    Entry(usize, String),
+}
+
+impl Field {
+    fn find(name: &str, declared: &[SelectableField]) -> Option<Self> {
+        let entry = |(index, field): (usize, &SelectableField)| Some(Self::Entry(index, field.entry(name)?.to_owned()));
+        let plain = declared.iter().position(|field| field.name == name && !field.is_map()).map(Self::Declared);
+        plain.or_else(|| declared.iter().enumerate().find_map(entry))
+    }
+}
+
+/// The value of an entry of a map in JSON; empty where there is none.
+fn entry(map: &str, key: &str) -> String {
+    let map: BTreeMap<Cow<'_, str>, Value> = serde_json::from_str(map).unwrap_or_default();
+    map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// 400 for a field that cannot be selected, in upstream's words for kinds that declare none and for those that do.
@@ -53,10 +73,11 @@ impl FieldSelector {
     /// Whether it matches an object; `field` gives the values of the declared ones, by their position.
     pub fn matches<'a>(&self, namespace: &'a str, name: &'a str, field: impl Fn(usize) -> &'a str) -> bool {
         self.0.iter().all(|term| {
-            let value = match term.field {
+            let value = match &term.field {
                 Field::Name => name,
                 Field::Namespace => namespace,
-                Field::Declared(index) => field(index),
+                Field::Declared(index) => field(*index),
+                Field::Entry(index, key) => return (entry(field(*index), key) == term.value) == term.equal,
             };
             (value == term.value) == term.equal
         })
@@ -64,16 +85,16 @@ impl FieldSelector {
 
     /// The only name that can match, when there is one.
     pub fn exact_name(&self) -> Option<&str> {
-        self.exact(Field::Name)
+        self.exact(&Field::Name)
     }
 
     /// The only namespace that can match, when there is one.
     pub fn exact_namespace(&self) -> Option<&str> {
-        self.exact(Field::Namespace)
+        self.exact(&Field::Namespace)
     }
 
-    fn exact(&self, field: Field) -> Option<&str> {
-        self.0.iter().find(|term| term.field == field && term.equal).map(|term| term.value.as_str())
+    fn exact(&self, field: &Field) -> Option<&str> {
+        self.0.iter().find(|term| term.field == *field && term.equal).map(|term| term.value.as_str())
     }
 }
 
@@ -113,12 +134,7 @@ impl<'a> FieldTerms<'a> {
             let field = match name {
                 "metadata.name" => Field::Name,
                 "metadata.namespace" => Field::Namespace,
-                name => Field::Declared(
-                    declared
-                        .iter()
-                        .position(|field| field.name == name)
-                        .ok_or_else(|| unknown(name, declared.is_empty()))?,
-                ),
+                name => Field::find(name, declared).ok_or_else(|| unknown(name, declared.is_empty()))?,
             };
             known.push(Term { field, equal, value });
         }
@@ -212,6 +228,23 @@ mod tests {
         }
         for bad in ["spec.project=x", "spec.project!=web", "spec.n=1", "metadata.name=a", "spec.project=web,spec.n=1"] {
             assert!(!matches(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn entries_of_maps_are_selected_by_key() {
+        let fields = [SelectableField { name: "spec.labels[*]", path: &["spec", "labels"] }, FIELDS[0]];
+        let matches = |selector: &str, map: &str| {
+            FieldSelector::parse(selector, &fields).expect("good").matches("", "", |index| [map, "web"][index])
+        };
+        let map = r#"{"tier":"gold","a.b/c":"1"}"#;
+        for good in ["spec.labels[tier]=gold", "spec.labels[a.b/c]=1", "spec.labels[none]=", "spec.labels[tier]!=x"] {
+            assert!(matches(good, map), "{good:?}");
+        }
+        assert!(!matches("spec.labels[tier]=gold", "") && !matches("spec.labels[tier]=silver", map));
+        assert!(matches("spec.project=web,spec.labels[tier]=", ""), "an object without the map");
+        for bad in ["spec.labels=x", "spec.labels[*=x", "spec.other[tier]=x"] {
+            assert_eq!(FieldSelector::parse(bad, &fields).expect_err(bad).code(), 400, "{bad:?}");
         }
     }
 

@@ -22,11 +22,11 @@ pub(super) struct Notifier(Arc<Listeners>);
 struct Listeners {
     /// How often there was something.
     told: AtomicU64,
-    places: Mutex<Slab<Place>>,
+    places: Mutex<Slab<Sleeper>>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Sleeper {
     /// Whom to wake.
     waker: Option<Waker>,
     /// Whether it waits, and was not woken since.
@@ -58,7 +58,7 @@ impl Notifier {
 
     pub(super) fn listen(&self) -> Listener {
         let mut places = self.0.places.lock();
-        Listener { notifier: self.clone(), place: places.insert(Place::default()), heard: self.0.told.load(SeqCst) }
+        Listener { notifier: self.clone(), place: places.insert(Sleeper::default()), heard: self.0.told.load(SeqCst) }
     }
 }
 
@@ -82,7 +82,7 @@ impl Listener {
     }
 }
 
-impl Place {
+impl Sleeper {
     /// Says whom to wake, and returns whom not any more.
     fn wait(&mut self, waker: &Waker) -> Option<Waker> {
         self.waits = true;

@@ -13,24 +13,24 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     applied: AtomicU64,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiters>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Waiters {
     /// By the version that is waited for, and a number of their own.
     waiters: BTreeMap<(u64, u64), oneshot::Sender<()>>,
     next: u64,
 }
 
 /// The place of one that waits; given up when dropped.
-struct Place<'a> {
+struct WaiterGuard<'a> {
     progress: &'a Progress,
     /// Nothing once its version is reached.
     at: Option<(u64, u64)>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         if let Some(at) = self.at {
             let _waiter = self.progress.waiting.lock().waiters.remove(&at);
@@ -72,7 +72,7 @@ impl Progress {
             let at = (version.0, waiting.next);
             waiting.next += 1;
             waiting.waiters.insert(at, sender);
-            (receiver, Place { progress: self, at: Some(at) })
+            (receiver, WaiterGuard { progress: self, at: Some(at) })
         };
         // The other end is dropped only with the whole server.
         let _ = reached.await;

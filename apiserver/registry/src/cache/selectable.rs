@@ -43,7 +43,11 @@ impl Selectable {
             texts.push(value);
         }
         for field in fields {
-            texts.push_field(object.get_path(field.path));
+            let value = object.get_path(field.path);
+            match value {
+                Some(value @ Value::Object(_)) if field.is_map() => texts.push(&value.to_string()),
+                value => texts.push_field(value),
+            }
         }
         Self {
             generation: metadata.and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0),

@@ -144,6 +144,11 @@ impl Stored {
         object
     }
 
+    /// The JSON without `metadata.resourceVersion`.
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
     /// The whole object as JSON, `metadata.resourceVersion` in it. Costs a copy with every call.
     pub fn json(&self) -> Bytes {
         self.encoded().bytes()

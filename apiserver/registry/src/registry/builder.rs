@@ -16,9 +16,11 @@ use stoa_meta::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    History, Metrics, NamespaceLookup, Observer, Registry, Scaling, Store,
+    Computed, History, Metrics, NamespaceLookup, Observer, Registry, Scaling, Store, View,
+    computed::Computation,
     erased::{Erased, ErasedStrategy},
     namespace::StoredNamespaces,
+    view::Viewed,
 };
 use crate::{
     admission::{Chain, NamespaceLifecycle},
@@ -51,7 +53,7 @@ pub enum BuildError {
 #[derive(Debug)]
 pub struct RegistryBuilder {
     log: Arc<dyn Log>,
-    resources: Vec<(Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)>,
+    resources: Vec<Described>,
     namespaces: Namespaces,
     admission: Chain,
     observers: Observers,
@@ -60,6 +62,19 @@ pub struct RegistryBuilder {
     window: Window,
     bookmark_interval: Duration,
     end: CancellationToken,
+}
+
+/// A resource, its strategy, and the origin of its objects.
+type Described = (Arc<ResourceDefinition>, Box<dyn ErasedStrategy>, Objects);
+
+/// The origin of the objects of a resource.
+#[derive(Debug)]
+enum Objects {
+    Stored,
+    /// Each is computed from an object of another resource.
+    Viewed(Arc<dyn View>),
+    /// They are computed from the objects of others.
+    Computed(Arc<dyn Computed>),
 }
 
 /// By the prefix of the keys that they hear of.
@@ -94,7 +109,35 @@ impl RegistryBuilder {
     pub fn register(mut self, definition: ResourceDefinition, strategy: impl Strategy) -> Self {
         let definition = Arc::new(definition);
         let strategy = Erased { strategy, definition: definition.clone() };
-        self.resources.push((definition, Box::new(strategy)));
+        self.resources.push((definition, Box::new(strategy), Objects::Stored));
+        self
+    }
+
+    /// Adds a resource whose objects are computed from those of another resource. Its writes become writes of these.
+    #[must_use]
+    pub fn register_view(
+        mut self,
+        definition: ResourceDefinition,
+        strategy: impl Strategy,
+        view: Arc<dyn View>,
+    ) -> Self {
+        let definition = Arc::new(definition);
+        let strategy = Erased { strategy, definition: definition.clone() };
+        self.resources.push((definition, Box::new(strategy), Objects::Viewed(view)));
+        self
+    }
+
+    /// Adds a resource whose objects are computed from those of others, and which has no writes.
+    #[must_use]
+    pub fn register_computed(
+        mut self,
+        definition: ResourceDefinition,
+        strategy: impl Strategy,
+        computed: Arc<dyn Computed>,
+    ) -> Self {
+        let definition = Arc::new(definition);
+        let strategy = Erased { strategy, definition: definition.clone() };
+        self.resources.push((definition, Box::new(strategy), Objects::Computed(computed)));
         self
     }
 
@@ -170,15 +213,22 @@ impl RegistryBuilder {
     /// When [`namespaces_in`](Self::namespaces_in) names a resource that is not registered.
     pub async fn build(self) -> Result<Arc<Registry>, BuildError> {
         let progress = Arc::new(Progress::default());
-        let store = |(definition, strategy): (Arc<ResourceDefinition>, Box<dyn ErasedStrategy>)| {
+        let store = |(definition, strategy, objects): Described| {
             let decoder = Decoder::new(&definition)
                 .map_err(|source| BuildError::Schema { kind: definition.kind.clone(), source })?;
             let (fields, counts) = (definition.selectable_fields.clone(), self.metrics.of_cache(&definition));
             let cache = Arc::new(WatchCache::new(fields, self.window, progress.clone(), counts));
             self.metrics.follow(&definition, &cache);
+            let (view, computed) = match objects {
+                Objects::Stored => (None, None),
+                Objects::Viewed(view) => (Some(Viewed::new(view, &definition)), None),
+                Objects::Computed(of) => (None, Some(Computation::new(of, &definition.selectable_fields))),
+            };
             Ok(Arc::new(Store {
                 decoder: Arc::new(decoder),
                 field_managers: FieldManagers::new(&definition),
+                view,
+                computed,
                 scaling: Scaling::new(&definition),
                 history: self.history.clone().filter(|history| history.keeps(&definition)),
                 definition,
@@ -195,6 +245,14 @@ impl RegistryBuilder {
         };
         let stores = self.resources.into_iter().map(store).collect::<Result<_, BuildError>>()?;
         let registry = Arc::new(Registry { stores, log: self.log.clone() });
+        for view in registry.stores.iter().filter_map(|store| store.view.as_ref()) {
+            view.find_base(&registry);
+        }
+        for store in &registry.stores {
+            if let Some(computed) = &store.computed {
+                computed.find_bases(&registry, store);
+            }
+        }
         let lookup: Option<Arc<dyn NamespaceLookup>> = match self.namespaces {
             Namespaces::Unchecked => None,
             Namespaces::Lookup(lookup) => Some(lookup),

@@ -109,7 +109,7 @@ impl Store {
         let sent_version: u64 = object.meta_str("resourceVersion").parse().unwrap_or_default();
         metadata::fill_for_create(&mut object);
         object.metadata_mut().remove("resourceVersion");
-        if self.definition.has_status {
+        if self.definition.has_status && !context.writes_status() {
             object.0.remove("status");
         }
         // Strategies have no say in it, and it is long.
@@ -136,6 +136,12 @@ impl Store {
         if sent_version != 0 {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(ApiError::new(500, "", message).into());
+        }
+        if self.strategy.completes() {
+            if let Some(existing) = self.current_kept("create", &key).await? {
+                return Err(self.taken(&name, existing.object()));
+            }
+            self.strategy.complete(context, &mut draft.object, None).await?;
         }
         let prepared = self.prepare(draft.object)?;
         let appended = match authorization {

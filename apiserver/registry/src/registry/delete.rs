@@ -100,6 +100,9 @@ impl Store {
                 if dry_run {
                     return Ok(Deleted::Gone(current));
                 }
+                if self.strategy.completes() {
+                    self.strategy.complete_delete(context, &current.json()).await?;
+                }
                 match self.append_delete(context, &key, Expect::At(current.version)).await? {
                     Outcome::Done(version) => Outcome::Done(Deleted::Gone(Arc::new(current.at_version(version)))),
                     Outcome::Lost => Outcome::Lost,
@@ -222,11 +225,17 @@ impl Store {
 
     /// Refuses what [`delete_collection`](Self::delete_collection) would refuse of a list before it looks at anything.
     pub fn check_selection(&self, list: &ListOptions) -> Result<(), ApiError> {
+        if let Some(view) = &self.view {
+            return view.base()?.check_selection(list);
+        }
         self.selection(None, list).map(drop)
     }
 
     /// Refuses what [`watch`](Self::watch) would refuse before it looks at anything.
     pub fn check_watch(&self, options: &WatchOptions) -> Result<(), ApiError> {
+        if let Some(view) = &self.view {
+            return view.base()?.check_watch(options);
+        }
         self.watched(None, options).map(drop)
     }
 

@@ -11,7 +11,7 @@ use stoa_meta::{
     status::{ApiError, FieldError},
 };
 
-use crate::strategy::{Admission, Strategy};
+use crate::strategy::{Admission, Completion, Strategy};
 
 /// A typed value on its way from validation to admission.
 type Typed = Box<dyn Any + Send + Sync>;
@@ -52,6 +52,18 @@ pub(super) trait ErasedStrategy: std::fmt::Debug + Send + Sync {
     async fn admit(&self, context: &RequestContext, draft: &Draft) -> Result<(), ApiError>;
 
     async fn admit_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError>;
+
+    fn completes(&self) -> bool;
+
+    /// `old` is the encoded object that changes.
+    async fn complete(
+        &self,
+        context: &RequestContext,
+        new: &mut Object,
+        old: Option<(&[u8], Target)>,
+    ) -> Result<(), ApiError>;
+
+    async fn complete_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError>;
 
     fn allow_unconditional_update(&self) -> bool;
 
@@ -183,6 +195,32 @@ impl<S: Strategy> ErasedStrategy for Erased<S> {
     async fn admit_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError> {
         let old = self.decode_stored(old)?;
         self.strategy.admit(context, Admission::Delete(&old)).await
+    }
+
+    fn completes(&self) -> bool {
+        self.strategy.completes()
+    }
+
+    async fn complete(
+        &self,
+        context: &RequestContext,
+        new: &mut Object,
+        old: Option<(&[u8], Target)>,
+    ) -> Result<(), ApiError> {
+        let mut typed = self.decode(new)?;
+        let old = old.map(|(old, target)| Ok::<_, ApiError>((self.decode_stored(old)?, target))).transpose()?;
+        let change = match &old {
+            None => Completion::Create(&mut typed),
+            Some((old, target)) => Completion::Update { new: &mut typed, old, subresource: target.subresource() },
+        };
+        self.strategy.complete(context, change).await?;
+        *new = self.encode(&typed)?;
+        Ok(())
+    }
+
+    async fn complete_delete(&self, context: &RequestContext, old: &[u8]) -> Result<(), ApiError> {
+        let old = self.decode_stored(old)?;
+        self.strategy.complete(context, Completion::Delete(&old)).await
     }
 
     fn allow_unconditional_update(&self) -> bool {

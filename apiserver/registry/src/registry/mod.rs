@@ -12,6 +12,7 @@ pub mod api;
 mod append;
 mod apply;
 mod builder;
+mod computed;
 mod create;
 mod delete;
 mod ephemeral;
@@ -33,12 +34,14 @@ mod token;
 mod undecodable;
 mod update;
 mod values;
+mod view;
 
 use std::sync::{Arc, OnceLock};
 
 pub use admit::{MANAGED_FIELDS, Written, managed_fields_of, put_managed_fields};
 pub use api::Api;
 pub use builder::{BuildError, RegistryBuilder};
+pub use computed::Computed;
 pub use historical_reads::{History, HistoryError, Past};
 pub use metadata::{AdmissionPhase, FIELD_MANAGER_BYTES, dedup_owners, field_manager_errors};
 pub use metadata::{FOREGROUND_DELETION, ORPHAN_DEPENDENTS};
@@ -51,6 +54,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 pub use undecodable::is_undecodable;
 pub use update::check_name;
+pub use view::View;
 
 use crate::{admission::Chain, cache::WatchCache};
 pub use crate::{
@@ -129,6 +133,10 @@ pub struct Store {
     field_managers: FieldManagers,
     /// Set when the registry is complete.
     admission: OnceLock<Chain>,
+    /// How its objects are computed, where they are not stored.
+    view: Option<view::Viewed>,
+    /// How its objects are computed, where any number of them follow from those of others.
+    computed: Option<computed::Computation>,
     /// How its `scale` is served, if there is one.
     scaling: Option<scale::Scaling>,
     /// Who keeps what the log has no more, if anybody does.
@@ -158,6 +166,11 @@ impl Store {
     /// What all stores of the registry count in.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Whether its objects are computed from those of other stores.
+    pub fn is_view(&self) -> bool {
+        self.view.is_some() || self.computed.is_some()
     }
 
     /// The beginning of the keys of a namespace, or of all objects.

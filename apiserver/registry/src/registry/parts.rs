@@ -1,7 +1,7 @@
 //! The parts of an object that a write may change: the status, a part with its subresource, or everything else.
 
 use serde_json::{Map, Value};
-use stoa_meta::{definition::Target, object::Object, status::ApiError};
+use stoa_meta::{definition::Target, object::Object, request::RequestContext, status::ApiError};
 
 use super::{Store, metadata};
 
@@ -11,19 +11,19 @@ impl Store {
         &self,
         mut new: Object,
         old: &Object,
-        target: Target,
+        (target, context): (Target, &RequestContext),
         namespace: &str,
     ) -> Result<Object, ApiError> {
         new.metadata_mut().remove("resourceVersion");
         metadata::set_namespace(&mut new, self.definition.scope, namespace)?;
-        Ok(self.split(new, old, target))
+        Ok(self.split(new, old, target, context.writes_status()))
     }
 
     /// Keeps a write to its part: the status, what a subresource is for, or everything else.
-    fn split(&self, mut new: Object, old: &Object, target: Target) -> Object {
+    fn split(&self, mut new: Object, old: &Object, target: Target, with_status: bool) -> Object {
         match target {
             Target::Main | Target::Scale => {
-                if self.definition.has_status {
+                if self.definition.has_status && !with_status {
                     match old.0.get("status") {
                         Some(status) => new.0.insert("status".to_owned(), status.clone()),
                         None => new.0.remove("status"),

@@ -82,6 +82,12 @@ impl Store {
         name: &str,
         resource_version: Option<&str>,
     ) -> Result<Arc<Stored>, ApiError> {
+        if let Some(view) = &self.view {
+            return Box::pin(view.get(namespace, name, resource_version)).await;
+        }
+        if let Some(computed) = &self.computed {
+            return Box::pin(computed.get(self, namespace, name, resource_version)).await;
+        }
         self.freshen("get", Freshness::parse(resource_version)?).await?;
         self.readable(self.cache.get(&self.key(namespace, name)))?.ok_or_else(|| self.not_found(name))
     }
@@ -94,6 +100,12 @@ impl Store {
     /// 410 when the version asked for is outside the window, for a token with another one in
     /// `metadata.continue`; 504 as for [`get`](Self::get).
     pub async fn list(&self, namespace: Option<&str>, options: &ListOptions) -> Result<List, ApiError> {
+        if let Some(view) = &self.view {
+            return Box::pin(view.list(namespace, options)).await;
+        }
+        if let Some(computed) = &self.computed {
+            return Box::pin(computed.list(self, namespace, options)).await;
+        }
         let selection = self.selection(namespace, options)?;
         let version = options.resource_version.as_deref().filter(|version| !version.is_empty());
         // What is at hand is given whole, as upstream's watch cache gives it.
@@ -181,6 +193,12 @@ impl Store {
         namespace: Option<&str>,
         options: &WatchOptions,
     ) -> Result<BoxStream<'static, Event>, ApiError> {
+        if let Some(view) = &self.view {
+            return Box::pin(view.watch(namespace, options)).await;
+        }
+        if let Some(computed) = &self.computed {
+            return Box::pin(computed.watch(namespace, options)).await;
+        }
         let selection = self.watched(namespace, options)?;
         let freshness = Freshness::parse(options.resource_version.as_deref())?;
         if options.timeout.is_zero() {
@@ -242,6 +260,16 @@ impl Store {
     async fn current(&self, operation: &str) -> Result<View, ApiError> {
         self.freshen(operation, Freshness::Current).await?;
         Ok(self.cache.current())
+    }
+
+    /// Waits until the caches have what a read of computed objects asks for, and gives the version that they have.
+    pub(super) async fn reach_for_computed(
+        &self,
+        operation: &str,
+        resource_version: Option<&str>,
+    ) -> Result<Version, ApiError> {
+        self.freshen(operation, Freshness::parse(resource_version)?).await?;
+        Ok(self.cache.progress().applied())
     }
 
     pub(super) async fn freshen_to(&self, operation: &str, version: Version) -> Result<(), ApiError> {
@@ -380,7 +408,7 @@ impl Selection {
     }
 
     /// The same for a token, which counts from where the objects of the namespace are, whichever of them is wanted.
-    fn of_a_further_page(self, store: &Store, namespace: Option<&str>) -> Self {
+    pub(super) fn of_a_further_page(self, store: &Store, namespace: Option<&str>) -> Self {
         let namespace = namespace.filter(|namespace| !namespace.is_empty()).or_else(|| self.fields.exact_namespace());
         Self { prefix: store.prefix(namespace), is_of_one: false, ..self }
     }

@@ -26,7 +26,7 @@ use super::{
     metrics::Comparison,
     read::parse_version,
 };
-use crate::admission::Visibility;
+use crate::{admission::Visibility, cache::CacheEntry};
 
 const DELETION_TIMESTAMP: &str = "deletionTimestamp";
 /// How often an update may lose to a write of which nothing is seen: of an object that went again at once.
@@ -68,7 +68,10 @@ impl Store {
         let key = self.key(namespace, name);
         let (mut lost_at, mut unseen) = (None, 0);
         loop {
-            let current = self.readable(self.current_kept("update", &key).await?)?;
+            let current = match &self.view {
+                Some(view) => view.current(namespace, name).await?,
+                None => self.readable(self.current_kept("update", &key).await?)?,
+            };
             let found = current.as_ref().map(|current| current.version);
             if lost_at.replace(found) == Some(found) {
                 unseen += 1;
@@ -77,6 +80,9 @@ impl Store {
                 }
             }
             let Some(current) = current else {
+                if self.view.is_some() {
+                    return Err(self.not_found(name));
+                }
                 match self.create_on_update(context, namespace, name, target, change).await? {
                     Created::Done(stored) => return Ok((stored, true)),
                     Created::Lost(again) => change = again,
@@ -173,6 +179,22 @@ impl Store {
             return Ok(Outcome::Done(current.clone()));
         }
         put_managed_fields(&mut draft.object, managed_fields);
+        if !context.dry_run
+            && let Some(view) = &self.view
+        {
+            return view.write(context, draft.object, current).await;
+        }
+        if !context.dry_run && self.strategy.completes() {
+            let completed = match finished {
+                true => self.strategy.complete_delete(context, &current.json()).await,
+                false => self.strategy.complete(context, &mut draft.object, Some((&current.json(), target))).await,
+            };
+            if let Err(error) = completed {
+                // Another write may have come first, and the change is made again on top of that.
+                let is_lost = error.code() == 409 && !self.is_current(current).await?;
+                return if is_lost { Ok(Outcome::Lost) } else { Err(error) };
+            }
+        }
         let prepared = self.prepare(draft.object)?;
         if context.dry_run {
             return Ok(Outcome::Done(Arc::new(prepared.stored(current.key.clone(), current.version))));
@@ -192,6 +214,12 @@ impl Store {
             }
             UpdateSource::Apply(_) => self.append(context, &current.key, expect, &prepared, verb).await,
         }
+    }
+
+    /// Whether an object is as it was read.
+    async fn is_current(&self, read: &Stored) -> Result<bool, ApiError> {
+        let now = self.current_kept("update", &read.key).await?;
+        Ok(now.as_ref().and_then(CacheEntry::object).is_some_and(|now| now.version == read.version))
     }
 
     /// What a change makes of an object, with the owners of its fields, after admission.
@@ -224,7 +252,7 @@ impl Store {
         let mut based_on = new.meta_str("resourceVersion").to_owned();
         let going_since =
             (target == Target::Main && has_deletion_timestamp(&old)).then(|| deletion_timestamp(&new).cloned());
-        let mut object = self.part(new, &old, target, namespace)?;
+        let mut object = self.part(new, &old, (target, context), namespace)?;
         let mut managed_fields = match change {
             UpdateSource::Apply(_) => written,
             UpdateSource::Object(_) | UpdateSource::Transform(_) => {
@@ -251,7 +279,7 @@ impl Store {
             self.admit_change(write, &mut whole).await?;
             managed_fields = whole.metadata_mut().remove(MANAGED_FIELDS);
             based_on = whole.meta_str("resourceVersion").to_owned();
-            object = self.part(whole, &old, target, namespace)?;
+            object = self.part(whole, &old, (target, context), namespace)?;
         }
         Ok(Changed { object, managed_fields, based_on, verb })
     }
@@ -290,7 +318,7 @@ impl Store {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             return Err(ApiError::invalid(&definition.group, &definition.plural, name, &[error]));
         }
-        if version != current.version.0 {
+        if version != current.version.0 && !self.view.as_ref().is_some_and(|view| view.is_unchanged(version, current)) {
             return Err(ApiError::stale(&definition.group, &definition.plural, name));
         }
         Ok(())

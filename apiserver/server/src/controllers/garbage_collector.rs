@@ -33,7 +33,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    feed::{Feed, Seen},
+    feed::{Feed, GraphFeed},
     graph::Graph,
     objects::{Found, Objects, Phase, Propagation},
 };
@@ -54,7 +54,7 @@ pub(crate) async fn run(registry: Arc<Registry>, recorder: Recorder, queues: que
 #[derive(Debug)]
 struct Collector {
     objects: Objects,
-    seen: Seen,
+    seen: GraphFeed,
     /// Takes the keys of others that are due.
     due: mpsc::UnboundedSender<Vec<ObjectKey>>,
     recorder: Recorder,

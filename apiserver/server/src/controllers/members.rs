@@ -221,6 +221,10 @@ mod tests {
             self.rest.create_namespace(organization).await
         }
 
+        async fn ensure_namespace(&self, name: &str, environment: &str) -> Result<(), ApiError> {
+            self.rest.ensure_namespace(name, environment).await
+        }
+
         async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {
             self.rest.delete_namespace(name, uid).await
         }

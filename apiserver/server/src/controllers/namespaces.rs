@@ -17,7 +17,7 @@ use stoa_controller::{
 use stoa_kinds::{core_v1::NAMESPACE_FINALIZER, lookup::Lookup};
 use stoa_machinery::{
     ApiError, Object, RequestContext, Scope,
-    registry::{DeleteOptions, ListOptions, Registry},
+    registry::{DeleteOptions, ListOptions, Registry, Store},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,7 +76,9 @@ async fn remove_content(registry: &Registry, namespace: &str) -> Result<Findings
     let context = RequestContext::internal("namespaces");
     let (list, options) = (ListOptions::default(), DeleteOptions::default());
     let mut found = Findings::default();
-    for store in registry.stores().filter(|s| s.definition().scope == Scope::Namespaced) {
+    // The objects of a view are deleted with those of its base.
+    let is_stored = |store: &&Arc<Store>| store.definition().scope == Scope::Namespaced && !store.is_view();
+    for store in registry.stores().filter(is_stored) {
         let failures = store.delete_each(&context, namespace, &options).await.unwrap_or_else(|error| vec![error]);
         found.failures.extend(failures.iter().map(|error| error.message().to_owned()));
         let left = store.list(Some(namespace), &list).await?.items;

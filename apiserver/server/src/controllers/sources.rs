@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod changed_tests;
 mod observed_commits;
+mod packages;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -27,7 +28,7 @@ use stoa_controller::{
     probes::ProbeSlots,
     queue::{self, Trigger},
 };
-use stoa_kinds::readiness;
+use stoa_kinds::{readiness, source::short_revision};
 use stoa_machinery::{
     ApiError,
     backoff::{Jitter, Policy},
@@ -36,7 +37,7 @@ use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{
     Project, Run, Source, Stack,
     common::condition,
-    config::{ObservedVersion, ProjectSpec, StackSpec},
+    config::{ObservedVersion, ProjectSpec, SourceStatus, StackSpec},
     reason,
 };
 use tokio::time::Instant;
@@ -138,6 +139,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
+        packages::trigger(registry, services.lookup.clone()),
         Trigger::on_change(&registry.api::<Run>(), {
             let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
             move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()
@@ -189,6 +191,8 @@ async fn look(
     let of = (source.metadata.uid.clone(), source.metadata.generation);
     let webhook = source.status.as_ref().and_then(|status| status.last_webhook_time.clone());
     let last = memory.looked.lock().get(&key).cloned();
+    // The revisions of a package are at hand, so that each change of one is looked at.
+    let last = last.filter(|_| source.spec.package.is_none());
     // As a webhook: but where looks break function-runners nothing but time makes the next one due.
     let ahead = memory.ahead.of(&key, &source);
     let is_told = ahead.is_some() && last.as_ref().is_none_or(|last| last.broke < MOST_BROKE);
@@ -201,7 +205,11 @@ async fn look(
     // Without an answer nothing is known of the source that was not before, and it is looked at as soon as may be.
     let turns = turns.of(&key.0);
     let turn = turns.take().await;
-    let Some(found) = resolve(&services, &source, &versions).await.transpose() else { return Ok(Some(BUSY)) };
+    let resolved = match &source.spec.package {
+        Some(package) => packages::resolve(&services, &source, package, &versions).await.map(Some),
+        None => resolve(&services, &source, &versions).await,
+    };
+    let Some(found) = resolved.transpose() else { return Ok(Some(BUSY)) };
     drop(turn);
     let broke = found.as_ref().err().map_or(0, |unseen| unseen.broke_after(broke));
     failures = match &found {
@@ -234,9 +242,14 @@ async fn look(
                         commit: found.commits.get(version).cloned(),
                     };
                     status.versions = versions.iter().map(observed).collect();
+                    let signed = format!("commit {} is signed by {}", short_revision(&found.latest), found.signed_by);
+                    note_signature(status, source.spec.verify.as_ref().map(|_| Ok(signed)), generation);
                     (true, reason::AVAILABLE, "the repository can be read".to_owned())
                 }
                 Err(Unseen { reason, message, .. }) => {
+                    if reason::OF_SIGNATURES.contains(reason) {
+                        note_signature(status, Some(Err((*reason, message.clone()))), generation);
+                    }
                     let message = format!("{message}; fetches become less frequent until this is fixed");
                     (false, *reason, message)
                 }
@@ -253,6 +266,21 @@ async fn look(
     }
     memory.looked.lock().insert(key, look);
     Ok(Some(wait))
+}
+
+/// Records whether a trusted key signed the commit of the ref: the signer, or the reason and message of what is wrong. A
+/// source without keys has no such condition.
+fn note_signature(status: &mut SourceStatus, found: Option<Result<String, (&str, String)>>, generation: Option<i64>) {
+    let conditions = &mut status.conditions;
+    match found {
+        None => conditions.retain(|condition| condition.type_ != reason::VERIFIED),
+        Some(Ok(signed)) => {
+            set_condition(conditions, reason::VERIFIED, true, reason::VERIFIED, signed, generation);
+        }
+        Some(Err((why, message))) => {
+            set_condition(conditions, reason::VERIFIED, false, why, message, generation);
+        }
+    }
 }
 
 /// Records that a source cannot be read, each time since Events go after a while, and once that it can be again.
@@ -294,6 +322,10 @@ async fn resolve(
         Err(tonic::Status::deadline_exceeded(format!("the repository did not answer within {LOOK:?}")))
     });
     match response {
+        Ok(response) if response.get_ref().signed_by.is_empty() && source.spec.verify.is_some() => {
+            let message = "the function-runner is older than the API server and verifies no signatures; upgrade it";
+            Err(failed(StepError::failed(reason::RUNNER_UNAVAILABLE, message)))
+        }
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == tonic::Code::ResourceExhausted => Ok(None),
         // The message names the repository and the ref.

@@ -24,7 +24,7 @@ use stoa_controller::{
 use stoa_kinds::{
     deletion,
     lookup::Lookup,
-    readiness::{self, OfSourceStatus},
+    readiness::{self, OfSourceStatus, Origin},
     run_status::{awaits_approval, awaits_merge, is_internal, status},
     run_view::OfRunStatus,
     stack::is_deployed,
@@ -76,7 +76,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let lookup = services.lookup.clone();
     let (requeue, poked) = Requeue::triggering();
-    let asked = Asked::new(requeue);
+    let asked = Lookups::new(requeue);
     let triggers = vec![
         poked,
         of_runs_waited_for::<Stack>(&services.lookup, &registry.api::<Run>(), |namespace, stack| (namespace, stack)),
@@ -120,12 +120,12 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
 
 /// The questions about stacks that are under way, and what is known of the answers.
 #[derive(Debug)]
-struct Asked {
+struct Lookups {
     folders: Arc<Folders>,
     commits: Commits,
 }
 
-impl Asked {
+impl Lookups {
     /// Has a stack looked at by `requeue` once an answer is there.
     fn new(requeue: Requeue) -> Arc<Self> {
         Arc::new(Self { folders: Folders::new(requeue.clone()), commits: Commits::new(requeue) })
@@ -137,40 +137,50 @@ impl Asked {
     }
 }
 
-async fn look(services: Services, asked: Arc<Asked>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
+async fn look(services: Services, asked: Arc<Lookups>, key: ObjectKey) -> Result<Option<Duration>, ApiError> {
     let stacks = services.lookup.api::<Stack>()?;
     let (namespace, name) = &key;
-    let found = stacks.get_opt(namespace, name).await?;
-    let Some(stack) = found.as_ref().filter(|stack| stack.metadata.deletion_timestamp.is_none()) else {
-        asked.forget(&key);
-        return match found {
-            Some(stack) => remove(&services, &stack).await,
-            None => Ok(None),
-        };
+    let mut stack = match stacks.get_opt(namespace, name).await? {
+        Some(stack) if stack.metadata.deletion_timestamp.is_none() => stack,
+        gone => {
+            asked.forget(&key);
+            return match gone {
+                Some(stack) => remove(&services, &stack).await,
+                None => Ok(None),
+            };
+        }
     };
-    let seen = look_for_folder(&services, &asked.folders, &key, stack);
-    let observe = |s: &mut Stack| {
-        seen.note(&mut s.status.get_or_insert_default().missing_folder);
-        readiness::observe(&services.lookup, s);
+    let origin = Origin::of(&services.lookup, &stack);
+    let seen = look_for_folder(&services, &asked.folders, &key, origin.as_ref(), &stack);
+    let observe = |origin: Option<&Origin>, stack: &mut Stack| {
+        seen.note(&mut stack.status.get_or_insert_default().missing_folder);
+        readiness::observe_from(&services.lookup, origin, stack);
     };
-    let mut observed = stack.clone();
-    observe(&mut observed);
+    let stored = stack.status.clone();
+    observe(origin.as_ref(), &mut stack);
     // Most looks find what the write itself has noted.
-    if observed.status != stack.status {
+    if stack.status != stored {
+        let observe = |stack: &mut Stack| observe(Origin::of(&services.lookup, stack).as_ref(), stack);
         stacks.update_status_with(namespace, name, observe).await?;
     }
-    let compared = commits::compare(&services, &asked.commits, &observed).await?;
-    let drift = look_for_drift(&services, stack).await?;
+    let compared = commits::compare(&services, &asked.commits, &stack).await?;
+    let drift = look_for_drift(&services, &stack).await?;
     Ok(drift.into_iter().chain(seen.again()).chain(compared).min())
 }
 
 /// Looks for the folder of a stack that was deployed nowhere yet, or that is to be moved: a run of any other has found it.
-fn look_for_folder(services: &Services, folders: &Folders, key: &ObjectKey, stack: &Stack) -> Seen {
+fn look_for_folder(
+    services: &Services,
+    folders: &Folders,
+    key: &ObjectKey,
+    origin: Option<&Origin>,
+    stack: &Stack,
+) -> Seen {
     let mut deployments = stack.status.iter().flat_map(|status| &status.deployments);
     let is_deployed = deployments.any(|of| of.release.is_some() || of.resources > 0);
     let folder = || {
-        let (source, path) = readiness::folder(&services.lookup, stack)?;
-        let commit = readiness::head(&services.lookup, stack)?;
+        let (source, path) = origin?.folder(stack);
+        let commit = readiness::head_of(origin, stack)?;
         Some(Folder { source, commit, path, values_files: Vec::new() })
     };
     match (!is_deployed || allows_move(stack)).then(folder).flatten() {
@@ -385,7 +395,7 @@ mod tests {
     #[tokio::test]
     async fn deleting_stack_rereads_records_only_after_destroys() {
         let world = going().await;
-        let asked = Asked::new(Requeue::default());
+        let asked = Lookups::new(Requeue::default());
         let key = || ("shop".to_owned(), "web".to_owned());
         let look = async || look(world.services.clone(), asked.clone(), key()).await.unwrap();
         let destroyed_in =

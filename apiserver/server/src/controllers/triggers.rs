@@ -4,13 +4,14 @@
 //! spec). The stack's status keeps the last cause of each workspace, and the name of a run follows from what the status
 //! says before it is created. So whoever goes on after a crash between the two creates the same run again, and finds it.
 //! What the folder is comes from [`contents`], and on whose behalf a run is started from [`people`]. [`start`](mod@start) creates
-//! runs, [`retries`] says when one that failed is followed by another, and [`trigger_status`] keeps it all in the stack's status.
+//! runs, and [`workflows`] one Workflow for all workspaces; [`retries`] says when one that failed is followed by another, and [`trigger_status`] keeps it all in the stack's status.
 
 mod contents;
 mod people;
 mod retries;
 mod start;
 mod trigger_status;
+mod workflows;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -35,8 +36,8 @@ use stoa_kinds::{
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
-    Project, Run, Stack,
-    config::{StackSpec, StackStatus, Started},
+    Project, Run, Stack, Workflow,
+    config::{self, StackSpec, StackStatus, Started},
     delivery::{Operation, RunSpec},
     reason,
 };
@@ -77,6 +78,9 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
                 |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
             let is_own = run.status.as_ref().is_some_and(has_ended);
             is_own.then(|| (run.namespace().to_owned(), run.spec.stack.clone())).into_iter().collect()
+        }),
+        Trigger::on_change(&registry.api::<Workflow>(), |workflow: &Member<workflows::OfSpec, workflows::OfStatus>| {
+            workflows::stack_of_ended(workflow).into_iter().collect()
         }),
         // A project's status counts its stacks, most of which follow nothing.
         Trigger::on_change(&registry.api::<Project>(), move |p: &Member<Value, IgnoredAny>| {
@@ -140,6 +144,14 @@ async fn follow(
         }
     };
     let cause = cause_of(&stack, operation, &content);
+    if stack.spec.trigger == config::Trigger::Workflow {
+        if !is_as_read(services, &read).await? {
+            return Ok((None, Some(Duration::ZERO)));
+        }
+        let (stack, told) = Box::pin(workflows::follow(services, stack, &commit, &cause)).await?;
+        let again = (told.1 == reason::NOT_STARTED).then_some(AGAIN);
+        return Ok((Some((stack, told)), again));
+    }
     let key = queue::key_of(&stack);
     let is_noted = memory.noted.lock().contains(&key);
     let unnoted = if is_noted { BTreeSet::new() } else { unnoted_in(services, &stack, &cause).await? };

@@ -11,12 +11,13 @@ use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use stoa_controller::{
-    index::{GATHER, Index, Member},
+    index::{GATHER, Index, Member, Moved},
     object::ObjectKey,
     probes::Requeue,
     queue::{self, Trigger},
 };
 use stoa_kinds::{
+    module,
     stack::live_among,
     workspace::{
         self,
@@ -25,7 +26,11 @@ use stoa_kinds::{
 };
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
-use stoa_types::{Backend, Stack, Workspace, config::StackStatus};
+use stoa_types::{
+    Backend, Module, Stack, Workspace,
+    config::StackStatus,
+    platform::{ModuleSpec, WorkspaceSpec},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -88,7 +93,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
     });
     let (requeue, answered) = Requeue::triggering();
     let repositories = Repositories::new(requeue);
-    let triggers = vec![
+    let mut triggers = vec![
         answered,
         Trigger::on(&registry.api::<Workspace>(), |w| vec![queue::key_of(w)]),
         Trigger::new(deployed.map(|moved| moved.groups).boxed()).within(GATHER),
@@ -97,6 +102,15 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     let looks = Looks::default();
+    let by_module = Index::default();
+    let named = by_module.follow(&registry.api::<Workspace>(), |w: &Member<WorkspaceSpec, IgnoredAny>| {
+        module::named_in(&w.spec).into_iter().map(|named| named.module).collect()
+    });
+    // The index has to be read; the workspaces themselves trigger already.
+    triggers.push(Trigger::new(named.map(|_: Moved<String>| Vec::new()).boxed()));
+    triggers.push(Trigger::on_change(&registry.api::<Module>(), move |m: &Member<ModuleSpec, IgnoredAny>| {
+        by_module.members(&m.key().1)
+    }));
     queue::drive_some(services.queues.of("workspaces"), AT_ONCE, triggers, end, |key| {
         look(services.clone(), by_workspace.clone(), looks.clone(), &repositories, key)
     })
@@ -198,6 +212,10 @@ mod tests {
 
         async fn create_namespace(&self, organization: &Organization) -> Result<NamespaceInfo, ApiError> {
             self.rest.create_namespace(organization).await
+        }
+
+        async fn ensure_namespace(&self, name: &str, environment: &str) -> Result<(), ApiError> {
+            self.rest.ensure_namespace(name, environment).await
         }
 
         async fn delete_namespace(&self, name: &str, uid: &str) -> Result<(), ApiError> {

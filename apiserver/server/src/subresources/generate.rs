@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use stoa_controller::{memory_budget, probes::ProbeSlots};
 use stoa_fairness::Permit;
@@ -16,14 +17,14 @@ use stoa_machinery::{
     status::FieldError,
 };
 use stoa_proto::GenerateResponse;
-use stoa_runs::{Services, StepError, documents, runner, target::Target, values::StackValues};
+use stoa_runs::{Services, StepError, documents, runner, target::Target, values::StackValues, working_copy};
 use stoa_types::{Backend, Run, Stack, Workspace, delivery::Operation, reason};
 use tonic::{Code, Status};
 
 use super::{
-    document, failure,
+    archive, document, failure,
     format::{Format, PLAIN, bad_parameter},
-    non_empty, parameter,
+    non_empty, parameter, run_plan,
     stack_inputs::{self, ShownInputs},
     stack_values::{self, ShownValues},
     wants_json,
@@ -41,7 +42,8 @@ const SMALL: usize = 4 << 20;
 /// So many larger ones are taken at once, three of them for one namespace alone.
 const LARGE_AT_ONCE: usize = 4;
 /// Query parameters that are not the generator's.
-const OWN: &[&str] = &["workspace", "version", "show", "format", "timeout", "pretty", "dryRun", "fieldManager"];
+const OWN: &[&str] =
+    &["workspace", "version", "show", "format", "timeout", "pretty", "dryRun", "fieldManager", "color", "colour"];
 /// What it comes in besides JSON and YAML.
 pub(super) const PRODUCES: &[&str] = &[PLAIN];
 
@@ -58,24 +60,9 @@ impl SubresourceHandler for Generate {
     /// Query parameters: `workspace` (may be left out when the stack has one), `version`, `format` (`json` or `yaml`);
     /// every other one is a parameter of the generator, such as `cell=c1`. `show=values` answers with the values for the
     /// generator and their origins instead, and `show=inputs` with all that decided the Spec; their `format` may be `table`
-    /// too.
+    /// too. A body that is an archive has the files, instead of a version of the source ([`working_copy`]).
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let turns = self.turns.of(&call.namespace);
-        let Some(_turn) = turns.try_take() else {
-            let message = format!(
-                "namespace {:?} has reached its limit of concurrent Spec generations; retry later, or create a Run \
-                 with operation Preview, which waits in the queue",
-                call.namespace
-            );
-            return Err(ApiError::too_many_requests(message, 1));
-        };
-        match tokio::time::timeout(TIMEOUT, self.generate(&call)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(ApiError::timeout(
-                "generating took longer than 30s; create a Run with operation Preview, which may take longer",
-                1,
-            )),
-        }
+        self.in_turn(&call.namespace, Box::pin(self.generate(&call))).await
     }
 }
 
@@ -84,17 +71,65 @@ impl Generate {
         Self { services, turns: ProbeSlots::new(AT_ONCE), large: ProbeSlots::new(LARGE_AT_ONCE) }
     }
 
-    async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
-        let show = Show::asked(&call.query)?;
-        let as_json = match show {
-            Show::Spec => wants_json(&call.headers, &call.query, "yaml")?,
-            Show::Values | Show::Inputs => false,
+    /// Does something that a client waits for, if the namespace has not too much under way.
+    async fn in_turn<T>(
+        &self,
+        namespace: &str,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let turns = self.turns.of(namespace);
+        let Some(_turn) = turns.try_take() else {
+            let message = format!(
+                "namespace {namespace:?} has reached its limit of concurrent Spec generations; retry later, or create a Run \
+                 with operation Preview, which waits in the queue"
+            );
+            return Err(ApiError::too_many_requests(message, 1));
         };
+        match tokio::time::timeout(TIMEOUT, work).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ApiError::timeout(
+                "generating took longer than 30s; create a Run with operation Preview, which may take longer",
+                1,
+            )),
+        }
+    }
+
+    /// Plans the working copy in the body of a call for a Stack. `workspace` is a query parameter, and so are `format` and
+    /// `color`, as of `runs/plan`; every other one is a parameter of the generator.
+    pub(super) async fn preview(&self, call: SubresourceCall, archive: Bytes) -> Result<SubresourceResponse, ApiError> {
+        let namespace = call.namespace.clone();
+        let work = Box::pin(async move {
+            lookup::require::<Run>(&call.context, "create", "", &call.namespace, "").await?;
+            let Asked { target, values, files } = self.asked(&call, Some(archive)).await?;
+            let Rendered { response, turn, .. } = Box::pin(self.rendered(&call, &target, &values, files)).await?;
+            for warning in response.warnings {
+                call.context.warn(warning);
+            }
+            let bytes = response.spec.len();
+            let plan = Box::pin(working_copy::plan(&self.services, &target, response.spec)).await.map_err(failure)?;
+            drop(turn);
+            let room = memory_budget::take(&call.namespace, bytes).await?;
+            run_plan::written(call, plan, room).await
+        });
+        self.in_turn(&namespace, work).await
+    }
+
+    /// The Stack, the Workspace, the values and the files of a call. The requester may use all of them.
+    async fn asked(&self, call: &SubresourceCall, archive: Option<Bytes>) -> Result<Asked, ApiError> {
         let services = &self.services;
         let stack = services.lookup.api::<Stack>()?.get(&call.namespace, &call.name).await?;
         let workspace = workspace_of(call, &stack)?;
         lookup::require_use::<Workspace>(&call.context, &workspace).await?;
-        let version = non_empty(&call.query, "version").unwrap_or(&stack.spec.desired_version).to_owned();
+        let version = non_empty(&call.query, "version");
+        let files = match archive {
+            Some(_) if version.is_some() => {
+                return Err(ApiError::bad_request(
+                    "version may not be set together with a working copy; remove one of them",
+                ));
+            }
+            Some(archive) => FilesOf::WorkingCopy(archive),
+            None => FilesOf::Version(version.unwrap_or(&stack.spec.desired_version).to_owned()),
+        };
         let target = Target::of_stack(services, stack, &workspace).await.map_err(failure)?;
         lookup::require_use::<Backend>(&call.context, &target.workspace.spec.backend.name).await?;
         let parameters: BTreeMap<String, String> =
@@ -103,9 +138,23 @@ impl Generate {
             return Err(bad_parameter(error));
         }
         let values = StackValues::of(services, &target, &parameters, Some(&call.context)).await.map_err(failure)?;
+        let values = match &files {
+            FilesOf::WorkingCopy(_) => working_copy::values(services, &target, values).map_err(failure)?,
+            FilesOf::Version(_) => values,
+        };
+        Ok(Asked { target, values, files })
+    }
+
+    async fn generate(&self, call: &SubresourceCall) -> Result<SubresourceResponse, ApiError> {
+        let show = Show::asked(&call.query)?;
+        let as_json = match show {
+            Show::Spec => wants_json(&call.headers, &call.query, "yaml")?,
+            Show::Values | Show::Inputs => false,
+        };
+        let Asked { target, values, files } = self.asked(call, archive::of(call)?).await?;
         if show == Show::Values {
             let format = Format::choose(call, stack_values::FORMATS)?;
-            let generated = Box::pin(self.rendered(call, &target, &values, version));
+            let generated = Box::pin(self.rendered(call, &target, &values, files));
             let origins = match tokio::time::timeout(VALUES_TIMEOUT, generated).await {
                 Ok(Ok(rendered)) => Ok(rendered.response.origins),
                 Ok(Err(error)) => Err(error.message().to_owned()),
@@ -118,7 +167,7 @@ impl Generate {
             return format.write(call, &ShownValues::of(&values, &origins));
         }
         let inputs_format = (show == Show::Inputs).then(|| Format::choose(call, stack_inputs::FORMATS)).transpose()?;
-        let Rendered { commit, response, turn } = Box::pin(self.rendered(call, &target, &values, version)).await?;
+        let Rendered { commit, response, turn } = Box::pin(self.rendered(call, &target, &values, files)).await?;
         if let Some(format) = inputs_format {
             return format.write(call, &ShownInputs::of(&target, commit, response, &values));
         }
@@ -133,27 +182,32 @@ impl Generate {
         room.until_sent(answer?).await
     }
 
-    /// Renders a version of the stack.
+    /// Renders files of the stack.
     async fn rendered(
         &self,
         call: &SubresourceCall,
         target: &Target,
         values: &StackValues,
-        version: String,
+        files: FilesOf,
     ) -> Result<Rendered, ApiError> {
         let services = &self.services;
-        let request = stoa_proto::ResolveRequest {
-            source: Some(target.proto_source(services).await.map_err(failure)?),
-            version,
-            r#ref: target.source().map_err(failure)?.spec.reference.clone(),
-        };
         let refused = |status: Status| match status.code() {
             // Runs wait until the function-runner has time; whoever waits for an answer is told.
             Code::ResourceExhausted => ApiError::too_many_requests(status.message(), 1),
             _ => failure(runner::halt(&status, reason::GENERATE_FAILED)),
         };
-        let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
-        let request = target.generate_request(services, &commit, values).await.map_err(failure)?;
+        let (commit, request) = match files {
+            FilesOf::WorkingCopy(archive) => {
+                let request = working_copy::generate_request(services, target, archive, values).await;
+                ("working copy".to_owned(), request.map_err(failure)?)
+            }
+            FilesOf::Version(version) => {
+                let request = target.resolve_request(services, &version).await.map_err(failure)?;
+                let commit = services.runner.resolve(request).await.map_err(refused)?.into_inner().commit;
+                let request = target.generate_request(services, &commit, values).await.map_err(failure)?;
+                (commit, request)
+            }
+        };
         let large = self.large.of(&call.namespace);
         let turn = Mutex::new(None);
         // How large it is nobody knows before. No room is kept for it while it is generated: that takes as long as a source or a
@@ -173,6 +227,21 @@ impl Generate {
         let response = services.runner.generate_admitted(request, &admit).await.map_err(refused)?;
         Ok(Rendered { commit, response: response.into_inner(), turn: turn.into_inner() })
     }
+}
+
+/// What a call asks for.
+struct Asked {
+    target: Target,
+    values: StackValues,
+    files: FilesOf,
+}
+
+/// The files that are rendered.
+enum FilesOf {
+    /// Those of a version of the source.
+    Version(String),
+    /// Those of this archive.
+    WorkingCopy(Bytes),
 }
 
 /// A rendered stack.
@@ -316,7 +385,8 @@ mod tests {
         let query = [("workspace", "dev"), ("show", show), ("format", "table"), ("cell", "c1")];
         call.query.extend(query.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let context = call.context.clone();
-        let answer = Generate::new(world.services.clone()).generate(&call).await.unwrap();
+        let generate = Generate::new(world.services.clone());
+        let answer = Box::pin(generate.generate(&call)).await.unwrap();
         let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
         (String::from_utf8(body.to_vec()).unwrap(), context.take_warnings())
     }

@@ -2,10 +2,14 @@
 //!
 //! Start at [`Subresources`]; [`crate::behaviours`] attaches them to the kinds. Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
+mod archive;
+mod fleet_diff;
+mod fleet_provenance;
 mod format;
 mod generate;
 mod graph;
 mod log;
+mod package_diff;
 mod release_diff;
 mod release_documents;
 mod run_plan;
@@ -26,21 +30,36 @@ use stoa_machinery::{
     ApiError,
     definition::{Subresource, SubresourceCall, SubresourceHandler, SubresourceResponse},
 };
-use stoa_types::{Release, Run, Stack, delivery::Operation, names};
+use stoa_types::{
+    Release, Run, Stack,
+    delivery::{Operation, PackageOperation},
+    names,
+    porch::PackageRevision,
+    scheduler::Assignment,
+};
 
 pub(crate) use self::run_plan::plan_text;
 use stoa_runs::Services;
+
+use crate::{fleet::FleetService, packages::PackageService};
 
 /// The handlers of all kinds' subresources.
 #[derive(Debug)]
 pub(crate) struct Subresources {
     services: Services,
     notifications: stoa_notifications::Services,
+    packages: PackageService,
+    fleets: FleetService,
 }
 
 impl Subresources {
-    pub(crate) fn new(services: Services, notifications: stoa_notifications::Services) -> Self {
-        Self { services, notifications }
+    pub(crate) fn new(
+        services: Services,
+        notifications: stoa_notifications::Services,
+        packages: PackageService,
+        fleets: FleetService,
+    ) -> Self {
+        Self { services, notifications, packages, fleets }
     }
 
     fn handler<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
@@ -49,6 +68,49 @@ impl Subresources {
         A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
     {
         Arc::new(Handler { services: self.services.clone(), answer })
+    }
+
+    fn of_fleet<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
+    where
+        F: Fn(FleetService, SubresourceCall) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
+    {
+        Arc::new(Handler { services: self.fleets.clone(), answer })
+    }
+
+    /// Those of GitOps repositories of fleets.
+    pub(crate) fn of_gitops_repos(&self) -> Vec<Subresource> {
+        vec![Subresource {
+            name: "diff",
+            verbs: &["get"],
+            kind: names::sibling::<Assignment>("FleetDiff"),
+            description: "The files in which the branch differs from the rendered files, or from those of another revision of the \
+                          environment's control plane (revision).",
+            produces: fleet_diff::PRODUCES,
+            handler: self.of_fleet(fleet_diff::of_repository),
+        }]
+    }
+
+    /// Those of assignments.
+    pub(crate) fn of_assignments(&self) -> Vec<Subresource> {
+        vec![
+            Subresource {
+                name: "diff",
+                verbs: &["get"],
+                kind: names::sibling::<Assignment>("FleetDiff"),
+                description: "The files of the assignment that differ, as diff of its GitOpsRepo.",
+                produces: fleet_diff::PRODUCES,
+                handler: self.of_fleet(fleet_diff::of_assignment),
+            },
+            Subresource {
+                name: "provenance",
+                verbs: &["get"],
+                kind: names::sibling::<Assignment>("Provenance"),
+                description: "The policies, templates and configuration of the assignment, with the ConfigMaps of each value.",
+                produces: &[],
+                handler: self.of_fleet(fleet_provenance::provenance),
+            },
+        ]
     }
 
     fn graph(&self, scope: graph::Scope) -> Subresource {
@@ -82,6 +144,15 @@ impl Subresources {
             produces: &[],
             handler: self.handler(move |services, call| start_run::start_run(services, operation, call)),
         };
+        let generate = Arc::new(generate::Generate::new(self.services.clone()));
+        let preview = start(
+            "preview",
+            "Starts a Preview: creates the Run and returns it. For the archive of a working copy, \
+                                        returns its plan, and creates nothing.",
+            Operation::Preview,
+        );
+        let handler = Arc::new(archive::Preview { generate: generate.clone(), others: preview.handler.clone() });
+        let preview = Subresource { produces: run_plan::PRODUCES, handler, ..preview };
         vec![
             Subresource {
                 name: "generate",
@@ -90,9 +161,9 @@ impl Subresources {
                 description: "Renders the Spec of a stack for a workspace, or shows the values for its generator. Nothing is \
                               recorded.",
                 produces: generate::PRODUCES,
-                handler: Arc::new(generate::Generate::new(self.services.clone())),
+                handler: generate,
             },
-            start("preview", "Starts a Preview: creates the Run and returns it.", Operation::Preview),
+            preview,
             start("apply", "Starts an Apply: creates the Run and returns it.", Operation::Apply),
             start("destroy", "Starts a Destroy: creates the Run and returns it.", Operation::Destroy),
             start("rollback", "Starts a Rollback: creates the Run and returns it.", Operation::Rollback),
@@ -144,6 +215,32 @@ impl Subresources {
         ]
     }
 
+    /// Those of package revisions.
+    pub(crate) fn of_package_revisions(&self) -> Vec<Subresource> {
+        let packages = self.packages.clone();
+        vec![Subresource {
+            name: "diff",
+            verbs: &["get"],
+            kind: names::sibling::<PackageRevision>("PackageDiff"),
+            description: "The changes from another revision to this one, by default from the published one before.",
+            produces: package_diff::PRODUCES,
+            handler: self.handler(move |_, call| package_diff::revision_diff(packages.clone(), call)),
+        }]
+    }
+
+    /// Those of package operations.
+    pub(crate) fn of_package_operations(&self) -> Vec<Subresource> {
+        let packages = self.packages.clone();
+        vec![Subresource {
+            name: "plan",
+            verbs: &["get"],
+            kind: names::sibling::<PackageOperation>("PackageOperationPlan"),
+            description: "The changes of the operation in each package, as JSON or YAML, or as text for people.",
+            produces: package_diff::PRODUCES,
+            handler: self.handler(move |_, call| package_diff::operation_plan(packages.clone(), call)),
+        }]
+    }
+
     /// Those of releases.
     pub(crate) fn of_releases(&self) -> Vec<Subresource> {
         let document = |name, description, document| Subresource {
@@ -173,16 +270,18 @@ impl Subresources {
 /// Answers by a function.
 #[derive(educe::Educe)]
 #[educe(Debug)]
-struct Handler<F> {
-    services: Services,
+struct Handler<S, F> {
+    #[educe(Debug(ignore))]
+    services: S,
     #[educe(Debug(ignore))]
     answer: F,
 }
 
 #[async_trait]
-impl<F, A> SubresourceHandler for Handler<F>
+impl<S, F, A> SubresourceHandler for Handler<S, F>
 where
-    F: Fn(Services, SubresourceCall) -> A + Send + Sync + 'static,
+    S: Clone + Send + Sync + 'static,
+    F: Fn(S, SubresourceCall) -> A + Send + Sync + 'static,
     A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
 {
     async fn call(&self, call: SubresourceCall) -> Result<SubresourceResponse, ApiError> {

@@ -92,6 +92,22 @@ pub(super) async fn run_plan(services: Services, call: SubresourceCall) -> Resul
     room.until_sent(answer?).await
 }
 
+/// A plan that no run has, in the format that a call asks for.
+///
+/// # Errors
+///
+/// 400 that names a query parameter.
+pub(super) async fn written(
+    call: SubresourceCall,
+    plan: Plan,
+    room: memory_budget::Memory,
+) -> Result<SubresourceResponse, ApiError> {
+    let format = Format::choose(&call, FORMATS)?;
+    let colour = colour(&call.query)?;
+    let (answer, room) = room.work(move || format.write(&call, &Shown { plan, colour, origins: None })).await;
+    room.until_sent(answer?).await
+}
+
 /// The plan of a run as people read it, for the server itself, as far as `keep` keeps it: it waits for the place that runs have, and
 /// not for the room of clients.
 ///

@@ -17,6 +17,9 @@ pub(super) const FORMATS: &[Format<ShownInputs>] =
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownInputs {
     generator: UsedGenerator,
+    /// The version of Kubernetes that a chart was rendered for, with the APIs of the target.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kubernetes: String,
     /// Of the Source.
     commit: String,
     /// Files and folders from the root of the source; the path of the stack where all of it counts.
@@ -37,13 +40,14 @@ struct ShownModule {
 
 impl ShownInputs {
     pub(super) fn of(target: &Target, commit: String, response: GenerateResponse, values: &StackValues) -> Self {
-        let GenerateResponse { generator, generator_version, mut files, modules, .. } = response;
+        let GenerateResponse { generator, generator_version, mut files, modules, kubernetes, .. } = response;
         if files.is_empty() {
             files.push(target.path());
         }
         let module = |SourceModule { name, version, path }| ShownModule { name, version, path };
         Self {
             generator: UsedGenerator { name: generator, version: generator_version },
+            kubernetes,
             commit,
             files,
             modules: modules.into_iter().map(module).collect(),
@@ -53,8 +57,9 @@ impl ShownInputs {
 
     /// A table for people: a word for each input, then its parts.
     fn table(&self) -> String {
-        let Self { generator, commit, files, modules, variable_sets } = self;
+        let Self { generator, kubernetes, commit, files, modules, variable_sets } = self;
         let mut rows = vec![["GENERATOR", &generator.name, &generator.version, ""], ["COMMIT", commit, "", ""]];
+        rows.extend((!kubernetes.is_empty()).then_some(["KUBERNETES", kubernetes, "", ""]));
         rows.extend(files.iter().map(|file| ["FILE", file, "", ""]));
         rows.extend(modules.iter().map(|of| ["MODULE", &*of.name, &*of.version, &*of.path]));
         rows.extend(variable_sets.iter().map(|name| ["VARIABLESET", name, "", ""]));

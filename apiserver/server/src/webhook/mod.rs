@@ -1,10 +1,11 @@
 //! Webhooks: a Git server says that there was a push, or news of a pull request, and the source is looked at without waiting for
 //! its interval.
 //!
-//! A Git server has no credentials of the cluster, and what stands before the API takes none but those. So this is a
-//! listener of its own, which can be exposed by itself: it knows `POST /webhooks/<namespace>/<source>` and nothing else of
-//! the API. What a delivery says is not believed, and not even kept: whoever has the secret of the source can have it looked
-//! at, which anybody who waits gets, too.
+//! A Git server has no credentials of the cluster, and the API in front of Stoa accepts no others. So this is a listener of its
+//! own, which can be exposed alone. It serves `POST /webhooks/<namespace>/<source>`,
+//! `POST /webhooks/<namespace>/repositories/<repository>` for Repositories of packages and
+//! `POST /webhooks/<namespace>/environments/<environment>` for fleets, and no other path. The content of a
+//! delivery is neither believed nor stored: a sender with the secret only requests a fetch, which comes at its time anyway.
 //!
 //! Any replica takes deliveries: it notes the time in the Source's status, where the controller of sources sees it.
 //!
@@ -12,6 +13,7 @@
 //! delivery needs ([`waiting`]), however long its body takes.
 
 mod proof;
+mod receivers;
 mod waiting;
 
 use std::{collections::HashMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
@@ -22,14 +24,10 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use jiff::{Timestamp, ToSpan as _};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use stoa_controller::object::ObjectKey;
 use stoa_machinery::{ApiError, serve::ServingCertificate};
 use stoa_runs::Services;
-use stoa_types::Source;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -42,7 +40,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     proof::{Check, Proof},
-    waiting::{Place, Waiting},
+    receivers::Hooked,
+    waiting::{ConnectionSlot, WaitingConnections},
 };
 
 /// How long a delivery may take, from the connection to the answer.
@@ -58,8 +57,6 @@ const MOST_WAITING: usize = 512;
 const LARGEST: usize = 25 << 20;
 /// How long a secret is remembered, so that strangers make no more requests to the cluster than this allows.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// The key of the Secret.
-const KEY: &str = "token";
 
 /// A listener that takes no deliveries yet.
 #[derive(Debug)]
@@ -87,7 +84,7 @@ impl Webhooks {
 
     /// Takes deliveries until the token ends.
     pub(crate) async fn serve(self, services: Services, end: CancellationToken) {
-        let (shared, waiting) = (Shared::new(services, self.tls), Waiting::new(MOST_WAITING));
+        let (shared, waiting) = (Shared::new(services, self.tls), WaitingConnections::new(MOST_WAITING));
         let mut connections = JoinSet::new();
         loop {
             match end.run_until_cancelled(self.listener.accept()).await {
@@ -120,7 +117,7 @@ impl Shared {
 }
 
 /// Takes the delivery of a connection, until its time is over, it has said nothing for too long, or it loses its place.
-async fn connection<S>(shared: Shared, stream: S, place: Place)
+async fn connection<S>(shared: Shared, stream: S, place: ConnectionSlot)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -138,7 +135,7 @@ where
 }
 
 /// Takes a delivery, and says when its headers were heard.
-async fn exchange<S>(shared: Shared, stream: S, place: Arc<Place>, heard: CancellationToken)
+async fn exchange<S>(shared: Shared, stream: S, place: Arc<ConnectionSlot>, heard: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -177,11 +174,15 @@ enum Refusal {
 impl Refusal {
     fn answer(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::NoPath => (StatusCode::NOT_FOUND, "the path is /webhooks/<namespace>/<source>"),
+            Self::NoPath => (
+                StatusCode::NOT_FOUND,
+                "the path is /webhooks/<namespace>/<source>, /webhooks/<namespace>/repositories/<repository> or \
+                 /webhooks/<namespace>/environments/<environment>",
+            ),
             Self::NoPost => (StatusCode::METHOD_NOT_ALLOWED, "deliveries are posted"),
             Self::Unknown => (
                 StatusCode::UNAUTHORIZED,
-                "there is no such source with a webhook, or the delivery is not signed with its token",
+                "there is no such object with a webhook, or the delivery is not signed with its token",
             ),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a delivery has 25 MiB at most"),
             Self::Broken => (StatusCode::BAD_REQUEST, "the delivery ended early"),
@@ -193,15 +194,15 @@ impl Refusal {
 struct Receiver {
     services: Services,
     /// The secrets of sources that have a webhook, and since when they are known.
-    secrets: Mutex<HashMap<ObjectKey, (Instant, Vec<u8>)>>,
+    secrets: Mutex<HashMap<Hooked, (Instant, Vec<u8>)>>,
     /// The places of those that ask the cluster.
     work: Semaphore,
 }
 
 impl Receiver {
-    async fn answer(&self, request: Request<Incoming>, place: &Place) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, place: &ConnectionSlot) -> Response<Full<Bytes>> {
         let (code, text) = match self.take(request, place).await {
-            Ok(true) => (StatusCode::ACCEPTED, "the source will be fetched"),
+            Ok(true) => (StatusCode::ACCEPTED, "the repository will be fetched"),
             Ok(false) => (StatusCode::OK, "this is neither a push nor a pull request"),
             Err(refusal) => refusal.answer(),
         };
@@ -212,18 +213,19 @@ impl Receiver {
     }
 
     /// Takes a delivery; whether it is about a push or a pull request. Its place is left once it is known who sent it.
-    async fn take(&self, request: Request<Incoming>, place: &Place) -> Result<bool, Refusal> {
-        let key = key_of(request.uri().path()).ok_or(Refusal::NoPath)?;
+    async fn take(&self, request: Request<Incoming>, place: &ConnectionSlot) -> Result<bool, Refusal> {
+        let hooked = Hooked::of(request.uri().path()).ok_or(Refusal::NoPath)?;
+        let key = hooked.key();
         if request.method() != Method::POST {
             return Err(Refusal::NoPost);
         }
         let proof = Proof::of(request.headers()).ok_or(Refusal::Unknown)?;
-        let secret = self.secret(&key).await.map_err(|error| {
+        let secret = self.secret(&hooked).await.map_err(|error| {
             tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be checked");
             Refusal::Unavailable
         })?;
         let unknown = || {
-            tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the source's token");
+            tracing::info!(namespace = key.0, source = key.1, "a webhook is not signed with the token of its object");
             Refusal::Unknown
         };
         let mut check = Check::new(proof, &secret.ok_or(Refusal::Unknown)?).ok_or_else(unknown)?;
@@ -243,7 +245,7 @@ impl Receiver {
         if is_news {
             let _work = self.place_of_work().await;
             place.leave();
-            self.ask_for_look(&key).await.map_err(|error| {
+            hooked.note(&self.services).await.map_err(|error| {
                 tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
                 Refusal::Unavailable
             })?;
@@ -252,30 +254,29 @@ impl Receiver {
     }
 
     /// The secret of a source's webhook; nothing when it has none.
-    async fn secret(&self, key: &ObjectKey) -> Result<Option<Vec<u8>>, ApiError> {
-        if let Some(secret) = self.remembered(key) {
+    async fn secret(&self, hooked: &Hooked) -> Result<Option<Vec<u8>>, ApiError> {
+        if let Some(secret) = self.remembered(hooked) {
             return Ok(Some(secret));
         }
-        let found = self.services.lookup.cached::<Source>(&key.0, &key.1);
-        let Some(webhook) = found.and_then(|source| source.spec.webhook) else { return Ok(None) };
+        let Some((secret, key)) = hooked.secret(&self.services) else { return Ok(None) };
         let _work = self.place_of_work().await;
         // Another delivery may have asked while this one waited.
-        if let Some(secret) = self.remembered(key) {
+        if let Some(secret) = self.remembered(hooked) {
             return Ok(Some(secret));
         }
-        let keys = self.services.cluster.secret(&key.0, &webhook.secret_ref.name).await?;
-        let token = keys.and_then(|mut keys| keys.remove(KEY)).unwrap_or_default();
+        let keys = self.services.cluster.secret(&hooked.key().0, &secret).await?;
+        let token = keys.and_then(|mut keys| keys.remove(key)).unwrap_or_default();
         // Secrets that were made from files often end in a new line. One that is not there is remembered, too.
         let token = token.trim_ascii_end().to_vec();
         let mut secrets = self.secrets.lock();
         secrets.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
-        secrets.insert(key.clone(), (Instant::now(), token.clone()));
+        secrets.insert(hooked.clone(), (Instant::now(), token.clone()));
         Ok(Some(token))
     }
 
-    fn remembered(&self, key: &ObjectKey) -> Option<Vec<u8>> {
+    fn remembered(&self, hooked: &Hooked) -> Option<Vec<u8>> {
         let secrets = self.secrets.lock();
-        secrets.get(key).filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, secret)| secret.clone())
+        secrets.get(hooked).filter(|(since, _)| since.elapsed() < REMEMBERED).map(|(_, secret)| secret.clone())
     }
 
     /// A place to ask the cluster for something. It is held for no longer than that takes, since whoever sends a body may take
@@ -283,28 +284,6 @@ impl Receiver {
     async fn place_of_work(&self) -> SemaphorePermit<'_> {
         self.work.acquire().await.expect("nobody closes it")
     }
-
-    async fn ask_for_look(&self, (namespace, name): &ObjectKey) -> Result<(), ApiError> {
-        let now = self.services.now();
-        let note = |source: &mut Source| {
-            let asked = &mut source.status.get_or_insert_default().last_webhook_time;
-            // Each is later than the one before, whatever the clock says: it may have come during a look.
-            let next = asked.as_ref().map_or(now, |MicroTime(last)| now.max(after(*last)));
-            *asked = Some(MicroTime(next));
-        };
-        self.services.lookup.api::<Source>()?.update_status_with(namespace, name, note).await.map(drop)
-    }
-}
-
-fn after(time: Timestamp) -> Timestamp {
-    time.checked_add(1.microsecond()).unwrap_or(time)
-}
-
-/// The source that a path names.
-fn key_of(path: &str) -> Option<ObjectKey> {
-    let (namespace, name) = path.strip_prefix("/webhooks/")?.split_once('/')?;
-    let is_name = |text: &str| !text.is_empty() && !text.contains('/');
-    (is_name(namespace) && is_name(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
 #[cfg(test)]

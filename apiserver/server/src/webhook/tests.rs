@@ -4,12 +4,14 @@ use std::io;
 
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::{Value, json};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
+use stoa_types::Source;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     net::TcpStream,
@@ -78,14 +80,14 @@ impl Bed {
     }
 
     /// A connection without a network, whose time is the test's, and its task.
-    fn connect(&self, waiting: &Arc<Waiting>) -> (DuplexStream, JoinHandle<()>) {
+    fn connect(&self, waiting: &Arc<WaitingConnections>) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(64 << 10);
         let place = waiting.enter("192.0.2.1".parse().unwrap());
         (near, tokio::spawn(connection(self.shared.clone(), far, place)))
     }
 
     /// The same, on which TLS and these bytes were said.
-    async fn say(&self, waiting: &Arc<Waiting>, said: &[u8]) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
+    async fn say(&self, waiting: &Arc<WaitingConnections>, said: &[u8]) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
         let (near, task) = self.connect(waiting);
         let mut stream = self.connector.connect(ServerName::try_from("localhost").unwrap(), near).await.unwrap();
         stream.write_all(said).await.unwrap();
@@ -96,7 +98,7 @@ impl Bed {
     /// Begins with TLS and these bytes; after how many seconds the connection is closed.
     async fn closed_after(&self, said: &[u8]) -> u64 {
         let begin = Instant::now();
-        let (_stream, task) = self.say(&Waiting::new(1), said).await;
+        let (_stream, task) = self.say(&WaitingConnections::new(1), said).await;
         task.await.unwrap();
         begin.elapsed().as_secs()
     }
@@ -171,7 +173,7 @@ async fn deliveries_are_bounded() {
 async fn connection_has_little_time_until_its_headers_are_there() {
     let bed = Bed::new().await;
     tokio::time::pause();
-    let (silent, task) = bed.connect(&Waiting::new(1));
+    let (silent, task) = bed.connect(&WaitingConnections::new(1));
     let begin = Instant::now();
     task.await.unwrap();
     assert_eq!(begin.elapsed().as_secs(), SILENCE.as_secs(), "not even a handshake");
@@ -187,7 +189,7 @@ async fn delivery_comes_through_however_many_connections_are_silent() {
     let bed = Bed::new().await;
     // So that none of them is closed for its silence meanwhile.
     tokio::time::pause();
-    let (waiting, begin) = (Waiting::new(2), Instant::now());
+    let (waiting, begin) = (WaitingConnections::new(2), Instant::now());
     let mut silent: Vec<_> = (0..3).map(|_| bed.connect(&waiting)).collect();
     let (mut stream, _task) = bed.say(&waiting, DELIVERY).await;
     assert_eq!(status_of(&mut stream).await, "202");
@@ -202,7 +204,7 @@ async fn delivery_comes_through_however_many_connections_are_silent() {
 #[tokio::test]
 async fn slow_strangers_block_no_signed_delivery() {
     let bed = Bed::new().await;
-    let waiting = Waiting::new(AT_ONCE);
+    let waiting = WaitingConnections::new(AT_ONCE);
     let head = format!(
         "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitea-signature: {}\r\ncontent-length: 9\r\n\r\n{{",
         "0".repeat(64)
@@ -228,7 +230,7 @@ async fn delivery_with_another_token_is_refused_before_its_body() {
     tokio::time::pause();
     let head =
         "POST /webhooks/shop/hooked HTTP/1.1\r\nhost: stoa\r\nx-gitlab-token: another\r\ncontent-length: 9\r\n\r\n";
-    let (mut stream, _task) = bed.say(&Waiting::new(1), head.as_bytes()).await;
+    let (mut stream, _task) = bed.say(&WaitingConnections::new(1), head.as_bytes()).await;
     assert_eq!(status_of(&mut stream).await, "401");
 }
 

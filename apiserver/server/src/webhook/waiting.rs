@@ -17,20 +17,20 @@ use tokio_util::sync::CancellationToken;
 
 /// The places of connections that wait.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingConnections {
     most: usize,
-    held: Mutex<Held>,
+    held: Mutex<Peers>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Peers {
     /// The number of the next connection: a later one has a higher number.
     next: u64,
     /// By whom and when they were made, and how they are told that their place is lost.
     peers: HashMap<IpAddr, BTreeMap<u64, CancellationToken>>,
 }
 
-impl Held {
+impl Peers {
     fn count(&self) -> usize {
         self.peers.values().map(BTreeMap::len).sum()
     }
@@ -56,14 +56,14 @@ impl Held {
     }
 }
 
-impl Waiting {
+impl WaitingConnections {
     /// So many places at most.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, held: Mutex::default() })
     }
 
     /// Gives a place to a connection from this address, if need be that of another.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> ConnectionSlot {
         let peer = network(peer);
         let lost = CancellationToken::new();
         let mut held = self.held.lock();
@@ -74,20 +74,20 @@ impl Waiting {
             held.remove_one();
         }
         drop(held);
-        Place { waiting: self.clone(), peer, number, lost }
+        ConnectionSlot { waiting: self.clone(), peer, number, lost }
     }
 }
 
 /// The place of a connection that waits, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    waiting: Arc<Waiting>,
+pub(super) struct ConnectionSlot {
+    waiting: Arc<WaitingConnections>,
     peer: IpAddr,
     number: u64,
     lost: CancellationToken,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Ends when another connection gets this place, which none does once it is left.
     pub(super) async fn lost(&self) {
         self.lost.cancelled().await;
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.leave();
     }
@@ -119,8 +119,8 @@ mod tests {
 
     /// Has these addresses enter one after the other; which of them have lost their places.
     fn check(most: usize, peers: &[&str], expected: &[usize]) {
-        let waiting = Waiting::new(most);
-        let places: Vec<Place> = peers.iter().map(|peer| waiting.enter(peer.parse().unwrap())).collect();
+        let waiting = WaitingConnections::new(most);
+        let places: Vec<ConnectionSlot> = peers.iter().map(|peer| waiting.enter(peer.parse().unwrap())).collect();
         let lost: Vec<usize> = (0..peers.len()).filter(|place| places[*place].lost.is_cancelled()).collect();
         assert_eq!(lost, expected, "{peers:?}");
         drop(places);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn place_that_was_left_is_nobodys_to_lose() {
-        let waiting = Waiting::new(1);
+        let waiting = WaitingConnections::new(1);
         let peer = "192.0.2.1".parse().unwrap();
         let first = waiting.enter(peer);
         first.leave();

@@ -101,13 +101,13 @@ type Queued = (Line, OwnedSemaphorePermit);
 /// must not take with it what tells of its changes.
 #[derive(Debug)]
 pub(super) struct Queueing {
-    waiting: Option<Waiting>,
+    waiting: Option<PendingLine>,
     unattended: Arc<Semaphore>,
 }
 
 /// A line with its place among those that wait for room. It is not written when this is dropped.
 #[derive(Debug)]
-struct Waiting {
+struct PendingLine {
     lines: Sender<Queued>,
     room: PollSemaphore,
     line: Option<Line>,
@@ -163,7 +163,7 @@ impl LogFile {
             }
             Err(_) => self.waits.then(|| {
                 let (lines, room) = (lines.clone(), PollSemaphore::new(self.room.clone()));
-                let waiting = Some(Waiting { lines, room, line: Some(line) });
+                let waiting = Some(PendingLine { lines, room, line: Some(line) });
                 Queueing { waiting, unattended: self.unattended.clone() }
             }),
         }
@@ -195,13 +195,13 @@ impl Drop for Line {
     }
 }
 
-impl Waiting {
+impl PendingLine {
     fn weight(&self) -> u32 {
         self.line.as_ref().map_or(0, Line::weight)
     }
 }
 
-impl Future for Waiting {
+impl Future for PendingLine {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

@@ -89,7 +89,7 @@ impl Review for SelfSubjectReview {
 #[async_trait]
 impl Review for SelfSubjectAccessReview {
     async fn answer(mut self, context: &RequestContext) -> Result<Self, ApiError> {
-        let asked = Asked {
+        let asked = ReviewSubject {
             resource: self.spec.resource_attributes.as_ref(),
             path: self.spec.non_resource_attributes.as_ref(),
         };
@@ -175,16 +175,16 @@ impl Review for SelfSubjectRulesReview {
 }
 
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ReviewSubject<'a> {
     resource: Option<&'a ResourceAttributes>,
     path: Option<&'a NonResourceAttributes>,
 }
 
-fn asked(spec: &SubjectAccessReviewSpec) -> Asked<'_> {
-    Asked { resource: spec.resource_attributes.as_ref(), path: spec.non_resource_attributes.as_ref() }
+fn asked(spec: &SubjectAccessReviewSpec) -> ReviewSubject<'_> {
+    ReviewSubject { resource: spec.resource_attributes.as_ref(), path: spec.non_resource_attributes.as_ref() }
 }
 
-impl Asked<'_> {
+impl ReviewSubject<'_> {
     /// Something has to be asked about, and nothing else.
     fn check(self, errors: &mut FieldErrors) {
         match (self.resource, self.path) {

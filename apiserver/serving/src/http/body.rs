@@ -51,22 +51,31 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    read_with_patience(body, DRAIN_TIMEOUT).await
+    read_at_most(body, MAX_REQUEST_BYTES).await
+}
+
+/// The same with another limit, in bytes.
+pub(crate) async fn read_at_most<B>(body: B, limit: usize) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    read_with_patience(body, limit, DRAIN_TIMEOUT).await
 }
 
 /// The same; of a body that is refused, `patience` is how long the rest is taken.
-async fn read_with_patience<B>(body: B, patience: Duration) -> Result<Bytes, ApiError>
+async fn read_with_patience<B>(body: B, limit: usize, patience: Duration) -> Result<Bytes, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut body = std::pin::pin!(body);
-    let refusal = || ApiError::request_entity_too_large(format_args!("limit is {MAX_REQUEST_BYTES}"));
-    if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
+    let refusal = || ApiError::request_entity_too_large(format_args!("limit is {limit}"));
+    if body.size_hint().lower() > limit as u64 {
         drain(body, patience).await;
         return Err(refusal());
     }
-    match Limited::new(body.as_mut(), MAX_REQUEST_BYTES).collect().await {
+    match Limited::new(body.as_mut(), limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             drain(body, patience).await;
@@ -285,7 +294,8 @@ mod tests {
         let endless = futures_util::stream::iter([much]).chain(futures_util::stream::pending());
         let (body, patience) = (http_body_util::StreamBody::new(endless), Duration::from_millis(50));
         let began = std::time::Instant::now();
-        let refused = tokio::time::timeout(Duration::from_secs(60), read_with_patience(body, patience)).await;
+        let refused =
+            tokio::time::timeout(Duration::from_secs(60), read_with_patience(body, MAX_REQUEST_BYTES, patience)).await;
         assert_eq!(refused.expect("it ends"), Err(ApiError::request_entity_too_large("limit is 3145728")));
         assert!(began.elapsed() >= patience);
     }

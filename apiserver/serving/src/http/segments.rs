@@ -49,19 +49,19 @@ const END: &[u8] = &[3, 0];
 /// The compressed segments of one resource.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    known: Mutex<Known>,
+    known: Mutex<SegmentTable>,
     /// Keyed by chance, so that nobody can make two segments that are taken for each other.
     identities: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    segments: HashMap<u64, Kept>,
+struct SegmentTable {
+    segments: HashMap<u64, CachedSegment>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedSegment {
     segment: Arc<Segment>,
     /// Whether a list had it from here since the last clearing.
     used: bool,
@@ -86,7 +86,7 @@ impl Segments {
     fn keep(&self, identity: u64, segment: Arc<Segment>) {
         let known = &mut *self.known.lock();
         known.bytes += segment.deflated.len();
-        if let Some(other) = known.segments.insert(identity, Kept { segment, used: false }) {
+        if let Some(other) = known.segments.insert(identity, CachedSegment { segment, used: false }) {
             known.bytes -= other.segment.deflated.len();
         }
         // A second time when all were in use.

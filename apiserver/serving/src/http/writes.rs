@@ -234,7 +234,8 @@ impl Call<'_> {
 
     /// Reads the body, and counts how long it is.
     async fn read_body(&self, body: Body, verb: &'static str) -> Result<Bytes, ApiError> {
-        let body = body::read(body).await?;
+        let limit = self.resource.definition.request_bytes.unwrap_or(body::MAX_REQUEST_BYTES);
+        let body = body::read_at_most(body, limit).await?;
         let store = &self.resource.store;
         store.metrics().read_body(store.definition(), verb, body.len());
         Ok(body)

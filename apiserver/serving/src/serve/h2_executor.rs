@@ -118,12 +118,12 @@ impl Group {
     }
 }
 
-struct Place {
+struct GroupWaker {
     group: Arc<Group>,
     bit: u64,
 }
 
-impl Wake for Place {
+impl Wake for GroupWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -195,7 +195,7 @@ impl Streams {
             }
             let (group, bit) = (&self.groups[place / GROUP], 1 << (place % GROUP));
             if place == self.wakers.len() {
-                self.wakers.push(Waker::from(Arc::new(Place { group: Arc::clone(group), bit })));
+                self.wakers.push(Waker::from(Arc::new(GroupWaker { group: Arc::clone(group), bit })));
             }
             group.woken.fetch_or(bit, SeqCst);
         }

@@ -56,14 +56,14 @@ impl Drop for LongAnswer {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Buffer {
     /// Empty, or [`AWAY`] bytes that say nothing and what is kept.
     room: Vec<u8>,
     /// Where in the room that begins which is not written yet.
     begin: usize,
 }
 
-impl Kept {
+impl Buffer {
     fn is_empty(&self) -> bool {
         self.rest().is_empty()
     }
@@ -118,7 +118,7 @@ fn total(bytes: &[IoSlice<'_>]) -> usize {
 #[derive(Debug)]
 struct Output<S> {
     inner: S,
-    kept: Kept,
+    kept: Buffer,
     /// Whether what was kept may still be in TLS.
     flushes: bool,
     long_answers: LongAnswers,
@@ -158,7 +158,7 @@ pub(super) struct Gathering<S> {
 }
 
 pub(super) fn gather<S>(inner: S, long_answers: LongAnswers) -> (Gathered<S>, Gathering<S>) {
-    let output = Arc::new(Mutex::new(Output { inner, kept: Kept::default(), flushes: false, long_answers }));
+    let output = Arc::new(Mutex::new(Output { inner, kept: Buffer::default(), flushes: false, long_answers }));
     (Gathered(Arc::clone(&output)), Gathering { output, waited: false })
 }
 

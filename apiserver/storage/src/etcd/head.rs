@@ -19,10 +19,10 @@ type Asker = oneshot::Sender<Result<Version, String>>;
 
 /// Who waits for the head.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedHead(Arc<Mutex<Waiting>>);
+pub(super) struct SharedHead(Arc<Mutex<HeadQueue>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct HeadQueue {
     /// Those who want the answer of the next call.
     next: Vec<Asker>,
     /// Whether a task makes calls for them.
@@ -38,7 +38,7 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         if !self.is_over {
-            *self.head.0.lock() = Waiting::default();
+            *self.head.0.lock() = HeadQueue::default();
         }
     }
 }

@@ -291,7 +291,7 @@ impl Follower {
 }
 
 /// The values as of a version, and the leases of now.
-struct Kept {
+struct LoadedSnapshot {
     start: SnapshotStart,
     view: View,
     state: State,
@@ -305,7 +305,7 @@ impl Shared {
     }
 
     /// The state at `before`; `None` when that history was dropped already.
-    fn kept(&self, before: Version) -> Result<Option<Kept>, LogError> {
+    fn kept(&self, before: Version) -> Result<Option<LoadedSnapshot>, LogError> {
         let published = self.published.read();
         let before = before.min(published.state.head);
         if before <= published.history.oldest {
@@ -314,11 +314,11 @@ impl Shared {
         let view = published.history.view(before, &published.state)?;
         let state = published.state.clone();
         let start = SnapshotStart { version: before, batch: state.batch, token: state.token };
-        Ok(Some(Kept { start, view, state }))
+        Ok(Some(LoadedSnapshot { start, view, state }))
     }
 
     /// Replaces older history by a snapshot, while the writer continues.
-    fn compact_to(&self, Kept { start, view, state }: Kept) -> Result<(), LogError> {
+    fn compact_to(&self, LoadedSnapshot { start, view, state }: LoadedSnapshot) -> Result<(), LogError> {
         files::write_snapshot(self.disk.as_ref(), start, &view.scan(""), &state).map_err(unavailable)?;
         self.published.write().history.forget(start.version);
         files::retire_snapshots(self.disk.as_ref(), start.version).map_err(unavailable)?;

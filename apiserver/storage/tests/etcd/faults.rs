@@ -26,7 +26,7 @@ use super::server::{Etcd, PATIENCE, open, put};
 
 /// What a writer knows of what it wrote.
 #[derive(Default)]
-struct Told {
+struct WriteRecord {
     /// By value: each is written once.
     acknowledged: HashMap<String, Version>,
     unknown: Vec<String>,
@@ -35,7 +35,7 @@ struct Told {
 
 /// Several writers that count up one key each, and one that all of them share.
 struct Load {
-    writers: Vec<JoinHandle<Told>>,
+    writers: Vec<JoinHandle<WriteRecord>>,
     end: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
 }
@@ -63,9 +63,9 @@ impl Load {
         waited.await.expect("writes go on");
     }
 
-    async fn end(self) -> Told {
+    async fn end(self) -> WriteRecord {
         self.end.store(true, SeqCst);
-        let mut all = Told::default();
+        let mut all = WriteRecord::default();
         for told in join_all(self.writers).await {
             let told = told.unwrap();
             all.acknowledged.extend(told.acknowledged);
@@ -76,8 +76,8 @@ impl Load {
     }
 }
 
-async fn write(log: Arc<dyn Log>, writer: usize, end: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Told {
-    let mut told = Told::default();
+async fn write(log: Arc<dyn Log>, writer: usize, end: Arc<AtomicBool>, written: Arc<AtomicU64>) -> WriteRecord {
+    let mut told = WriteRecord::default();
     let own = format!("/own/{writer}");
     let mut last: Option<Version> = None;
     for n in 0_u64.. {
@@ -116,7 +116,7 @@ async fn write(log: Arc<dyn Log>, writer: usize, end: Arc<AtomicBool>, written: 
 
 /// Checks what was told against the history, which is read twice: as it came to somebody who followed all the
 /// time, and afterwards.
-async fn check(log: &dyn Log, told: &Told, followed: Vec<(Version, String)>) {
+async fn check(log: &dyn Log, told: &WriteRecord, followed: Vec<(Version, String)>) {
     let head = log.head().await.unwrap();
     let afterwards = history(log.follow(Version(0)).await.unwrap(), head).await;
     assert_eq!(followed, afterwards, "who followed saw something else");

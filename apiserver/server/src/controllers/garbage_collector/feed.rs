@@ -1,6 +1,6 @@
 //! Keeps the graph in step with the watch caches of all resources.
 //!
-//! **Invariant:** whoever asks ([`Seen::ask`]) is answered from a graph in which is all that was answered to any writer before.
+//! **Invariant:** whoever asks ([`GraphFeed::ask`]) is answered from a graph in which is all that was answered to any writer before.
 //! That is in the watch caches by then, as a change that is told or as something that was missed. So nobody is answered
 //! before all changes were asked for once more after the question and there was none, and nothing is missed:
 //!
@@ -39,12 +39,12 @@ use super::{
 const AT_ONCE: usize = 256;
 
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct GraphFeed {
     graph: Arc<Mutex<Graph>>,
     asks: mpsc::UnboundedSender<oneshot::Sender<()>>,
 }
 
-impl Seen {
+impl GraphFeed {
     /// What `of` finds in a graph with all writes before this call: see the invariant above.
     pub(super) async fn ask<T>(&self, of: impl FnOnce(&Graph) -> T) -> Result<T, ApiError> {
         let ends = || ApiError::service_unavailable("the garbage collector ends");
@@ -78,7 +78,7 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Follows all objects that are collected, and tells `due` what is to be looked at, once all have been seen.
-    pub(super) fn new(objects: &Objects, due: mpsc::UnboundedSender<Vec<ObjectKey>>) -> (Self, Seen) {
+    pub(super) fn new(objects: &Objects, due: mpsc::UnboundedSender<Vec<ObjectKey>>) -> (Self, GraphFeed) {
         let (asks, asked) = mpsc::unbounded_channel();
         let graph: Arc<Mutex<Graph>> = Arc::default();
         let resources = objects.collected().map(|store| {
@@ -86,7 +86,7 @@ impl Feed {
             Changes { store: Arc::clone(store), changes: changes.fuse().boxed(), listing, has_begun: false }
         });
         let feed = Self { graph: Arc::clone(&graph), resources: resources.collect(), asks: asked, due };
-        (feed, Seen { graph, asks })
+        (feed, GraphFeed { graph, asks })
     }
 
     /// Feeds the graph until the token ends. To be run unconstrained: see the invariant above.

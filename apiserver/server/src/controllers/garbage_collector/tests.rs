@@ -26,14 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 50;
 
 /// A server of core kinds, and a collector that looks only when it is told to.
-struct Place {
+struct Fixture {
     registry: Arc<Registry>,
     collector: Arc<Collector>,
     due: mpsc::UnboundedReceiver<Vec<ObjectKey>>,
     _end: DropGuard,
 }
 
-impl Place {
+impl Fixture {
     async fn new() -> Self {
         Self::over(Arc::new(MemoryLog::new())).await
     }
@@ -162,18 +162,18 @@ fn not_blocking(mut owner: Value) -> Value {
 }
 
 /// An object that stays until the test takes its finalizer away.
-async fn hold(place: &Place, name: &str) {
+async fn hold(place: &Fixture, name: &str) {
     place.change(name, |metadata| drop(metadata.insert("finalizers".to_owned(), json!(["example.com/held"])))).await;
 }
 
-async fn release(place: &Place, name: &str) {
+async fn release(place: &Fixture, name: &str) {
     let is_other = |finalizer: &Value| finalizer != "example.com/held";
     place.change(name, |metadata| metadata["finalizers"].as_array_mut().unwrap().retain(is_other)).await;
 }
 
 #[tokio::test]
 async fn dependents_go_with_the_last_of_their_owners() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let (a, b) = (place.make("a", &[]).await, place.make("b", &[]).await);
     let of_a = place.make("of-a", &[config_map("a", &a)]).await;
     place.make("of-both", &[config_map("a", &a), config_map("b", &b)]).await;
@@ -190,7 +190,7 @@ async fn dependents_go_with_the_last_of_their_owners() {
 
 #[tokio::test]
 async fn collector_removes_dependents_of_missing_owner() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let a = place.make("a", &[]).await;
     place.make("of-nothing", &[config_map("gone", "1")]).await;
     place.make("of-another-uid", &[config_map("a", "2")]).await;
@@ -202,7 +202,7 @@ async fn collector_removes_dependents_of_missing_owner() {
 
 #[tokio::test]
 async fn collector_ignores_owners_of_unserved_kind() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let unknown = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1" });
     place.make("of-unknown", std::slice::from_ref(&unknown)).await;
     place.make("of-unknown-and-gone", &[config_map("gone", "2"), unknown]).await;
@@ -213,7 +213,7 @@ async fn collector_ignores_owners_of_unserved_kind() {
 
 #[tokio::test]
 async fn owners_are_cluster_scoped_or_in_the_same_namespace() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let registry = place.registry.clone();
     let team = make(&registry, "namespaces", "", "team", &[]).await;
     let elsewhere = make(&registry, "configmaps", "other", "a", &[]).await;
@@ -253,7 +253,7 @@ async fn owners_are_cluster_scoped_or_in_the_same_namespace() {
 
 #[tokio::test]
 async fn foreground_deletion_waits_for_blocking_dependents() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let a = place.make("a", &[]).await;
     let held = place.make("held", &[config_map("a", &a)]).await;
     place.make("of-held", &[config_map("held", &held)]).await;
@@ -277,7 +277,7 @@ async fn foreground_deletion_waits_for_blocking_dependents() {
 
 #[tokio::test]
 async fn second_owner_unblocks_foreground_deletion() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let (a, b) = (place.make("a", &[]).await, place.make("b", &[]).await);
     place.make("of-both", &[config_map("a", &a), config_map("b", &b)]).await;
     place.make("unblocks", &[config_map("a", &a), config_map("b", &b)]).await;
@@ -295,7 +295,7 @@ async fn second_owner_unblocks_foreground_deletion() {
 
 #[tokio::test]
 async fn orphans_lose_their_owner_before_it_goes() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let (a, b) = (place.make("a", &[]).await, place.make("b", &[]).await);
     place.make("of-both", &[config_map("a", &a), config_map("b", &b)]).await;
     place.settle().await;
@@ -310,7 +310,7 @@ async fn orphans_lose_their_owner_before_it_goes() {
 
 #[tokio::test]
 async fn what_loses_its_owners_goes_by_its_own_finalizers() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let a = place.make("a", &[]).await;
     let b = place.make("b", &[config_map("a", &a)]).await;
     place.make("of-b", &[config_map("b", &b)]).await;
@@ -322,7 +322,7 @@ async fn what_loses_its_owners_goes_by_its_own_finalizers() {
 }
 
 /// Makes three objects each of which belongs to the one before, and the first to the last.
-async fn make_cycle(place: &Place) {
+async fn make_cycle(place: &Fixture) {
     let a = place.make("a", &[]).await;
     let b = place.make("b", &[config_map("a", &a)]).await;
     let c = place.make("c", &[config_map("b", &b)]).await;
@@ -333,7 +333,7 @@ async fn make_cycle(place: &Place) {
 
 #[tokio::test]
 async fn cycles_stay_as_long_as_all_of_them_do() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     make_cycle(&place).await;
     place.settle().await;
     assert_eq!(place.left().await, ["a", "b", "c"]);
@@ -344,7 +344,7 @@ async fn cycles_stay_as_long_as_all_of_them_do() {
 
 #[tokio::test]
 async fn cycles_do_not_wait_for_themselves() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     make_cycle(&place).await;
     place.settle().await;
     place.delete("a", "Foreground").await;
@@ -366,7 +366,7 @@ async fn cycles_do_not_wait_for_themselves() {
 
 #[tokio::test]
 async fn collector_rechecks_changed_object_before_deletion() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let a = place.make("a", &[]).await;
     let read =
         async |name: &str| Found::new(store(&place.registry, "configmaps"), get(&place.registry, name).await.unwrap());
@@ -389,7 +389,7 @@ async fn collector_rechecks_changed_object_before_deletion() {
 
 #[tokio::test]
 async fn concurrent_orphan_choice_overrides_collector_deletion() {
-    let mut place = Place::new().await;
+    let mut place = Fixture::new().await;
     let mut read = Vec::new();
     for name in ["orphans", "to-orphan"] {
         let uid = place.make(name, &[config_map("gone", "1")]).await;
@@ -409,7 +409,7 @@ async fn concurrent_orphan_choice_overrides_collector_deletion() {
 #[tokio::test]
 async fn what_another_began_is_finished_after_a_restart() {
     let log: Arc<MemoryLog> = Arc::new(MemoryLog::new());
-    let mut place = Place::over(log.clone()).await;
+    let mut place = Fixture::over(log.clone()).await;
     for policy in ["Foreground", "Orphan", "Background"] {
         let (name, of) = (policy.to_lowercase(), format!("of-{}", policy.to_lowercase()));
         let uid = place.make(&name, &[]).await;
@@ -427,7 +427,7 @@ async fn what_another_began_is_finished_after_a_restart() {
     release(&place, "of-of-foreground").await;
     drop(place);
 
-    let mut place = Place::over(log).await;
+    let mut place = Fixture::over(log).await;
     place.settle().await;
     assert_eq!(place.left().await, ["of-of-orphan", "of-orphan"]);
     assert!(place.owners("of-orphan").await.is_empty());
@@ -435,7 +435,7 @@ async fn what_another_began_is_finished_after_a_restart() {
 
 #[tokio::test]
 async fn relist_finds_missed_deletions() {
-    let place = Place::new().await;
+    let place = Fixture::new().await;
     let a = place.make("a", &[]).await;
     let b = place.make("b", &[config_map("a", &a)]).await;
     place.make("c", &[config_map("b", &b)]).await;
@@ -469,7 +469,7 @@ fn lists_are_read_on_no_thread_that_serves_requests() {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let working = tokio::task::spawn_blocking(move || released.recv().unwrap());
         let recorder = recorder_of(&registry, &end);
-        let place = Place::of(registry, recorder, end);
+        let place = Fixture::of(registry, recorder, end);
         let mut asked = Box::pin(place.collector.seen.ask(|graph| graph.dependents(&a).len()));
         tokio::time::timeout(Duration::from_millis(200), &mut asked).await.unwrap_err();
         release.send(()).unwrap();
@@ -490,7 +490,7 @@ async fn live_infrastructure_stays_when_its_stack_loses_its_owner() {
     };
     stacks.update_with("shop", "web", own).await.unwrap();
     stacks.update_status_with("shop", "web", deploying(json!([{"workspace": "dev", "resources": 1}]))).await.unwrap();
-    let mut place = Place::of(world.registry.clone(), world.services.recorder.clone(), CancellationToken::new());
+    let mut place = Fixture::of(world.registry.clone(), world.services.recorder.clone(), CancellationToken::new());
     place.delete("a", "Background").await;
     let failed = place.try_settle().await;
     assert_eq!(failed.iter().map(ApiError::code).collect::<Vec<_>>(), [403], "{failed:?}");

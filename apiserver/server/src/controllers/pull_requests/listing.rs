@@ -36,7 +36,7 @@ pub(super) type Changed = Option<Arc<[String]>>;
 struct OfSource {
     /// The client, and the hash of what it was made of.
     client: Option<(u64, Arc<dyn PullRequests>)>,
-    asked: Option<Asked>,
+    asked: Option<Attempt>,
     /// Which paths the commit of a pull request changes, and for which question that was.
     changed: HashMap<u64, (u64, Changed)>,
     /// What could not be done for a pull request.
@@ -80,7 +80,7 @@ struct PutOff {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct Attempt {
     at: Instant,
     wait: Duration,
     failures: u32,
@@ -91,7 +91,7 @@ struct Asked {
     pulls: Option<Arc<[PullRequest]>>,
 }
 
-impl Asked {
+impl Attempt {
     fn left(&self) -> Duration {
         self.wait.saturating_sub(self.at.elapsed())
     }
@@ -186,7 +186,7 @@ impl Known {
         let base = source.status.as_ref().and_then(|status| status.observed_commit.clone());
         let asked = asked.filter(|asked| asked.of == of);
         // What moves the branch is mostly a merge. A server that failed is left alone all the same.
-        let is_current = |asked: &&Asked| asked.webhook == webhook && (asked.base == base || asked.pulls.is_none());
+        let is_current = |asked: &&Attempt| asked.webhook == webhook && (asked.base == base || asked.pulls.is_none());
         if let Some(asked) = asked.as_ref().filter(is_current).filter(|asked| !asked.left().is_zero()) {
             return Ok(match &asked.pulls {
                 Some(pulls) => Due::Now(pulls.clone()),
@@ -197,7 +197,7 @@ impl Known {
         let listed = client.list_open(branch(source)).await;
         let listed: Result<Arc<[PullRequest]>, PullError> = listed.map(Into::into);
         let pulls = listed.as_ref().ok().cloned();
-        let asked = Asked { at: Instant::now(), wait: interval(source), failures, of, webhook, base, pulls };
+        let asked = Attempt { at: Instant::now(), wait: interval(source), failures, of, webhook, base, pulls };
         self.sources.lock().entry(key.clone()).or_default().asked = Some(asked);
         listed.map(Due::Now)
     }
@@ -229,7 +229,7 @@ impl Known {
         let sources = self.sources.lock();
         let known = sources.get(key)?;
         let told = known.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
-        let listed = known.asked.as_ref().filter(|asked| asked.pulls.is_none()).map(Asked::left);
+        let listed = known.asked.as_ref().filter(|asked| asked.pulls.is_none()).map(Attempt::left);
         told.max(listed).filter(|left| !left.is_zero())
     }
 

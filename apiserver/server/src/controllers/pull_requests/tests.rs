@@ -122,7 +122,7 @@ impl Bed {
     /// Looks, and tells nothing.
     async fn look_only(&self) -> Option<Duration> {
         let turns = ProbeSlots::default().of("shop");
-        look(self.runs.services.clone(), self.known.clone(), turns, key()).await.unwrap()
+        Box::pin(look(self.runs.services.clone(), self.known.clone(), turns, key())).await.unwrap()
     }
 
     /// Tells what there is to tell; when to go on.

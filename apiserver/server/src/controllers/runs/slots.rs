@@ -21,7 +21,7 @@ pub(super) struct Slots {
     slots: FairSemaphore,
     /// The slots that are held, by namespace; never empty.
     held: HashMap<String, Vec<Permit>>,
-    waiting: HashMap<String, Waiting>,
+    waiting: HashMap<String, RunQueue>,
     /// The runs that wait, by uid: thousands may wait, and each is seen again with every change of it.
     runs: HashMap<String, Run>,
     turns: VecDeque<String>,
@@ -29,7 +29,7 @@ pub(super) struct Slots {
 
 /// The uids of waiting runs of one namespace in their order. Begun and new runs take turns.
 #[derive(Debug, Default)]
-struct Waiting {
+struct RunQueue {
     begun: VecDeque<String>,
     new: VecDeque<String>,
     /// Drift checks, of which hundreds may come at once and for which nobody waits: all other runs come first.
@@ -37,7 +37,7 @@ struct Waiting {
     was_begun: bool,
 }
 
-impl Waiting {
+impl RunQueue {
     fn is_empty(&self) -> bool {
         self.begun.is_empty() && self.new.is_empty() && self.drift_checks.is_empty()
     }

@@ -30,12 +30,12 @@ fn found() -> Answer<LookResponse> {
 
 /// Finds a commit when the test says so.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct GatedLook {
     asked: Arc<Notify>,
     answer: Arc<Notify>,
 }
 
-impl Held {
+impl GatedLook {
     /// Waits until it is asked.
     async fn is_asked(&self) -> Result<(), Elapsed> {
         tokio::time::timeout(PATIENCE, self.asked.notified()).await
@@ -43,7 +43,7 @@ impl Held {
 }
 
 #[tonic::async_trait]
-impl FakeRunner for Held {
+impl FakeRunner for GatedLook {
     async fn look(&self, _: Request<LookRequest>) -> Answer<LookResponse> {
         self.asked.notify_one();
         self.answer.notified().await;
@@ -53,7 +53,7 @@ impl FakeRunner for Held {
 
 #[tokio::test]
 async fn recreated_source_ignores_results_of_predecessor() {
-    let held = Held::default();
+    let held = GatedLook::default();
     let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let _end = controlled(&world);
@@ -75,7 +75,7 @@ async fn recreated_source_ignores_results_of_predecessor() {
 
 #[tokio::test]
 async fn run_with_new_commit_triggers_source_check() {
-    let held = Held::default();
+    let held = GatedLook::default();
     let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let _end = controlled(&world);
     held.is_asked().await.expect("it is looked at");
@@ -94,7 +94,7 @@ async fn run_with_new_commit_triggers_source_check() {
 
 #[tokio::test]
 async fn source_says_every_few_minutes_that_looks_succeed() {
-    let held = Held::default();
+    let held = GatedLook::default();
     let world = TestServer::with_runner(runner_at(held.clone().serve())).await;
     let sources = world.registry.api::<Source>();
     let synced = async || sources.get("shop", "config").await.unwrap().status.and_then(|it| it.last_sync_time);

@@ -182,7 +182,7 @@ mod tests {
         let stacks = world.registry.api::<Stack>();
         observe(&world).await;
         let (requeue, mut poked) = Requeue::new();
-        let asked = super::super::Asked::new(requeue);
+        let asked = super::super::Lookups::new(requeue);
         let key = ("shop".to_owned(), "web".to_owned());
         for (deployed, order, said) in [
             ("a", CommitOrder::Behind, "it is behind"),
@@ -209,7 +209,7 @@ mod tests {
         let letters = Letters::default();
         let world = TestServer::with_runner(runner_at(letters.clone().serve())).await;
         let (requeue, mut poked) = Requeue::new();
-        let asked = super::super::Asked::new(requeue);
+        let asked = super::super::Lookups::new(requeue);
         let look = async |name: &str| {
             let key = ("shop".to_owned(), name.to_owned());
             super::super::look(world.services.clone(), asked.clone(), key).await.unwrap();

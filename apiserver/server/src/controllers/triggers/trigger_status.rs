@@ -19,6 +19,7 @@ use stoa_types::{
 use super::{
     is_following, people,
     retries::{retry_time, was_mended},
+    workflows,
 };
 
 pub(super) type Triggered = (bool, &'static str, String);
@@ -39,7 +40,8 @@ pub(super) async fn note_ends(services: &Services, stack: Stack) -> Result<Stack
     let namespace = stack.namespace().unwrap_or_default();
     let mut ended = HashMap::new();
     let started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
-    for started in started.filter(|started| started.phase.is_none() && !started.run.is_empty()) {
+    let is_run = |started: &&Started| started.workspace != workflows::ALL && !started.run.is_empty();
+    for started in started.filter(is_run).filter(|started| started.phase.is_none()) {
         let end = match runs.get_opt(&namespace, &started.run).await? {
             Some(run) => {
                 let end = status(&run);
@@ -94,7 +96,10 @@ pub(super) async fn forget(stacks: &Api<Stack>, stack: &Stack) -> Result<(), Api
 
 /// Forgets for what runs were started in workspaces that the stack has left: should it come back, one is started again.
 pub(super) async fn forget_left(stacks: &Api<Stack>, stack: Stack) -> Result<Stack, ApiError> {
-    let has_left = |started: &Started| !started.cause.is_empty() && !stack.spec.workspaces.contains(&started.workspace);
+    let is_of_one = |started: &Started| started.workspace != workflows::ALL;
+    let has_left = |started: &Started| {
+        is_of_one(started) && !started.cause.is_empty() && !stack.spec.workspaces.contains(&started.workspace)
+    };
     let mut started = stack.status.iter().flat_map(|status| &status.trigger).flat_map(|trigger| &trigger.started);
     if !started.any(has_left) {
         return Ok(stack);

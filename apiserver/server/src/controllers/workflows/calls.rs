@@ -95,7 +95,7 @@ impl Calls {
                 let first = || Called { attempts: status.attempts, ..Called::default() };
                 let is_undecided = |called: &Called| called.phase == HookPhase::Running;
                 let noted = self.asks.probe((uid.clone(), which.clone()), first, is_undecided, |noted| {
-                    let place = Place { step, of_step, hook, status, is_pre };
+                    let place = HookContext { step, of_step, hook, status, is_pre };
                     let waves = waves.get(&step.name).map_or(&[][..], Vec::as_slice);
                     let key = queue::key_of(workflow);
                     let was_tried = noted.lock().attempts > 0;
@@ -126,7 +126,7 @@ impl Calls {
 }
 
 /// A hook, and where it is called.
-struct Place<'a> {
+struct HookContext<'a> {
     step: &'a Step,
     of_step: &'a StepStatus,
     hook: &'a Hook,
@@ -135,8 +135,8 @@ struct Place<'a> {
 }
 
 /// What a hook gets: the same id on every try. It has names and numbers, and nothing that infrastructure said.
-fn event(workflow: &Workflow, state: &WorkflowStatus, place: &Place<'_>, waves: &[Vec<String>]) -> Event {
-    let Place { step, of_step, hook, status, is_pre } = place;
+fn event(workflow: &Workflow, state: &WorkflowStatus, place: &HookContext<'_>, waves: &[Vec<String>]) -> Event {
+    let HookContext { step, of_step, hook, status, is_pre } = place;
     let (namespace, name) = queue::key_of(workflow);
     let uid = workflow.uid().unwrap_or_default();
     let wave = status.wave.map(|wave| wave.to_string()).unwrap_or_default();

@@ -53,7 +53,7 @@ pub(super) fn note_every(healthy_for: Duration) -> Duration {
 type Of = (String, String, i64);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct HealthRecord {
     /// For how long it was healthy by what was noted before, and until looks began to find nothing out.
     before: Duration,
     /// Since when every look found it healthy, from the end of the first to the beginning of the last.
@@ -65,7 +65,7 @@ struct Seen {
     wait: Duration,
 }
 
-impl Seen {
+impl HealthRecord {
     /// Notes what a look found that began at `begin`.
     fn note(&mut self, begin: Instant, found: Found) {
         let now = Instant::now();
@@ -111,7 +111,7 @@ impl Seen {
 /// What was seen of waves that have to be healthy before it goes on.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    asks: ProbeCache<Of, Seen>,
+    asks: ProbeCache<Of, HealthRecord>,
     turns: ProbeSlots,
 }
 
@@ -141,9 +141,9 @@ impl Gates {
             let of = (uid.clone(), step.name.clone(), wave);
             let first = || {
                 let noted = of_step.wave_healthy_seconds.and_then(|noted| u64::try_from(noted).ok());
-                Seen { before: Duration::from_secs(noted.unwrap_or(0)), ..Seen::default() }
+                HealthRecord { before: Duration::from_secs(noted.unwrap_or(0)), ..HealthRecord::default() }
             };
-            let is_due = |seen: &Seen| seen.is_due(gate);
+            let is_due = |seen: &HealthRecord| seen.is_due(gate);
             let noted = self.asks.probe(of.clone(), first, is_due, |noted| {
                 let names = usize::try_from(wave - 1).ok().and_then(|i| waves.get(&step.name)?.get(i));
                 let look = Look {
@@ -182,7 +182,7 @@ struct Look {
 
 impl Look {
     /// Looks, notes what was seen, and has the workflow looked at.
-    async fn note(self, seen: Arc<Mutex<Seen>>, requeue: Requeue) {
+    async fn note(self, seen: Arc<Mutex<HealthRecord>>, requeue: Requeue) {
         let begin = Instant::now();
         let (found, is_broken) = self.look().await.unwrap_or_else(|error| {
             let (namespace, name) = queue::key_of(&self.workflow);
@@ -365,7 +365,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn healthy_time_excludes_duration_of_checks() {
-        let mut seen = Seen { before: Duration::from_secs(100), ..Seen::default() };
+        let mut seen = HealthRecord { before: Duration::from_secs(100), ..HealthRecord::default() };
         assert_eq!(seen.gate(), None, "nobody looked since the restart");
         let mut look = async |found: Found| {
             let begin = Instant::now();
@@ -396,7 +396,7 @@ mod tests {
         let gate: HealthGate = serde_json::from_value(serde_json::json!({ "healthyFor": "5s" })).unwrap();
         let away = || "they went away".to_owned();
         let broken = || vec![Found::Broken(away()), Found::Healthy];
-        let mut seen = Seen::default();
+        let mut seen = HealthRecord::default();
         for seconds in [10, 20, 40, 80] {
             seen.note(Instant::now(), together(broken(), 0, seen.broken));
             seen.note_broken(true);

@@ -19,7 +19,7 @@ use stoa_types::delivery::{
     Wave, When, WorkflowStatus,
 };
 
-use self::hooks::Place;
+use self::hooks::HookPoint;
 pub(super) use self::hooks::{Called, Which, failure_of_whole, has_failed, ignored_of_whole};
 use super::gates::{every, note_every};
 
@@ -325,7 +325,7 @@ fn start_runs(
         let started = usize::try_from(counts.started).unwrap_or(0);
         let upto = |wave: usize| -> usize { waves.iter().take(wave).map(Vec::len).sum() };
         let (from, until) = (upto(wave - 1), upto(wave));
-        let place = |is_end: bool| Place { wave, is_end, is_empty: from == until };
+        let place = |is_end: bool| HookPoint { wave, is_end, is_empty: from == until };
         if let Some(why) = failure {
             if active > 0 {
                 return;

@@ -74,7 +74,8 @@ impl FakeRunner for Versions {
                 Err(Status::with_details(Code::Unavailable, "", problem.encode_to_vec().into()))
             }
             Some(letter) => {
-                Ok(Response::new(ResolveResponse { commit: letter.to_string().repeat(40), subject: String::new() }))
+                let commit = letter.to_string().repeat(40);
+                Ok(Response::new(ResolveResponse { commit, ..ResolveResponse::default() }))
             }
             None => Err(Status::not_found(format!("no version {version}"))),
         }
@@ -83,7 +84,8 @@ impl FakeRunner for Versions {
     async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
         let request = request.into_inner();
         assert_eq!((request.path.as_str(), request.max_bytes), ("ci/flow.yaml", 65_536));
-        Ok(Response::new(ReadFileResponse { text: self.2.lock().clone(), path: request.path }))
+        let text = self.2.lock().clone();
+        Ok(Response::new(ReadFileResponse { text, path: request.path, is_verified: false }))
     }
 
     async fn health(&self, request: Request<HealthRequest>) -> Answer<HealthResponse> {

@@ -105,7 +105,7 @@ fn mistakes_are_told_with_their_line() {
         (
             "workspaces: [dev]",
             "trigger: Sometimes",
-            "line 8: spec.trigger: Unsupported value: \"Sometimes\": supported values: \"Manual\", \"Preview\", \"Apply\"",
+            "line 8: spec.trigger: Unsupported value: \"Sometimes\": supported values: \"Manual\", \"Preview\", \"Apply\", \"Workflow\"",
         ),
         (
             "project: web",

@@ -11,6 +11,8 @@ use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
     kind::Surroundings,
     lookup::Lookup,
+    package_repositories::Packages,
+    scheduler::fleets::Fleets,
 };
 use stoa_machinery::{
     ApiError, Object, Registry, RequestContext,
@@ -64,7 +66,9 @@ impl Fixture {
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let directory = TempDir::new().expect("a directory");
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
-        let surroundings = Surroundings { lookup: lookup.clone(), cluster: cluster.clone() };
+        let packages = Packages::default();
+        let surroundings =
+            Surroundings { lookup: lookup.clone(), cluster: cluster.clone(), packages, fleets: Fleets::default() };
         let builder = stoa_kinds::register(builder, &surroundings, |_, definition| definition);
         let builder = stoa_kinds::core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");

@@ -14,9 +14,9 @@ use crate::extension::ExtensionServer;
 const OF_NETS: &str = r#"group="fleet.example.com",resource="nets""#;
 
 /// The metrics as a client reads them.
-struct Told(String);
+struct MetricsText(String);
 
-impl Told {
+impl MetricsText {
     async fn to(client: &mut Client) -> Self {
         Self(client.get("/metrics").await.text)
     }
@@ -78,7 +78,7 @@ async fn metrics_count_requests_before_and_after_reset() {
     let deleted = read(client.send(Method::DELETE, &format!("{NETS}/seine"), &[]).await.unwrap()).await;
     assert_eq!(deleted.code, StatusCode::OK, "{deleted:?}");
 
-    let told = Told::to(&mut client).await;
+    let told = MetricsText::to(&mut client).await;
     told.check(&[
         // Whose the tokens are, and what everybody may do.
         (r#"apiserver_delegated_authn_request_total{code="200"}"#, Some(2.0)),
@@ -133,7 +133,7 @@ async fn metrics_count_requests_before_and_after_reset() {
     let reset = read(client.send(Method::DELETE, "/metrics", &[]).await.unwrap()).await;
     assert_eq!(reset.text, "metrics reset\n");
     assert_eq!(client.get(NETS).await.code, StatusCode::OK);
-    Told::to(&mut client).await.check(&[
+    MetricsText::to(&mut client).await.check(&[
         (r#"apiserver_delegated_authn_request_total{code="200"}"#, None),
         (r#"authentication_token_cache_request_total{status="hit"}"#, None),
         (r#"apiserver_impersonation_attempts_total{decision="allowed",mode="user-info"}"#, None),

@@ -105,7 +105,7 @@ async fn look_waits_for_the_turn_of_its_namespace() {
     let looking = tokio::spawn(looking);
     // Whose pull requests are not planned any more waits for nobody.
     bed.change_source(|source| source.spec.pull_requests = None).await;
-    let last = look(bed.runs.services.clone(), bed.known.clone(), turns.of("shop"), key());
+    let last = Box::pin(look(bed.runs.services.clone(), bed.known.clone(), turns.of("shop"), key()));
     tokio::time::timeout(LONG, last).await.expect("it asks nobody").unwrap();
     assert!(!looking.is_finished() && bed.forge.requests().is_empty(), "it waits on");
     taken.clear();

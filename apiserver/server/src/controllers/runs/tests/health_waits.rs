@@ -64,17 +64,20 @@ async fn finished_job_stays_recorded_until_changed() {
     assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
 
     world.destroy("two").await;
-    let has_finished = |talk: &Conversation| -> Vec<bool> { talk.start.state.iter().map(|it| it.finished).collect() };
+    // Whether it has finished, and whether it was healthy after its last change.
+    let recorded = |talk: &Conversation| -> Vec<[bool; 2]> {
+        talk.start.state.iter().map(|it| [it.finished, it.verified]).collect()
+    };
     let mut talk = conversations.recv().await.unwrap();
-    assert_eq!(has_finished(&talk), [true]);
+    assert_eq!(recorded(&talk), [[true; 2]]);
     talk.begin("it").await;
     talk.ask(done("Unchanged", A, "u1")).await;
     drop(talk);
     let mut talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
-    assert_eq!(has_finished(&talk), [true], "it was left as it is");
+    assert_eq!(recorded(&talk), [[true; 2]], "it was left as it is");
     talk.begin("it").await;
     talk.makes(A, "u2").await;
     drop(talk);
     let talk = tokio::time::timeout(PATIENCE, conversations.recv()).await.unwrap().unwrap();
-    assert_eq!(has_finished(&talk), [false], "it is another Job");
+    assert_eq!(recorded(&talk), [[false; 2]], "it is another Job");
 }

@@ -27,7 +27,7 @@ pub(in crate::controllers::workflows) struct Called {
 
 /// The place of a step's runs at which hooks are called.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct HookPoint {
     /// The number of the wave, from 1.
     pub(super) wave: usize,
     /// Whether nothing of the step comes before, or after it.
@@ -35,7 +35,7 @@ pub(super) struct Place {
     pub(super) is_empty: bool,
 }
 
-impl Place {
+impl HookPoint {
     fn is_for(self, hook: &Hook) -> bool {
         match hook.each {
             HookScope::Step => self.is_end,
@@ -49,7 +49,7 @@ pub(super) fn before(
     step: &mut StepStatus,
     situation: &Situation<'_>,
     spec: &Step,
-    place: Place,
+    place: HookPoint,
     decided: &mut Decided,
 ) -> bool {
     let is_due = |step: &StepStatus, hook: &Hook| place.is_for(hook) && failure(step, spec).is_none();
@@ -61,7 +61,7 @@ pub(super) fn after(
     step: &mut StepStatus,
     situation: &Situation<'_>,
     spec: &Step,
-    place: Place,
+    place: HookPoint,
     has_failed: bool,
     decided: &mut Decided,
 ) -> bool {
@@ -87,7 +87,7 @@ pub(super) fn of_whole(
     let has_failed = has_failed(status, Some(spec));
     let mut whole = StepStatus { hooks: std::mem::take(&mut status.hooks), ..StepStatus::default() };
     let situation = &Situation { is_paused: situation.is_paused || situation.is_ending, ..*situation };
-    let place = Place { wave: 1, is_end: true, is_empty: false };
+    let place = HookPoint { wave: 1, is_end: true, is_empty: false };
     let all_ended = if is_pre {
         before(&mut whole, situation, spec, place, decided)
     } else {

@@ -1,0 +1,232 @@
+//! Fleets: reads the control plane of each environment, serves its objects, renders its files, and proposes them.
+//!
+//! A key is a namespace, which is an environment. A reconciliation asks the Git servers for the commits of all branches, at most every ten
+//! seconds, and does the rest where something changed. One environment that fails holds up no other.
+//!
+//! - `status`: the statuses of the objects of an environment.
+
+mod status;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::ResourceExt as _;
+use parking_lot::Mutex;
+use stoa_controller::{
+    object::{Kind, ObjectKey},
+    queue::{self, Trigger},
+};
+use stoa_kinds::lookup::Lookup;
+use stoa_machinery::{ApiError, registry::Registry};
+use stoa_types::scheduler::{
+    BaseRepo, ClusterType, ConfigSchema, DeploymentTarget, Environment, GitOpsRepo, SchedulingPolicy, Template,
+    Workload, WorkloadRegistration,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::sources::wait_after;
+use crate::fleet::{FRESH, FleetService, Known, Proposal, ProposalState, Served, digest, serve};
+
+/// How many environments are brought about at once.
+const AT_ONCE: usize = 8;
+/// How long changes are gathered: a commit changes several objects as a rule.
+const GATHER: Duration = Duration::from_millis(500);
+/// The first wait after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+/// How often objects are compared with those of Git though no file has changed.
+const SERVE: Duration = Duration::from_secs(300);
+/// How often a proposal is compared again though nothing has changed here: people close pull requests.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// The last comparison with a GitOps repository.
+#[derive(Clone, Debug)]
+struct Compared {
+    at: Instant,
+    generation: Option<i64>,
+    state: ProposalState,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    compared: Arc<Mutex<HashMap<ObjectKey, Compared>>>,
+    failures: Arc<Mutex<HashMap<String, u32>>>,
+    /// When the objects of a namespace were brought to those of Git last, and whether that left nothing to do.
+    served: Arc<Mutex<HashMap<String, (Instant, Served)>>>,
+    /// The last deliveries of webhooks, by Environment.
+    delivered: Arc<Mutex<HashMap<ObjectKey, MicroTime>>>,
+}
+
+pub(crate) async fn run(service: FleetService, end: CancellationToken) {
+    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let memory = Memory::default();
+    let (delivered, of_delivery) = (memory.delivered.clone(), service.clone());
+    let environments = Trigger::on(&registry.api::<Environment>(), move |environment| {
+        if let Some(time) = environment.status.as_ref().and_then(|status| status.last_webhook_time.clone()) {
+            let key = queue::key_of(environment);
+            if delivered.lock().insert(key, time.clone()).is_some_and(|before| before != time) {
+                // The branches may have moved since the last request.
+                of_delivery.expire_looks();
+            }
+        }
+        vec![(environment.name_any(), environment.name_any())]
+    });
+    let triggers = vec![
+        environments,
+        of_namespace::<BaseRepo>(&registry),
+        of_namespace::<WorkloadRegistration>(&registry),
+        of_namespace::<Workload>(&registry),
+        of_namespace::<DeploymentTarget>(&registry),
+        of_namespace::<ClusterType>(&registry),
+        of_namespace::<SchedulingPolicy>(&registry),
+        of_namespace::<ConfigSchema>(&registry),
+        of_namespace::<Template>(&registry),
+        of_namespace::<GitOpsRepo>(&registry),
+    ];
+    let reconcile = |(namespace, _): ObjectKey| reconcile(service.clone(), memory.clone(), namespace);
+    queue::drive_some(service.services().queues.of("fleets"), AT_ONCE, triggers, end, reconcile).await;
+    service.forget_all();
+}
+
+fn of_namespace<K: Kind + Sync>(registry: &Arc<Registry>) -> Trigger {
+    Trigger::on(&registry.api::<K>(), |object| {
+        let namespace = object.namespace().unwrap_or_default();
+        vec![(namespace.clone(), namespace)]
+    })
+    .within(GATHER)
+}
+
+async fn reconcile(service: FleetService, memory: Memory, namespace: String) -> Result<Option<Duration>, ApiError> {
+    let before = service.known(&namespace);
+    let known = service.read(&namespace).await?;
+    if known.reading.is_empty() && before.is_none() {
+        return Ok(None);
+    }
+    let reconciliation = Reconciliation { service, memory, namespace };
+    reconciliation.bring_about(before, known).await
+}
+
+/// The reconciliation of an environment.
+struct Reconciliation {
+    service: FleetService,
+    memory: Memory,
+    namespace: String,
+}
+
+impl Reconciliation {
+    fn lookup(&self) -> &Lookup {
+        &self.service.services().lookup
+    }
+
+    async fn bring_about(&self, before: Option<Arc<Known>>, known: Arc<Known>) -> Result<Option<Duration>, ApiError> {
+        let namespace = self.namespace.as_str();
+        if known.reading.is_unread() {
+            status::of_sources(self.service.services(), namespace, &known.reading, &Served::default()).await?;
+            return Ok(Some(self.failed()));
+        }
+        if let Some(environment) = &known.reading.environment {
+            self.service.services().cluster.ensure_namespace(namespace, &environment.name_any()).await?;
+        }
+        let served = self.serve(before.as_deref(), &known).await?;
+        status::of_sources(self.service.services(), namespace, &known.reading, &served).await?;
+        let is_scheduled_alike =
+            before.as_ref().is_some_and(|before| std::ptr::eq(before.fleet.schedule(), known.fleet.schedule()));
+        if !is_scheduled_alike {
+            status::of_policies(self.service.services(), namespace, &known.fleet).await?;
+        }
+        status::of_workloads(self.service.services(), namespace, &known.reading).await?;
+        let repos = self.lookup().api::<GitOpsRepo>()?.list(Some(namespace), "").await?;
+        if repos.is_empty() {
+            let is_over = known.reading.is_empty();
+            self.service.keep(namespace, known.clone());
+            if is_over {
+                self.service.forget(namespace);
+                return Ok(None);
+            }
+            return Ok(Some(self.next(&known, false)));
+        }
+        let known = match self.service.render(namespace, &known).await {
+            Ok(known) => known,
+            Err(error) => {
+                for repo in &repos {
+                    status::of_unrendered(self.service.services(), repo, &error).await?;
+                }
+                return Ok(Some(self.failed()));
+            }
+        };
+        let mut has_failed = false;
+        for repo in &repos {
+            has_failed |= !self.propose(repo, &known).await?;
+        }
+        Ok(Some(self.next(&known, has_failed)))
+    }
+
+    /// Brings the objects to those of Git, where that may make a difference.
+    async fn serve(&self, before: Option<&Known>, known: &Known) -> Result<Served, ApiError> {
+        let last = self.memory.served.lock().get(&self.namespace).cloned();
+        if let Some((at, served)) = last.filter(|(at, served)| at.elapsed() < SERVE && served.changes == 0)
+            && before.is_some_and(|before| before.reading.is_same(&known.reading))
+        {
+            tracing::trace!(namespace = self.namespace, ago = ?at.elapsed(), "the objects are those of Git");
+            return Ok(served);
+        }
+        let served = serve(&self.service, &self.namespace, &known.reading).await?;
+        self.memory.served.lock().insert(self.namespace.clone(), (Instant::now(), served.clone()));
+        Ok(served)
+    }
+
+    /// The time to the next reconciliation.
+    fn next(&self, known: &Known, has_failed: bool) -> Duration {
+        if has_failed || !known.reading.failed.is_empty() {
+            return self.failed();
+        }
+        self.memory.failures.lock().remove(&self.namespace);
+        FRESH
+    }
+
+    fn failed(&self) -> Duration {
+        let mut failures = self.memory.failures.lock();
+        let count = failures.entry(self.namespace.clone()).or_default();
+        *count = count.saturating_add(1);
+        wait_after(*count, RETRY)
+    }
+
+    /// Compares the files with a repository, and proposes what differs; whether that succeeded.
+    async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<bool, ApiError> {
+        let Some(tree) = known.tree.clone() else { return Ok(true) };
+        let key = queue::key_of(repo);
+        let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree };
+        let base = match proposal.base_commit().await {
+            Ok(base) => base,
+            Err(refusal) => {
+                status::of_refused(self.service.services(), repo, &tree, refusal).await?;
+                return Ok(false);
+            }
+        };
+        let last = self.memory.compared.lock().get(&key).cloned();
+        let is_current = |last: &Compared| {
+            last.at.elapsed() < AGAIN
+                && last.generation == repo.metadata.generation
+                && last.state.blocked.is_none()
+                && last.state.base_commit == base
+                && last.state.digest == digest(&tree)
+        };
+        if last.as_ref().is_some_and(is_current) {
+            return Ok(true);
+        }
+        match proposal.propose().await {
+            Ok(state) => {
+                status::of_proposed(self.service.services(), repo, &tree, &state).await?;
+                let is_blocked = state.blocked.is_some();
+                let compared = Compared { at: Instant::now(), generation: repo.metadata.generation, state };
+                self.memory.compared.lock().insert(key, compared);
+                Ok(!is_blocked)
+            }
+            Err(refusal) => {
+                self.memory.compared.lock().remove(&key);
+                status::of_refused(self.service.services(), repo, &tree, refusal).await?;
+                Ok(false)
+            }
+        }
+    }
+}

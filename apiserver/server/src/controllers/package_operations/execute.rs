@@ -1,0 +1,210 @@
+//! The change of one package: a draft, its functions, and its way to the wanted lifecycle. Each step may run again.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use stoa_controller::queue;
+use stoa_kinds::{lookup, package_names::revision_name, package_operation::workspace_of, package_revision::APPROVAL};
+use stoa_machinery::ApiError;
+use stoa_types::{
+    delivery::{PackageChange, PackageOperation, PackageOperationType, PackagePhase},
+    porch::{
+        EditTask, Lifecycle, NameReference, PackageCondition, PackageRevision, PackageRevisionSpec, Task, UpgradeTask,
+    },
+    reason,
+};
+
+use super::{context_of, plan};
+use crate::packages::{Agent, PackageService};
+
+/// The annotation of revisions with the uid of the operation that created them.
+const OPERATION: &str = "delivery.stoa.dev/package-operation";
+/// How often a change of the lifecycle is repeated after another write.
+const TRIES: usize = 10;
+/// The wait before that.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Changes a package, from wherever an earlier try ended. A refusal is its failure.
+pub(super) async fn execute(
+    service: &PackageService,
+    operation: &PackageOperation,
+    change: PackageChange,
+) -> Result<PackageChange, ApiError> {
+    let done = match operation.spec.operation {
+        PackageOperationType::Validate => validate(service, operation, change.clone()).await,
+        PackageOperationType::Upgrade | PackageOperationType::Rollback | PackageOperationType::AddFunction => {
+            revise(service, operation, change.clone()).await
+        }
+    };
+    match done {
+        Err(error) if queue::is_refusal(&error) => {
+            Ok(PackageChange { phase: PackagePhase::Failed, message: error.message().to_owned(), ..change })
+        }
+        done => done,
+    }
+}
+
+/// Runs the functions of a package, and writes nothing.
+async fn validate(
+    service: &PackageService,
+    operation: &PackageOperation,
+    change: PackageChange,
+) -> Result<PackageChange, ApiError> {
+    let namespace = operation.namespace().unwrap_or_default();
+    let revision = service.services().lookup.api::<PackageRevision>()?.get(&namespace, &change.from).await?;
+    let files = service.tree(&revision).await?;
+    Ok(match service.render_error(&revision, &files).await? {
+        None => PackageChange { phase: PackagePhase::Succeeded, message: String::new(), ..change },
+        Some(message) => PackageChange { phase: PackagePhase::Failed, message, ..change },
+    })
+}
+
+/// Creates the new revision of a package, and brings it to the wanted lifecycle.
+async fn revise(
+    service: &PackageService,
+    operation: &PackageOperation,
+    change: PackageChange,
+) -> Result<PackageChange, ApiError> {
+    let lookup = &service.services().lookup;
+    let agent = Agent::of(lookup, context_of(service, operation));
+    let revision = draft(service, operation, &agent, &change).await?;
+    let (namespace, name) = queue::key_of(&revision);
+    let change = PackageChange { revision: name.clone(), ..change };
+    match operation.spec.operation {
+        _ if revision.spec.lifecycle != Lifecycle::Draft => {}
+        PackageOperationType::AddFunction => {
+            let added = operation.spec.add_function.clone().unwrap_or_default();
+            agent.save((&namespace, &name), |files| plan::with_function(files, &added)).await?;
+        }
+        // The task merged upstream, if its old revision has an object.
+        PackageOperationType::Upgrade if change.old_upstream.is_empty() => {
+            let after = plan::planned(service, operation, &change).await?.after;
+            agent.save((&namespace, &name), |_| Ok(after.clone())).await?;
+        }
+        PackageOperationType::Upgrade | PackageOperationType::Rollback | PackageOperationType::Validate => {}
+    }
+    let revision = lookup.api::<PackageRevision>()?.get(&namespace, &name).await?;
+    if let Some(error) = render_error(&revision) {
+        let message = format!("its functions fail, so that it stays {}: {error}", revision.spec.lifecycle.name());
+        let lifecycle = Some(revision.spec.lifecycle);
+        return Ok(PackageChange { phase: PackagePhase::Failed, message, lifecycle, ..change });
+    }
+    if rendered(&revision).is_some_and(|rendered| rendered.status == "Unknown") {
+        return Err(ApiError::service_unavailable(format!("the functions of {name} still run")));
+    }
+    let (lifecycle, message) = advance(service, operation, &agent, revision).await?;
+    Ok(PackageChange { phase: PackagePhase::Succeeded, lifecycle: Some(lifecycle), message, ..change })
+}
+
+/// The outcome of the last save's functions.
+fn rendered(revision: &PackageRevision) -> Option<&PackageCondition> {
+    let mut conditions = revision.status.iter().flat_map(|status| &status.conditions);
+    conditions.find(|condition| condition.type_ == reason::RENDERED)
+}
+
+/// The error of the last save's functions.
+fn render_error(revision: &PackageRevision) -> Option<&str> {
+    let rendered = rendered(revision).filter(|condition| condition.status == "False");
+    rendered.map(|condition| condition.message.as_str())
+}
+
+/// The draft of an operation for a package, which an earlier try may have created.
+async fn draft(
+    service: &PackageService,
+    operation: &PackageOperation,
+    agent: &Agent,
+    change: &PackageChange,
+) -> Result<PackageRevision, ApiError> {
+    let namespace = operation.namespace().unwrap_or_default();
+    let (uid, workspace) = (operation.uid().unwrap_or_default(), workspace_of(operation));
+    let name = revision_name(&change.repository, &change.package, &workspace);
+    let revisions = service.services().lookup.api::<PackageRevision>()?;
+    if let Some(found) = revisions.get_opt(&namespace, &name).await? {
+        if found.annotations().get(OPERATION) == Some(&uid) {
+            return Ok(found);
+        }
+        let why = "somebody else created it; set spec.workspaceName of another operation";
+        return Err(stoa_kinds::errors::conflict::<PackageRevision>(&name, why));
+    }
+    let reference = |name: &String| NameReference { name: name.clone() };
+    let edit = |source: &String| Task {
+        kind: "edit".to_owned(),
+        edit: Some(EditTask { source: Some(reference(source)) }),
+        ..Task::default()
+    };
+    let task = match operation.spec.operation {
+        PackageOperationType::Upgrade if !change.old_upstream.is_empty() => Task {
+            kind: "upgrade".to_owned(),
+            upgrade: Some(UpgradeTask {
+                old_upstream: reference(&change.old_upstream),
+                new_upstream: reference(&change.to),
+                local: reference(&change.from),
+                strategy: operation.spec.upgrade.clone().unwrap_or_default().strategy,
+            }),
+            ..Task::default()
+        },
+        PackageOperationType::Rollback => edit(&change.to),
+        PackageOperationType::Upgrade | PackageOperationType::AddFunction | PackageOperationType::Validate => {
+            edit(&change.from)
+        }
+    };
+    let spec = PackageRevisionSpec {
+        package_name: change.package.clone(),
+        repository_name: change.repository.clone(),
+        workspace_name: workspace,
+        tasks: vec![task],
+        ..PackageRevisionSpec::default()
+    };
+    let mut draft = PackageRevision { spec, ..PackageRevision::default() };
+    draft.metadata.namespace = Some(namespace.clone());
+    draft.metadata.name = Some(name);
+    draft.annotations_mut().insert(OPERATION.to_owned(), uid);
+    agent.create(&draft).await
+}
+
+/// Brings a revision to the wanted lifecycle, as far as the user may; the lifecycle, and what keeps it there.
+async fn advance(
+    service: &PackageService,
+    operation: &PackageOperation,
+    agent: &Agent,
+    mut revision: PackageRevision,
+) -> Result<(Lifecycle, String), ApiError> {
+    let wanted = operation.spec.lifecycle;
+    if wanted != Lifecycle::Draft && revision.spec.lifecycle == Lifecycle::Draft {
+        revision = change_lifecycle(agent, &revision, Lifecycle::Proposed).await?;
+    }
+    if wanted != Lifecycle::Published || revision.spec.lifecycle != Lifecycle::Proposed {
+        return Ok((revision.spec.lifecycle, String::new()));
+    }
+    let context = context_of(service, operation);
+    let (namespace, name) = queue::key_of(&revision);
+    let published = match lookup::require::<PackageRevision>(&context, "update", APPROVAL, &namespace, &name).await {
+        Ok(()) => change_lifecycle(agent, &revision, Lifecycle::Published).await,
+        Err(error) => Err(error),
+    };
+    match published {
+        Ok(published) => Ok((published.spec.lifecycle, String::new())),
+        Err(error) if queue::is_refusal(&error) => {
+            Ok((revision.spec.lifecycle, format!("it stays Proposed: {}", error.message())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes the lifecycle, also when a push of the draft comes between.
+async fn change_lifecycle(
+    agent: &Agent,
+    revision: &PackageRevision,
+    lifecycle: Lifecycle,
+) -> Result<PackageRevision, ApiError> {
+    let mut tries = 0;
+    loop {
+        match agent.set_lifecycle(revision, lifecycle).await {
+            Err(error) if error.code() == 409 && tries < TRIES => {
+                tries += 1;
+                tokio::time::sleep(AGAIN).await;
+            }
+            done => return done,
+        }
+    }
+}

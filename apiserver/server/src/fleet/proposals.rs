@@ -1,0 +1,339 @@
+//! The branch and the pull request by which an environment proposes its files to its GitOps repository.
+//!
+//! An environment has one branch, `deployment/<environment>`, and one pull request, which later changes update. Commits and pull
+//! requests of people stay as they are. A pull request that people close is not opened again before the files change.
+
+use std::{
+    fmt::Write as _,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use bytes::Bytes;
+use stoa_fleet::render::{File, PROMOTED_COMMIT, Tree};
+use stoa_proto::{FileDifference, GitPerson, PackageFile, ProposeFilesRequest, ProposeFilesResponse};
+use stoa_pulls::{
+    Address, CommentText, Credentials, Provider, PullError, PullRequest, PullRequests, Server, Text, is_marked, marked,
+    quoted,
+};
+use stoa_types::{
+    reason,
+    scheduler::{FleetPullRequest, GitOpsRepo},
+};
+
+use super::{
+    FleetService, Known,
+    reading::SourceKey,
+    repositories::{self, Keys, Refusal, Remote, is_owned_by_git},
+};
+
+/// The author of commits.
+pub(super) const AUTHOR: (&str, &str) = ("Stoa", "noreply@stoa.dev");
+/// The label of a pull request with another promoted commit, by the name that Kalypso gives it.
+const PROMOTED: &str = "promoted";
+/// How many files a pull request names.
+const NAMED: usize = 100;
+
+/// A GitOps repository with the files that it is to have.
+pub(crate) struct Proposal<'p> {
+    pub(crate) service: &'p FleetService,
+    pub(crate) namespace: &'p str,
+    pub(crate) repo: &'p GitOpsRepo,
+    pub(crate) known: &'p Known,
+    pub(crate) tree: &'p Tree,
+}
+
+/// The state of a proposal.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ProposalState {
+    /// The digest of the files.
+    pub(crate) digest: String,
+    pub(crate) base_commit: String,
+    /// The files in which the branch differs.
+    pub(crate) changed: Vec<String>,
+    /// The promoted commit of the files.
+    pub(crate) promoted: String,
+    pub(crate) pull: Option<FleetPullRequest>,
+    /// A reason and a message; the branch stays as it is.
+    pub(crate) blocked: Option<Refusal>,
+}
+
+/// The digest of all files.
+pub(crate) fn digest(tree: &Tree) -> String {
+    let mut hasher = DefaultHasher::new();
+    for (path, File { content, .. }) in &tree.files {
+        (path, content).hash(&mut hasher);
+    }
+    tree.broken.keys().for_each(|folder| folder.hash(&mut hasher));
+    format!("{:016x}", hasher.finish())
+}
+
+impl Proposal<'_> {
+    /// The head of the branch that changes are proposed to.
+    pub(crate) async fn base_commit(&self) -> Result<String, Refusal> {
+        let remote = self.remote().await?;
+        let FleetService { services, looks, .. } = self.service;
+        repositories::look(services, looks, &remote.source, &self.repo.spec.branch).await
+    }
+
+    /// Compares the files with the branch, and proposes the differences.
+    pub(crate) async fn propose(&self) -> Result<ProposalState, Refusal> {
+        let remote = self.remote().await?;
+        let answer = self.ask(&remote, self.head()).await?;
+        let ProposeFilesResponse { base_commit, head_commit, changes, foreign, is_pushed, rejected } = answer;
+        let mut state = ProposalState {
+            digest: digest(self.tree),
+            base_commit,
+            promoted: self.known.fleet.inputs().promoted_commit.clone().unwrap_or_default(),
+            changed: changes.iter().map(|change| change.path.clone()).collect(),
+            ..ProposalState::default()
+        };
+        if is_pushed {
+            tracing::info!(
+                namespace = self.namespace,
+                commit = head_commit,
+                files = changes.len(),
+                "files are proposed"
+            );
+        }
+        if !rejected.is_empty() {
+            let why = format!("{} does not accept branch {}: {rejected}", self.repo.spec.repo, self.head());
+            state.blocked = Some((reason::PR_FAILED, why));
+            return Ok(state);
+        }
+        let pulls = match self.pulls(&remote.keys) {
+            Ok(pulls) => pulls,
+            Err(refusal) if changes.is_empty() => {
+                tracing::debug!(?refusal, "there is nothing to propose");
+                return Ok(state);
+            }
+            Err(refusal) => {
+                state.blocked = Some(refusal);
+                return Ok(state);
+            }
+        };
+        let pulled = match changes.is_empty() {
+            true => self.withdraw(&pulls).await.map(|()| Ok(None)),
+            false => self.open(&pulls, &head_commit, &changes, &foreign).await,
+        };
+        match pulled.map_err(explain)? {
+            Ok(pull) => state.pull = pull,
+            Err((pull, refusal)) => {
+                state.pull = pull;
+                state.blocked = Some(refusal);
+            }
+        }
+        if !foreign.is_empty() {
+            let why = format!(
+                "branch {} has commits of others, which Stoa never overwrites: {foreign}; merge or close its pull request, \
+                 and delete the branch",
+                self.head()
+            );
+            state.blocked = Some((reason::COMMITS_OF_OTHERS, why));
+        }
+        Ok(state)
+    }
+
+    /// The differences between the branch and the files, with the contents in the branch. Nothing is committed.
+    pub(crate) async fn differences(&self) -> Result<Vec<FileDifference>, Refusal> {
+        let remote = self.remote().await?;
+        Ok(self.ask(&remote, String::new()).await?.changes)
+    }
+
+    async fn remote(&self) -> Result<Remote, Refusal> {
+        let (services, environment) = (self.service.services(), self.known.reading.environment.as_ref());
+        let is_owned = is_owned_by_git(self.repo);
+        repositories::remote(services, self.namespace, environment, &self.repo.spec.repo, is_owned).await
+    }
+
+    async fn ask(&self, remote: &Remote, head: String) -> Result<ProposeFilesResponse, Refusal> {
+        let file = |(path, file): (&String, &File)| PackageFile {
+            path: path.clone(),
+            content: Bytes::copy_from_slice(file.content.as_bytes()),
+            ..PackageFile::default()
+        };
+        let services = self.service.services();
+        let (name, email) = AUTHOR;
+        let author = GitPerson { name: name.to_owned(), email: email.to_owned(), seconds: services.now().as_second() };
+        let request = ProposeFilesRequest {
+            source: Some(remote.source.clone()),
+            base: self.repo.spec.branch.clone(),
+            with_contents: head.is_empty(),
+            head,
+            files: self.tree.files.iter().map(file).collect(),
+            kept: self.tree.broken.keys().cloned().collect(),
+            owner: self.owner(),
+            message: format!("{}\n\n{}", self.title(), self.commits()),
+            author: Some(author),
+            keeps_others: self.known.fleet.inputs().is_incomplete,
+            expected_base: String::new(),
+        };
+        services.runner.propose_files(request).await.map_err(|status| repositories::refusal(&status))
+    }
+
+    fn owner(&self) -> String {
+        format!("{}/{}", self.namespace, self.repo.metadata.name.as_deref().unwrap_or_default())
+    }
+
+    fn marker(&self) -> String {
+        format!("stoa:fleet:{}", self.owner())
+    }
+
+    fn head(&self) -> String {
+        format!("deployment/{}", self.namespace)
+    }
+
+    /// The title, by the words of Kalypso.
+    fn title(&self) -> String {
+        format!("Update manifests in {} from {}", self.repo.spec.branch, self.head())
+    }
+
+    /// The commits that the files are made of.
+    fn commits(&self) -> String {
+        let mut text = String::new();
+        for (key, folder) in &self.known.reading.folders {
+            let name = match key {
+                SourceKey::Environment => format!("Environment {}", self.namespace),
+                key => key.to_string(),
+            };
+            let _ = writeln!(text, "- {name}: {} of {}", folder.commit, folder.of.repo);
+        }
+        text
+    }
+
+    fn pulls(&self, keys: &Keys) -> Result<Server, Refusal> {
+        let key = |name: &str| keys.get(name).map(Vec::as_slice);
+        let text = |name: &str| key(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim);
+        let repo = &self.repo.spec.repo;
+        let provider = match text("provider") {
+            Some("GitHub") => Provider::GitHub,
+            Some(_) => Provider::Gitea,
+            None if repo.starts_with("https://github.com/") => Provider::GitHub,
+            None => Provider::Gitea,
+        };
+        let failed = |why: String| (reason::PR_FAILED, format!("pull requests of {repo}: {why}"));
+        let address = Address::new(provider, repo, None).map_err(|error| failed(error.to_string()))?;
+        let credentials = Credentials::of_keys(key);
+        let server = Server::new(address, &credentials, self.service.pauses.clone());
+        server
+            .map(Server::quoting_at_remote_alone)
+            .map_err(|_| failed("the key ca.crt of the secret has no certificate authorities".to_owned()))
+    }
+
+    /// Closes our pull request: the branch has the files.
+    async fn withdraw(&self, pulls: &dyn PullRequests) -> Result<(), PullError> {
+        let Some(pull) = self.ours(pulls).await? else { return Ok(()) };
+        let body = format!("Branch {} has these files already.", quoted(&self.repo.spec.branch));
+        let comment = CommentText { marker: "stoa:withdrawn", body: &body, before: None };
+        pulls.comment(pull.number, &comment).await?;
+        pulls.close(pull.number).await
+    }
+
+    /// Our open pull request.
+    async fn ours(&self, pulls: &dyn PullRequests) -> Result<Option<PullRequest>, PullError> {
+        let found = pulls.find(&self.head(), &self.repo.spec.branch).await?;
+        Ok(found.filter(|pull| is_marked(&pull.body, &self.marker())))
+    }
+
+    async fn open(
+        &self,
+        pulls: &dyn PullRequests,
+        commit: &str,
+        changes: &[FileDifference],
+        foreign: &str,
+    ) -> Result<Result<Option<FleetPullRequest>, (Option<FleetPullRequest>, Refusal)>, PullError> {
+        let (head, base) = (self.head(), &self.repo.spec.branch);
+        let text = self.text(changes);
+        let found = pulls.find(&head, base).await?;
+        let pull = match found {
+            // People's words stay, and so does the description of a branch on which they work.
+            Some(pull) if !is_marked(&pull.body, &self.marker()) || !foreign.is_empty() => pull,
+            Some(pull) => {
+                if pull.title != text.title || pull.body.trim_end() != text.body.trim_end() {
+                    pulls.update(pull.number, &text).await?;
+                }
+                pull
+            }
+            None => {
+                if let Some(closed) = pulls.find_closed(&head, base, commit).await? {
+                    let why = format!(
+                        "people closed pull request {} with these files; change the fleet, or delete branch {head}, to propose them again",
+                        closed.number
+                    );
+                    return Ok(Err((None, (reason::PR_FAILED, why))));
+                }
+                pulls.open(&head, base, &text).await?
+            }
+        };
+        if foreign.is_empty() && changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
+            pulls.label(pull.number, PROMOTED).await?;
+        }
+        let number = i64::try_from(pull.number).unwrap_or(i64::MAX);
+        Ok(Ok(Some(FleetPullRequest { number, url: pull.url, branch: head, commit: commit.to_owned() })))
+    }
+
+    fn text(&self, changes: &[FileDifference]) -> Text {
+        let mut body = format!(
+            "Stoa proposes the files of environment {} to branch {}.\n\n{}\n",
+            quoted(self.namespace),
+            quoted(&self.repo.spec.branch),
+            self.commits()
+        );
+        for change in changes.iter().take(NAMED) {
+            let _ = write!(body, "- {} {}", change.change.to_lowercase(), quoted(&change.path));
+            if let Some(File { provenance, .. }) = self.tree.files.get(&change.path) {
+                if !provenance.template.is_empty() {
+                    let _ = write!(body, ", template {}", quoted(&provenance.template));
+                }
+                if !provenance.policies.is_empty() {
+                    let _ = write!(body, ", policies {}", quoted(&provenance.policies.join(", ")));
+                }
+                if !provenance.config_maps.is_empty() {
+                    let _ = write!(body, ", configuration {}", quoted(&provenance.config_maps.join(", ")));
+                }
+            }
+            body.push('\n');
+        }
+        if changes.len() > NAMED {
+            let _ = writeln!(body, "- and {} more", changes.len() - NAMED);
+        }
+        if changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
+            body.push_str("\nThis promotes another commit of the base repository.\n");
+        }
+        for (folder, broken) in self.tree.broken.iter().take(NAMED) {
+            let problems = broken.problems.join("; ");
+            let _ = writeln!(body, "\nFolder {} stays as it is: {}", quoted(folder), quoted(&problems));
+        }
+        body.push_str(
+            "\nLater changes update this pull request. Stoa never overwrites commits of others on the branch.",
+        );
+        Text { title: self.title(), body: marked(&body, &self.marker()) }
+    }
+}
+
+fn explain(error: PullError) -> Refusal {
+    (reason::PR_FAILED, format!("pull requests: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_fleet::render::{Broken, Provenance};
+
+    use super::*;
+
+    #[test]
+    fn digest_follows_from_contents_and_broken_folders() {
+        let file = |content: &str, policy: &str| File {
+            content: content.to_owned(),
+            provenance: Provenance { policies: vec![policy.to_owned()], ..Provenance::default() },
+        };
+        let tree = |content: &str, policy: &str| Tree {
+            files: [("a/b".to_owned(), file(content, policy))].into(),
+            ..Tree::default()
+        };
+        assert_eq!(digest(&tree("x", "p")), digest(&tree("x", "q")), "the origin is no content");
+        assert_ne!(digest(&tree("x", "p")), digest(&tree("y", "p")));
+        let mut broken = tree("x", "p");
+        broken.broken.insert("c/d".to_owned(), Broken { assignment: "d".to_owned(), problems: Vec::new() });
+        assert_ne!(digest(&broken), digest(&tree("x", "p")));
+    }
+}

@@ -1,0 +1,92 @@
+//! Templates on a function-runner, and the files of a fleet after a change.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use stoa_fleet::{
+    changed::{Changes, changed},
+    render::{Tree, render as render_all},
+    templates::{Batch, Executed, Renderer, RendererError, TemplateError},
+};
+use stoa_proto::{ExecuteTemplatesRequest, TemplateExecution, TemplateResult, TemplateTexts, TemplateVariables};
+use stoa_runs::runner::Runner;
+use tokio::runtime::Handle;
+
+use super::Known;
+
+/// Executes templates on a function-runner. Its calls are on a thread that may wait.
+#[derive(Debug)]
+pub(super) struct OnRunner {
+    pub(super) runner: Runner,
+    pub(super) runtime: Handle,
+    /// Whose templates they are.
+    pub(super) organization: String,
+}
+
+impl OnRunner {
+    fn request(&self, batch: &Batch) -> ExecuteTemplatesRequest {
+        let position = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let templates = batch.templates.iter().map(|it| TemplateTexts { manifests: it.spec.manifests.clone() });
+        let variables = batch.data.iter().map(|it| TemplateVariables {
+            deployment_target_name: it.target.name.clone(),
+            namespace: it.namespace(),
+            environment: it.environment.clone(),
+            workspace: it.target.workspace().to_owned(),
+            workload: it.target.workload().to_owned(),
+            labels: it.labels().clone().into_iter().collect(),
+            manifests: it.manifests().clone().into_iter().collect(),
+            cluster_type: it.cluster_type.name.clone(),
+            config_data: it.config_data.clone().into(),
+        });
+        let executions = batch
+            .executions
+            .iter()
+            .map(|it| TemplateExecution { template: position(it.template), variables: position(it.data) });
+        ExecuteTemplatesRequest {
+            organization: self.organization.clone(),
+            templates: templates.collect(),
+            variables: variables.collect(),
+            executions: executions.collect(),
+        }
+    }
+}
+
+fn result(of: TemplateResult) -> Result<Executed, TemplateError> {
+    match of.failure {
+        None => Ok(Executed { manifests: of.manifests, volatile: of.volatile }),
+        Some(failure) => Err(TemplateError {
+            manifest: failure.manifest as usize,
+            line: failure.line as usize,
+            message: failure.message,
+        }),
+    }
+}
+
+impl Renderer for OnRunner {
+    fn execute(&self, batch: &Batch) -> Result<Vec<Result<Executed, TemplateError>>, RendererError> {
+        let answer = self.runtime.block_on(self.runner.execute_templates(self.request(batch)));
+        let answer = answer.map_err(|status| RendererError(status.message().to_owned()))?;
+        Ok(answer.results.into_iter().map(result).collect())
+    }
+}
+
+/// Renders a fleet that was read: all of it, or the files that differ from those of before.
+pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Renderer) -> Result<Known, RendererError> {
+    let tree = match before.and_then(|before| Some((before, before.tree.clone()?))) {
+        None => Arc::new(render_all(&read.fleet, renderer)?),
+        Some((before, tree)) => {
+            let changes = changed(&before.fleet, &tree.broken, &read.fleet, renderer)?;
+            if changes.is_empty() && changes.broken == tree.broken { tree } else { Arc::new(applied(&tree, changes)) }
+        }
+    };
+    Ok(Known { tree: Some(tree), ..read })
+}
+
+/// A tree after changes.
+fn applied(tree: &Tree, changes: Changes) -> Tree {
+    let mut files: BTreeMap<_, _> = tree.files.clone();
+    for path in &changes.deleted {
+        files.remove(path);
+    }
+    files.extend(changes.written);
+    Tree { files, broken: changes.broken, warnings: tree.warnings.clone() }
+}
