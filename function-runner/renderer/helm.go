@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"sort"
 	"strings"
 	"sync"
 
@@ -56,7 +55,7 @@ func helm(tree *tree, folder string, request *rendererpb.Helm, out *rendering) e
 	all.defaults(tree, folder, loaded)
 	out.origins = append(all, files...).sorted()
 	out.subcharts = subcharts(tree, folder, loaded)
-	capabilities, err := capabilities()
+	capabilities, err := capabilities(request)
 	if err != nil {
 		return err
 	}
@@ -85,18 +84,25 @@ func helm(tree *tree, folder string, request *rendererpb.Helm, out *rendering) e
 	return collect(folder, loaded, rendered, out)
 }
 
-// capabilities are those of Kubernetes without additional kinds.
-func capabilities() (*common.Capabilities, error) {
-	kubernetes, err := common.ParseKubeVersion(kubernetesVersion)
+// capabilities are those of the target, or else those of Kubernetes without additional kinds.
+func capabilities(request *rendererpb.Helm) (*common.Capabilities, error) {
+	version := request.KubeVersion
+	if version == "" {
+		version = kubernetesVersion
+	}
+	kubernetes, err := common.ParseKubeVersion(version)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the version %q of Kubernetes in the target: %w", version, err)
 	}
 	all := common.DefaultCapabilities.Copy()
 	all.KubeVersion = *kubernetes
+	if len(request.ApiVersions) > 0 {
+		all.APIVersions = common.VersionSet(request.ApiVersions)
+	}
 	return all, nil
 }
 
-// collect adds CRDs, hooks and objects in the order in which they are applied.
+// collect adds CRDs, then objects in the order in which they are applied, then hooks.
 func collect(folder string, loaded *chart.Chart, rendered map[string]string, out *rendering) error {
 	for file := range rendered {
 		if strings.HasSuffix(file, notes) {
@@ -108,19 +114,22 @@ func collect(folder string, loaded *chart.Chart, rendered map[string]string, out
 		return ofTemplate(folder, loaded.Name(), err)
 	}
 	for _, crd := range loaded.CRDObjects() {
-		if err := out.add(inTree(folder, loaded.Name(), crd.Filename), 0, crd.File.Data); err != nil {
+		if err := out.add(inTree(folder, loaded.Name(), crd.Filename), crd.File.Data); err != nil {
 			return err
 		}
 	}
-	steps, skipped := order(hooks)
-	out.warnings = append(out.warnings, skipped.warnings(folder, loaded.Name())...)
 	out.warnings = append(out.warnings, unknownHooks(rendered, folder, loaded.Name())...)
 	for _, object := range objects {
-		steps = append(steps, step{file: object.Name, content: object.Content})
+		if err := out.add(inTree(folder, loaded.Name(), object.Name), []byte(object.Content)); err != nil {
+			return err
+		}
 	}
-	sort.SliceStable(steps, func(a, b int) bool { return steps[a].number < steps[b].number })
-	for _, each := range steps {
-		if err := out.add(inTree(folder, loaded.Name(), each.file), each.number, []byte(each.content)); err != nil {
+	// The engine orders hooks by their annotations.
+	for _, hook := range hooks {
+		if isOfTests(hook) {
+			continue
+		}
+		if err := out.add(inTree(folder, loaded.Name(), hook.Path), []byte(hook.Manifest)); err != nil {
 			return err
 		}
 	}

@@ -10,79 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// step is an object, and when it is applied: those before have smaller numbers, and objects that are no hooks have 0.
-type step struct {
-	number  int
-	file    string
-	content string
-}
-
-// skipped are the objects of hooks that no step runs.
-type skipped []*release.Hook
-
-// The events of hooks that are applied before and after all other objects.
-var (
-	before = map[release.HookEvent]bool{release.HookPreInstall: true, release.HookPreUpgrade: true}
-	after  = map[release.HookEvent]bool{release.HookPostInstall: true, release.HookPostUpgrade: true}
-)
-
-// order gives the hooks that an installation or an upgrade runs their steps: as many as there are weights, then as Helm sorts them.
-func order(hooks []*release.Hook) ([]step, skipped) {
-	var rest skipped
-	var pre, post []*release.Hook
-	for _, hook := range hooks {
-		switch {
-		case has(hook, before):
-			pre = append(pre, hook)
-		case has(hook, after):
-			post = append(post, hook)
-		default:
-			rest = append(rest, hook)
-		}
-	}
-	steps := numbered(pre, func(at, all int) int { return at - all })
-	return append(steps, numbered(post, func(at, _ int) int { return at + 1 })...), rest
-}
-
-func numbered(hooks []*release.Hook, number func(at, all int) int) []step {
-	sort.SliceStable(hooks, func(a, b int) bool { return hooks[a].Weight < hooks[b].Weight })
-	var weights []int
-	for _, hook := range hooks {
-		if len(weights) == 0 || weights[len(weights)-1] != hook.Weight {
-			weights = append(weights, hook.Weight)
-		}
-	}
-	var steps []step
-	at := 0
-	for _, hook := range hooks {
-		if weights[at] != hook.Weight {
-			at++
-		}
-		steps = append(steps, step{number: number(at, len(weights)), file: hook.Path, content: hook.Manifest})
-	}
-	return steps
-}
-
-func has(hook *release.Hook, events map[release.HookEvent]bool) bool {
+// isOfTests is whether a hook is for tests alone. No run has tests.
+func isOfTests(hook *release.Hook) bool {
 	for _, event := range hook.Events {
-		if events[event] {
-			return true
+		if event != release.HookTest {
+			return false
 		}
 	}
-	return false
-}
-
-func (s skipped) warnings(folder, chart string) []string {
-	var warnings []string
-	for _, hook := range s {
-		var events []string
-		for _, event := range hook.Events {
-			events = append(events, event.String())
-		}
-		warnings = append(warnings, fmt.Sprintf("%s: %s %s is a hook for %s, which no run has; it is not deployed",
-			inTree(folder, chart, hook.Path), hook.Kind, hook.Name, strings.Join(events, ", ")))
-	}
-	return warnings
+	return true
 }
 
 // unknownHooks has a warning for each object that Helm leaves out because of an event that it does not know.

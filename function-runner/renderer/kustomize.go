@@ -71,7 +71,7 @@ func kustomize(tree *tree, folder string, request *rendererpb.Kustomize, out *re
 		if err != nil {
 			return &wrong{file: references.root, message: object.CurId().String() + ": " + err.Error()}
 		}
-		if err := out.add(references.root, 0, json); err != nil {
+		if err := out.add(references.root, json); err != nil {
 			return err
 		}
 	}

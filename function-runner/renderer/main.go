@@ -1,7 +1,8 @@
-// The renderer builds kustomizations and charts for a function-runner, with the libraries of both tools.
+// The renderer builds kustomizations and charts, and executes Kalypso's templates, for a function-runner, with the libraries of these tools.
 //
 // Start at server.go. The runner starts it in a sandbox with one organization's trees, no network and no program, and speaks to it by
-// the Unix socket in its working folder. kustomize.go and helm.go call the libraries, tree.go has the files that they see.
+// the Unix socket in its working folder. kustomize.go, helm.go and templates.go call the libraries, tree.go has
+// the files that they see.
 package main
 
 import (

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -249,7 +250,7 @@ func TestSchemaOfABuildEndsWithIt(t *testing.T) {
 	}
 }
 
-func TestHooksHaveTheStepsOfTheirWeights(t *testing.T) {
+func TestHooksKeepTheirAnnotations(t *testing.T) {
 	for _, in := range inputs(t, "helm") {
 		if in.name != "hooks" {
 			continue
@@ -257,24 +258,60 @@ func TestHooksHaveTheStepsOfTheirWeights(t *testing.T) {
 		response := render(t, in.helm())
 		var found []string
 		for _, document := range response.Documents {
-			name := ""
+			name, event := "", "none"
 			for line := range strings.Lines(string(document.Yaml)) {
 				if of, ok := strings.CutPrefix(line, "  name: "); ok {
 					name = strings.TrimSpace(of)
 				}
+				if of, ok := strings.CutPrefix(line, "    helm.sh/hook: "); ok {
+					event = strings.TrimSpace(of)
+				}
 			}
-			found = append(found, fmt.Sprintf("%s %d", name, document.Step))
+			found = append(found, fmt.Sprintf("%s %s", name, event))
 		}
-		if all := strings.Join(found, ", "); all != "first -2, second -1, shop-a 0, last 1" {
+		slices.Sort(found)
+		if all := strings.Join(found, ", "); all != "first pre-install, gone pre-delete, last post-install, second pre-install,pre-upgrade, shop-a none" {
 			t.Error(all)
 		}
-		if warnings := strings.Join(response.Warnings, "\n"); !strings.Contains(warnings, "Job test is a hook for test") || !strings.Contains(warnings, "Job gone is a hook for pre-delete") {
-			t.Error(warnings)
+		if len(response.Warnings) > 0 {
+			t.Error(response.Warnings)
 		}
 	}
 	in := input{tree: repository(t, chartOf+"-- c/templates/a.yaml --\napiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations: {helm.sh/hook: crd-install}\n"), path: "c", namespace: "default"}
 	if response := render(t, in.helm()); len(response.Warnings) != 1 || !strings.Contains(response.Warnings[0], `Pod a is a hook for "crd-install", which Helm does not know`) {
 		t.Error(response.Warnings)
+	}
+}
+
+func TestCapabilitiesAreThoseOfTheTarget(t *testing.T) {
+	template := "data:\n  version: {{ .Capabilities.KubeVersion.Version }}\n  web: {{ .Capabilities.APIVersions.Has \"x.dev/v1/Web\" | quote }}\n  apps: {{ .Capabilities.APIVersions.Has \"apps/v1\" | quote }}\n"
+	in := input{tree: repository(t, chartOf+"-- c/templates/a.yaml --\n"+configMap+template), path: "c", namespace: "default"}
+	for _, test := range []struct {
+		version  string
+		apis     []string
+		expected []string
+	}{
+		{"", nil, []string{"version: v1.35.0", `web: "false"`, `apps: "true"`}},
+		{"v1.33.4+k3s1", nil, []string{"version: v1.33.4+k3s1", `apps: "true"`}},
+		{"v1.34.0", []string{"x.dev/v1", "x.dev/v1/Web"}, []string{"version: v1.34.0", `web: "true"`, `apps: "false"`}},
+	} {
+		request := in.helm()
+		request.GetHelm().KubeVersion, request.GetHelm().ApiVersions = test.version, test.apis
+		response := render(t, request)
+		if len(response.Documents) != 1 {
+			t.Fatal(sentences(response))
+		}
+		for _, expected := range test.expected {
+			if yaml := string(response.Documents[0].Yaml); !strings.Contains(yaml, expected) {
+				t.Errorf("no %s in %s", expected, yaml)
+			}
+		}
+	}
+	in.tree = repository(t, strings.Replace(chartOf, "version: 1.0.0\n", "version: 1.0.0\nkubeVersion: \">=1.35\"\n", 1)+"-- c/templates/a.yaml --\n"+configMap)
+	request := in.helm()
+	request.GetHelm().KubeVersion = "v1.34.0"
+	if said := sentences(render(t, request)); !strings.Contains(said, "chart requires kubeVersion: >=1.35 which is incompatible with Kubernetes v1.34.0") {
+		t.Error(said)
 	}
 }
 
@@ -309,6 +346,27 @@ func TestFilesThatWereReadAreListed(t *testing.T) {
 	in := input{tree: repository(t, "-- s/kustomization.yaml --\nresources: [../base]\n-- base/kustomization.yaml --\nresources: [a.yaml]\n-- base/a.yaml --\n"+configMap+"-- base/other.yaml --\n"), path: "s"}
 	if files := strings.Join(render(t, in.kustomize()).Files, " "); files != "base/a.yaml base/kustomization.yaml s/kustomization.yaml" {
 		t.Error(files)
+	}
+}
+
+// Files that SOPS encrypted are named, once for each that is read, and rendered with the content that replaces them.
+func TestEncryptedFilesAreNamedAndReplaced(t *testing.T) {
+	encrypted := "a: ENC[AES256_GCM,data:x,type:str]\nsops: {version: 3.10.2}\n"
+	tree := repository(t, chartOf+"-- c/templates/a.yaml --\n"+configMap+"data: {a: {{ .Values.a | quote }}}\n-- c/secrets.yaml --\n"+encrypted+
+		"-- other/secrets.yaml --\n"+encrypted)
+	request := input{tree: tree, path: "c", namespace: "default", values: []string{"secrets.yaml"}}.helm()
+	if response := render(t, request); len(response.Encrypted) != 0 {
+		t.Error("nobody asked", response.Encrypted)
+	}
+	request.ReportEncrypted = true
+	response := render(t, request)
+	if len(response.Encrypted) != 1 || response.Encrypted[0].Path != "c/secrets.yaml" || string(response.Encrypted[0].Content) != encrypted {
+		t.Fatal(response.Encrypted)
+	}
+	request.Replaced = []*rendererpb.File{{Path: "c/secrets.yaml", Content: []byte("a: plain\n")}}
+	response = render(t, request)
+	if len(response.Encrypted) != 0 || len(response.Documents) != 1 || !strings.Contains(string(response.Documents[0].Yaml), `a: "plain"`) {
+		t.Error(response)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,8 @@ type renderer struct {
 	rendering sync.Mutex
 	// Gives back memory, unless another request comes.
 	idle *time.Timer
+	// Whether an execution of a template does not end.
+	spent atomic.Bool
 }
 
 // begin waits for the turn of a request. The result ends it.
@@ -63,6 +66,11 @@ func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) 
 	}
 	defer root.Close()
 	tree := newTree(root)
+	tree.notesEncrypted = request.ReportEncrypted
+	tree.replaced = map[string][]byte{}
+	for _, file := range request.Replaced {
+		tree.replaced[file.Path] = file.Content
+	}
 	out := &rendering{limit: int(request.MaxBytes)}
 	version, err := dispatch(tree, request, out)
 	if err != nil {
@@ -81,6 +89,7 @@ func (r *renderer) Render(_ context.Context, request *rendererpb.RenderRequest) 
 		TakesValues: out.takesValues,
 		Origins:     out.origins,
 		Subcharts:   out.subcharts,
+		Encrypted:   tree.filesEncrypted(),
 	}, nil
 }
 
@@ -104,12 +113,12 @@ func dispatch(tree *tree, request *rendererpb.RenderRequest, out *rendering) (ve
 }
 
 // add appends a document.
-func (r *rendering) add(file string, step int, yaml []byte) error {
+func (r *rendering) add(file string, yaml []byte) error {
 	r.bytes += len(yaml)
 	if r.limit > 0 && r.bytes > r.limit {
 		return &wrong{file: file, tooLarge: true, message: "renders to more than a Spec may have; split the stack"}
 	}
-	r.documents = append(r.documents, &rendererpb.Document{Yaml: yaml, File: file, Step: int32(step)})
+	r.documents = append(r.documents, &rendererpb.Document{Yaml: yaml, File: file})
 	return nil
 }
 

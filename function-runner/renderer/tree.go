@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"stoa.dev/function-runner/renderer/rendererpb"
 )
 
 // The path at which the libraries see the tree. A path that leads out of the tree leads out of this folder, where nothing is.
@@ -32,6 +35,11 @@ type tree struct {
 	// Entries that were seen, by their path from the root, without following links.
 	entries map[string]entry
 	read    map[string]bool
+	// Files with another content than in the tree, by their paths from the root.
+	replaced map[string][]byte
+	// Whether to note files that SOPS encrypted, and those files.
+	notesEncrypted bool
+	encrypted      map[string][]byte
 	// Changes the content of a file by its path from the root, if it is set.
 	change func(file string, content []byte) ([]byte, error)
 }
@@ -45,7 +53,22 @@ type entry struct {
 var _ filesys.FileSystem = (*tree)(nil)
 
 func newTree(root *os.Root) *tree {
-	return &tree{root: root, entries: map[string]entry{}, read: map[string]bool{}}
+	return &tree{root: root, entries: map[string]entry{}, read: map[string]bool{}, encrypted: map[string][]byte{}}
+}
+
+// isEncrypted is whether SOPS may have encrypted a file.
+func isEncrypted(content []byte) bool {
+	return bytes.Contains(content, []byte("sops")) && bytes.Contains(content, []byte("ENC[AES256_GCM,"))
+}
+
+// filesEncrypted are the files that SOPS encrypted among those that were read, sorted.
+func (t *tree) filesEncrypted() []*rendererpb.File {
+	var files []*rendererpb.File
+	for file, content := range t.encrypted {
+		files = append(files, &rendererpb.File{Path: file, Content: content})
+	}
+	sort.Slice(files, func(a, b int) bool { return files[a].Path < files[b].Path })
+	return files
 }
 
 // filesRead has the paths of all files that were read, from the root, sorted.
@@ -217,6 +240,11 @@ func (t *tree) ReadFile(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}
 	t.read[at] = true
+	if replaced, ok := t.replaced[at]; ok {
+		content = bytes.Clone(replaced)
+	} else if t.notesEncrypted && isEncrypted(content) {
+		t.encrypted[at] = bytes.Clone(content)
+	}
 	if t.change != nil {
 		return t.change(at, content)
 	}

@@ -143,12 +143,27 @@ impl Registry {
     ///
     /// If they cannot be listed.
     pub async fn tags(&self) -> Result<Vec<String>, FetchError> {
+        self.names(self.url("tags/list")?).await
+    }
+
+    /// The names of all repositories of the registry. Registries of several users do not list them.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be listed.
+    pub async fn catalog(&self) -> Result<Vec<String>, FetchError> {
+        let url = self.base.join("/v2/_catalog").map_err(|error| FetchError::wrong(&self.repository, error))?;
+        self.names(url).await
+    }
+
+    /// The names in all pages of a list.
+    async fn names(&self, first: Endpoint) -> Result<Vec<String>, FetchError> {
         #[derive(Deserialize)]
-        struct Tags {
-            #[serde(default)]
+        struct Names {
+            #[serde(default, alias = "repositories")]
             tags: Option<Vec<String>>,
         }
-        let mut url = self.url("tags/list")?.with(&[("n", PAGE)]);
+        let mut url = first.with(&[("n", PAGE)]);
         let mut all = Vec::new();
         for _ in 0..PAGES {
             let (answered, answer) = self.request(&url, "application/json").await?;
@@ -158,16 +173,16 @@ impl Registry {
             let next = next.map_err(|error| FetchError::wrong(&answered, format_args!("the next page: {error}")))?;
             let expected = Expected { digest: None, size: None, limit: DOCUMENT };
             let (bytes, _) = document(&answered, answer.into_body(), expected).await?;
-            let tags = serde_json::from_slice(&bytes);
-            let tags: Tags = tags.map_err(|_| FetchError::wrong(&answered, "it is no list of tags"))?;
-            all.extend(tags.tags.unwrap_or_default());
+            let names = serde_json::from_slice(&bytes);
+            let names: Names = names.map_err(|_| FetchError::wrong(&answered, "it is no list of names"))?;
+            all.extend(names.tags.unwrap_or_default());
             match next {
                 Some(next) if next.host() == self.base.host() => url = next,
                 Some(_) => return Err(FetchError::wrong(&answered, "the next page is at another server")),
                 None => return Ok(all),
             }
         }
-        Err(FetchError::wrong(&self.repository, format_args!("it has more than {PAGES} pages of tags")))
+        Err(FetchError::wrong(&self.repository, format_args!("it has more than {PAGES} pages of names")))
     }
 
     /// Downloads a blob into a new file, which exists only if the content is the expected one.
@@ -181,6 +196,19 @@ impl Registry {
         let answer = succeeded(&url, answer).await?;
         let expected = Expected { digest: Some(digest.clone()), size, limit };
         download(&url, answer.into_body(), expected, into).await.map(drop)
+    }
+
+    /// The content of a small blob, such as the payload of a signature.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError::Mismatch`] where the content is another one, or larger.
+    pub async fn small_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, FetchError> {
+        let url = self.url(&format!("blobs/{digest}"))?;
+        let (url, answer) = self.request(&url, "").await?;
+        let answer = succeeded(&url, answer).await?;
+        let expected = Expected { digest: Some(digest.clone()), size: None, limit };
+        document(&url, answer.into_body(), expected).await.map(|(bytes, _)| bytes)
     }
 
     fn url(&self, path: &str) -> Result<Endpoint, FetchError> {

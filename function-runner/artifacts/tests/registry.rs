@@ -197,7 +197,7 @@ async fn broken_answers_are_errors() {
     for (path, answer, expected) in [
         ("manifests", (200, "<html>"), "is wrong: it is no manifest of a registry"),
         ("manifests", (503, r#"{"errors": [{"message": "down\nfor now"}]}"#), "answered with status 503: down for now"),
-        ("tags", (200, r#"{"tags": 1}"#), "is wrong: it is no list of tags"),
+        ("tags", (200, r#"{"tags": 1}"#), "is wrong: it is no list of names"),
     ] {
         let front = Front::start("", move |_| Answer::own(answer.0, &[], answer.1)).await;
         let registry = registry(&front.host(), "a", Login::default());

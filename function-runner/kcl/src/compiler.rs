@@ -75,8 +75,9 @@ impl Compiler {
             facts.exports().map(|(file, name, line)| Export { name: name.to_owned(), file: file.to_owned(), line });
         let exports = exports.collect();
         let is_volatile = facts.is_volatile();
+        let defaults = facts.defaults().collect();
         let files = facts.0.into_iter().map(|source| source.path).collect();
-        Ok(Output { documents, log: result.log_message, warnings, files, exports, is_volatile })
+        Ok(Output { documents, log: result.log_message, warnings, files, exports, defaults, is_volatile })
     }
 
     /// Adds the values of options to a request, and returns warnings.
@@ -164,6 +165,14 @@ impl Facts {
         let entries = self.0.iter().filter(|source| source.is_entry);
         entries.flat_map(|source| {
             source.scan.exports.iter().map(|(name, line)| (source.path.as_str(), name.as_str(), *line))
+        })
+    }
+
+    /// The options with defaults.
+    fn defaults(&self) -> impl Iterator<Item = Export> {
+        self.0.iter().flat_map(|source| {
+            let of_source = source.scan.defaults.iter();
+            of_source.map(|(name, line)| Export { name: name.clone(), file: source.path.clone(), line: *line })
         })
     }
 

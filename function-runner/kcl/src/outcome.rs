@@ -35,16 +35,18 @@ pub struct Output {
     pub files: Vec<String>,
     /// The names that the entries set at the beginning of a line, in order.
     pub exports: Vec<Export>,
+    /// The options that a source reads with a default, in the order of [`files`](Self::files).
+    pub defaults: Vec<Export>,
     /// Whether the program reads a clock or draws random numbers, so that another run may give another result.
     pub is_volatile: bool,
 }
 
-/// A name that an entry sets.
+/// A name that an entry sets, or an option with a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The name.
     pub name: String,
-    /// The path of the entry from the root.
+    /// The path of the source from the root.
     pub file: String,
     /// The line from 1 on.
     pub line: u32,

@@ -12,6 +12,8 @@ pub(crate) struct Scan {
     pub(crate) imports: Vec<String>,
     /// Names that are set at the beginning of a line and are exported, with their lines.
     pub(crate) exports: Vec<(String, u32)>,
+    /// The options that it reads with a default, with their lines.
+    pub(crate) defaults: Vec<(String, u32)>,
     /// Whether it writes a stream of documents.
     pub(crate) has_stream: bool,
     /// Whether it reads a clock or draws random numbers.
@@ -28,6 +30,8 @@ pub(crate) struct Literal {
     pub(crate) wrapped: Option<i64>,
 }
 
+/// The function that reads a value from outside.
+const OPTION: &str = "option";
 /// The function that replaces the result by a stream.
 const STREAM: &str = "yaml_stream";
 /// The names with results that change.
@@ -147,7 +151,7 @@ impl<'a> Scanner<'a> {
         let begins_line = self.column == 1 && self.depth == 0;
         let line = self.line;
         let word = self.take(|char| is_start(char) || char.is_ascii_digit());
-        self.previous = Some('a');
+        let before = self.previous.replace('a');
         if matches!(word, "r" | "R")
             && let Some(quote @ ('"' | '\'')) = self.rest.chars().next()
         {
@@ -159,6 +163,10 @@ impl<'a> Scanner<'a> {
             self.scan.imports.push(path.to_owned());
             self.scan.is_volatile |= VOLATILE.contains(&path);
             return;
+        }
+        if word == OPTION && before != Some('.') {
+            let name = default_of_option(self.rest).map(|name| (name.to_owned(), line));
+            self.scan.defaults.extend(name);
         }
         self.scan.has_stream |= word == STREAM;
         self.scan.is_volatile |= VOLATILE.contains(&word);
@@ -178,6 +186,41 @@ impl<'a> Scanner<'a> {
         };
         !value.trim_start().starts_with("lambda")
     }
+}
+
+/// The name of the option in a call that has a default, from its bracket on.
+fn default_of_option(call: &str) -> Option<&str> {
+    let call = call.trim_start().strip_prefix('(')?.trim_start();
+    let quote = call.chars().next().filter(|char| matches!(char, '"' | '\''))?;
+    let (name, mut rest) = call[1..].split_once(quote)?;
+    let mut depth = 1;
+    let mut previous = ',';
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        match char {
+            '"' | '\'' => {
+                // A quote in a text has a backslash before it.
+                let end = after.char_indices().find(|(at, end)| *end == char && !after[..*at].ends_with('\\'))?.0;
+                rest = &after[end + 1..];
+                continue;
+            }
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ if depth == 1 && previous == ',' && rest.starts_with("default") => {
+                let value = rest["default".len()..].trim_start().strip_prefix('=');
+                return value.filter(|value| !value.trim_start().starts_with("None")).map(|_| name);
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            return None;
+        }
+        if !char.is_whitespace() {
+            previous = char;
+        }
+        rest = after;
+    }
+    None
 }
 
 fn is_start(char: char) -> bool {
@@ -204,6 +247,16 @@ mod tests {
 
     fn literals(source: &str) -> Vec<(String, u32, u32, Option<i64>)> {
         scan(source).literals.into_iter().map(|it| (it.text, it.line, it.column, it.wrapped)).collect()
+    }
+
+    #[test]
+    fn options_with_defaults_have_lines() {
+        let source = "a = option(\"replicas\", type=\"int\", default=2)\nb = option('b')\n# option(\"c\", default=1)\n\
+                      d = option(\n    \"region\",\n    help=\"a \\\"default=\\\" (\",\n    default = {x = [1]},\n)\n\
+                      e = option(\"e\", default=None)\nf = other.option(\"f\", default=1)\n\
+                      g = option(option(\"h\", default=\"i\"))\ni = option(\"j\", type=(\"default=\"))\n";
+        let expected = [("replicas", 1), ("region", 4), ("h", 11)].map(|(name, line)| (name.to_owned(), line));
+        assert_eq!(scan(source).defaults, expected);
     }
 
     #[test]

@@ -20,6 +20,15 @@ pub struct ModuleSettings {
     pub path: String,
     /// The version of the module.
     pub version: String,
+    /// The digest of the artifact of a registered module in its registry, `sha256:<hex>`; empty for one in a folder.
+    #[serde(default)]
+    pub artifact: String,
+    /// The SHA-256 of the program of a registered module, `sha256:<hex>`.
+    #[serde(default)]
+    pub program: String,
+    /// The name of the KCL package in the artifact of a registered module; empty without one.
+    #[serde(default)]
+    pub package: String,
     /// The blocks of its configuration: `default`, and patchers by name.
     #[serde(default)]
     configs: Option<BTreeMap<String, Option<Map<String, Value>>>>,

@@ -76,7 +76,7 @@ impl Mirror {
         let segments = segments(path).filter(|_| is_segment(version)).ok_or_else(wrong)?;
         let name = segments.last().ok_or_else(wrong)?;
         let folder = segments.iter().fold(self.0.clone(), |folder, segment| folder.join(segment)).join(version);
-        let program = format!("{}/{}/kusion-module-{name}_{version}", platform().0, platform().1);
+        let program = program_path(name, version);
         let executable = folder.join(&program);
         if !executable.is_file() {
             return Err(MirrorError::Missing(executable));
@@ -93,6 +93,30 @@ impl Mirror {
     }
 }
 
+/// The path of a program for this platform in the folder of its version.
+pub fn program_path(name: &str, version: &str) -> String {
+    format!("{}/{}/{}", platform().0, platform().1, program_name(name, version))
+}
+
+fn program_name(name: &str, version: &str) -> String {
+    format!("kusion-module-{name}_{version}")
+}
+
+/// The name of a module, which is the last part of its registry path; nothing for a path that names no module.
+pub fn name(path: &str) -> Option<&str> {
+    segments(path)?.pop()
+}
+
+/// The program for this platform in the files of a module's artifact: in `_dist`, as `kusion mod push` has it, in `dist`, or at the root.
+/// Nothing outside of the folder is a program.
+pub fn program_in(root: &Path, name: &str, version: &str) -> Option<PathBuf> {
+    let inside = root.canonicalize().ok()?;
+    let path = program_path(name, version);
+    let candidates = [format!("_dist/{path}"), format!("dist/{path}"), path, program_name(name, version)];
+    let found = candidates.iter().filter_map(|candidate| inside.join(candidate).canonicalize().ok());
+    found.filter(|file| file.starts_with(&inside)).find(|file| file.is_file())
+}
+
 /// The parts of a registry path without its scheme; nothing if one of them names no folder.
 fn segments(path: &str) -> Option<Vec<&str>> {
     let path = path.split_once("://").map_or(path, |(_, rest)| rest);
@@ -106,8 +130,8 @@ fn is_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)
 }
 
-/// The names of Go for the platform of this process.
-fn platform() -> (&'static str, &'static str) {
+/// The names of Go for the platform of this process: the operating system, and the architecture.
+pub fn platform() -> (&'static str, &'static str) {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -171,6 +195,29 @@ mod tests {
                 assert_eq!(find(path).unwrap(), expected);
             }
         }
+    }
+
+    #[test]
+    fn artifact_has_its_program_in_one_of_several_folders() {
+        let path = program_path("network", "0.2.0");
+        for folder in ["_dist/", "dist/", ""] {
+            let root = tempfile::tempdir().unwrap();
+            assert_eq!(program_in(root.path(), "network", "0.2.0"), None);
+            file(root.path(), &format!("{folder}{path}"), "x");
+            let expected = root.path().canonicalize().unwrap().join(format!("{folder}{path}"));
+            assert_eq!(program_in(root.path(), "network", "0.2.0"), Some(expected));
+            assert_eq!(program_in(root.path(), "network", "0.3.0"), None);
+        }
+        assert_eq!(name("oci://ghcr.io/kusionstack/network"), Some("network"));
+        assert_eq!(name("a//b"), None);
+    }
+
+    #[test]
+    fn links_out_of_an_artifact_lead_to_no_program() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        file(outside.path(), &program_path("network", "1"), "x");
+        std::os::unix::fs::symlink(outside.path(), root.path().join("_dist")).unwrap();
+        assert_eq!(program_in(root.path(), "network", "1"), None);
     }
 
     #[test]

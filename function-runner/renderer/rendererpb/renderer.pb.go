@@ -29,10 +29,12 @@ type RenderRequest struct {
 	//
 	//	*RenderRequest_Kustomize
 	//	*RenderRequest_Helm
-	Tool          isRenderRequest_Tool `protobuf_oneof:"tool"`
-	MaxBytes      uint32               `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tool            isRenderRequest_Tool `protobuf_oneof:"tool"`
+	MaxBytes        uint32               `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	ReportEncrypted bool                 `protobuf:"varint,6,opt,name=report_encrypted,json=reportEncrypted,proto3" json:"report_encrypted,omitempty"`
+	Replaced        []*File              `protobuf:"bytes,7,rep,name=replaced,proto3" json:"replaced,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RenderRequest) Reset() {
@@ -111,6 +113,20 @@ func (x *RenderRequest) GetMaxBytes() uint32 {
 	return 0
 }
 
+func (x *RenderRequest) GetReportEncrypted() bool {
+	if x != nil {
+		return x.ReportEncrypted
+	}
+	return false
+}
+
+func (x *RenderRequest) GetReplaced() []*File {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
 type isRenderRequest_Tool interface {
 	isRenderRequest_Tool()
 }
@@ -127,6 +143,58 @@ func (*RenderRequest_Kustomize) isRenderRequest_Tool() {}
 
 func (*RenderRequest_Helm) isRenderRequest_Tool() {}
 
+type File struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Content       []byte                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *File) Reset() {
+	*x = File{}
+	mi := &file_renderer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *File) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*File) ProtoMessage() {}
+
+func (x *File) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use File.ProtoReflect.Descriptor instead.
+func (*File) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *File) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *File) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
 type Kustomize struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []*Parameter           `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
@@ -136,7 +204,7 @@ type Kustomize struct {
 
 func (x *Kustomize) Reset() {
 	*x = Kustomize{}
-	mi := &file_renderer_proto_msgTypes[1]
+	mi := &file_renderer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -148,7 +216,7 @@ func (x *Kustomize) String() string {
 func (*Kustomize) ProtoMessage() {}
 
 func (x *Kustomize) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[1]
+	mi := &file_renderer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -161,7 +229,7 @@ func (x *Kustomize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kustomize.ProtoReflect.Descriptor instead.
 func (*Kustomize) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{1}
+	return file_renderer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Kustomize) GetValues() []*Parameter {
@@ -178,13 +246,15 @@ type Helm struct {
 	ValuesFiles   []string               `protobuf:"bytes,3,rep,name=values_files,json=valuesFiles,proto3" json:"values_files,omitempty"`
 	Parameters    []*Parameter           `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty"`
 	Values        []*Value               `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty"`
+	KubeVersion   string                 `protobuf:"bytes,6,opt,name=kube_version,json=kubeVersion,proto3" json:"kube_version,omitempty"`
+	ApiVersions   []string               `protobuf:"bytes,7,rep,name=api_versions,json=apiVersions,proto3" json:"api_versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Helm) Reset() {
 	*x = Helm{}
-	mi := &file_renderer_proto_msgTypes[2]
+	mi := &file_renderer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +266,7 @@ func (x *Helm) String() string {
 func (*Helm) ProtoMessage() {}
 
 func (x *Helm) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[2]
+	mi := &file_renderer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +279,7 @@ func (x *Helm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Helm.ProtoReflect.Descriptor instead.
 func (*Helm) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{2}
+	return file_renderer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Helm) GetReleaseName() string {
@@ -247,6 +317,20 @@ func (x *Helm) GetValues() []*Value {
 	return nil
 }
 
+func (x *Helm) GetKubeVersion() string {
+	if x != nil {
+		return x.KubeVersion
+	}
+	return ""
+}
+
+func (x *Helm) GetApiVersions() []string {
+	if x != nil {
+		return x.ApiVersions
+	}
+	return nil
+}
+
 type Value struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -259,7 +343,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_renderer_proto_msgTypes[3]
+	mi := &file_renderer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +355,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[3]
+	mi := &file_renderer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +368,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{3}
+	return file_renderer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Value) GetName() string {
@@ -325,7 +409,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_renderer_proto_msgTypes[4]
+	mi := &file_renderer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +421,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[4]
+	mi := &file_renderer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +434,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{4}
+	return file_renderer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Parameter) GetName() string {
@@ -378,13 +462,14 @@ type RenderResponse struct {
 	TakesValues   bool                   `protobuf:"varint,7,opt,name=takes_values,json=takesValues,proto3" json:"takes_values,omitempty"`
 	Origins       []*Origin              `protobuf:"bytes,40,rep,name=origins,proto3" json:"origins,omitempty"`
 	Subcharts     []*Subchart            `protobuf:"bytes,41,rep,name=subcharts,proto3" json:"subcharts,omitempty"`
+	Encrypted     []*File                `protobuf:"bytes,50,rep,name=encrypted,proto3" json:"encrypted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenderResponse) Reset() {
 	*x = RenderResponse{}
-	mi := &file_renderer_proto_msgTypes[5]
+	mi := &file_renderer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +481,7 @@ func (x *RenderResponse) String() string {
 func (*RenderResponse) ProtoMessage() {}
 
 func (x *RenderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[5]
+	mi := &file_renderer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +494,7 @@ func (x *RenderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderResponse.ProtoReflect.Descriptor instead.
 func (*RenderResponse) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{5}
+	return file_renderer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RenderResponse) GetDocuments() []*Document {
@@ -475,6 +560,13 @@ func (x *RenderResponse) GetSubcharts() []*Subchart {
 	return nil
 }
 
+func (x *RenderResponse) GetEncrypted() []*File {
+	if x != nil {
+		return x.Encrypted
+	}
+	return nil
+}
+
 type Origin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -488,7 +580,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +592,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[6]
+	mi := &file_renderer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +605,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{6}
+	return file_renderer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Origin) GetName() string {
@@ -562,7 +654,7 @@ type Subchart struct {
 
 func (x *Subchart) Reset() {
 	*x = Subchart{}
-	mi := &file_renderer_proto_msgTypes[7]
+	mi := &file_renderer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +666,7 @@ func (x *Subchart) String() string {
 func (*Subchart) ProtoMessage() {}
 
 func (x *Subchart) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[7]
+	mi := &file_renderer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +679,7 @@ func (x *Subchart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subchart.ProtoReflect.Descriptor instead.
 func (*Subchart) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{7}
+	return file_renderer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Subchart) GetName() string {
@@ -615,14 +707,13 @@ type Document struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
 	File          string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	Step          int32                  `protobuf:"zigzag32,3,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Document) Reset() {
 	*x = Document{}
-	mi := &file_renderer_proto_msgTypes[8]
+	mi := &file_renderer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +725,7 @@ func (x *Document) String() string {
 func (*Document) ProtoMessage() {}
 
 func (x *Document) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[8]
+	mi := &file_renderer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +738,7 @@ func (x *Document) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Document.ProtoReflect.Descriptor instead.
 func (*Document) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{8}
+	return file_renderer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Document) GetYaml() []byte {
@@ -664,13 +755,6 @@ func (x *Document) GetFile() string {
 	return ""
 }
 
-func (x *Document) GetStep() int32 {
-	if x != nil {
-		return x.Step
-	}
-	return 0
-}
-
 type Problem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
@@ -683,7 +767,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_renderer_proto_msgTypes[9]
+	mi := &file_renderer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +779,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_renderer_proto_msgTypes[9]
+	mi := &file_renderer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +792,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_renderer_proto_rawDescGZIP(), []int{9}
+	return file_renderer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Problem) GetFile() string {
@@ -739,20 +823,509 @@ func (x *Problem) GetTooLarge() bool {
 	return false
 }
 
+type TemplatesRequest struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Templates        []*Template            `protobuf:"bytes,1,rep,name=templates,proto3" json:"templates,omitempty"`
+	Data             []*TemplateData        `protobuf:"bytes,2,rep,name=data,proto3" json:"data,omitempty"`
+	Executions       []*Execution           `protobuf:"bytes,3,rep,name=executions,proto3" json:"executions,omitempty"`
+	MaxBytes         uint32                 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxResponseBytes uint32                 `protobuf:"varint,5,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"`
+	MaxPasses        uint32                 `protobuf:"varint,6,opt,name=max_passes,json=maxPasses,proto3" json:"max_passes,omitempty"`
+	Milliseconds     uint32                 `protobuf:"varint,7,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *TemplatesRequest) Reset() {
+	*x = TemplatesRequest{}
+	mi := &file_renderer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplatesRequest) ProtoMessage() {}
+
+func (x *TemplatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplatesRequest.ProtoReflect.Descriptor instead.
+func (*TemplatesRequest) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TemplatesRequest) GetTemplates() []*Template {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
+}
+
+func (x *TemplatesRequest) GetData() []*TemplateData {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *TemplatesRequest) GetExecutions() []*Execution {
+	if x != nil {
+		return x.Executions
+	}
+	return nil
+}
+
+func (x *TemplatesRequest) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *TemplatesRequest) GetMaxResponseBytes() uint32 {
+	if x != nil {
+		return x.MaxResponseBytes
+	}
+	return 0
+}
+
+func (x *TemplatesRequest) GetMaxPasses() uint32 {
+	if x != nil {
+		return x.MaxPasses
+	}
+	return 0
+}
+
+func (x *TemplatesRequest) GetMilliseconds() uint32 {
+	if x != nil {
+		return x.Milliseconds
+	}
+	return 0
+}
+
+type Template struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Manifests     []string               `protobuf:"bytes,1,rep,name=manifests,proto3" json:"manifests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Template) Reset() {
+	*x = Template{}
+	mi := &file_renderer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Template) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Template) ProtoMessage() {}
+
+func (x *Template) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Template.ProtoReflect.Descriptor instead.
+func (*Template) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Template) GetManifests() []string {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
+}
+
+type TemplateData struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentTargetName string                 `protobuf:"bytes,1,opt,name=deployment_target_name,json=deploymentTargetName,proto3" json:"deployment_target_name,omitempty"`
+	Namespace            string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Environment          string                 `protobuf:"bytes,3,opt,name=environment,proto3" json:"environment,omitempty"`
+	Workspace            string                 `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Workload             string                 `protobuf:"bytes,5,opt,name=workload,proto3" json:"workload,omitempty"`
+	Labels               map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Manifests            map[string]string      `protobuf:"bytes,7,rep,name=manifests,proto3" json:"manifests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ClusterType          string                 `protobuf:"bytes,8,opt,name=cluster_type,json=clusterType,proto3" json:"cluster_type,omitempty"`
+	ConfigData           []byte                 `protobuf:"bytes,9,opt,name=config_data,json=configData,proto3" json:"config_data,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *TemplateData) Reset() {
+	*x = TemplateData{}
+	mi := &file_renderer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateData) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateData) ProtoMessage() {}
+
+func (x *TemplateData) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateData.ProtoReflect.Descriptor instead.
+func (*TemplateData) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TemplateData) GetDeploymentTargetName() string {
+	if x != nil {
+		return x.DeploymentTargetName
+	}
+	return ""
+}
+
+func (x *TemplateData) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *TemplateData) GetEnvironment() string {
+	if x != nil {
+		return x.Environment
+	}
+	return ""
+}
+
+func (x *TemplateData) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *TemplateData) GetWorkload() string {
+	if x != nil {
+		return x.Workload
+	}
+	return ""
+}
+
+func (x *TemplateData) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *TemplateData) GetManifests() map[string]string {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
+}
+
+func (x *TemplateData) GetClusterType() string {
+	if x != nil {
+		return x.ClusterType
+	}
+	return ""
+}
+
+func (x *TemplateData) GetConfigData() []byte {
+	if x != nil {
+		return x.ConfigData
+	}
+	return nil
+}
+
+type Execution struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Template      uint32                 `protobuf:"varint,1,opt,name=template,proto3" json:"template,omitempty"`
+	Data          uint32                 `protobuf:"varint,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Execution) Reset() {
+	*x = Execution{}
+	mi := &file_renderer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Execution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Execution) ProtoMessage() {}
+
+func (x *Execution) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Execution.ProtoReflect.Descriptor instead.
+func (*Execution) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Execution) GetTemplate() uint32 {
+	if x != nil {
+		return x.Template
+	}
+	return 0
+}
+
+func (x *Execution) GetData() uint32 {
+	if x != nil {
+		return x.Data
+	}
+	return 0
+}
+
+type TemplatesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Executed      []*Executed            `protobuf:"bytes,1,rep,name=executed,proto3" json:"executed,omitempty"`
+	IsSpent       bool                   `protobuf:"varint,2,opt,name=is_spent,json=isSpent,proto3" json:"is_spent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplatesResponse) Reset() {
+	*x = TemplatesResponse{}
+	mi := &file_renderer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplatesResponse) ProtoMessage() {}
+
+func (x *TemplatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplatesResponse.ProtoReflect.Descriptor instead.
+func (*TemplatesResponse) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TemplatesResponse) GetExecuted() []*Executed {
+	if x != nil {
+		return x.Executed
+	}
+	return nil
+}
+
+func (x *TemplatesResponse) GetIsSpent() bool {
+	if x != nil {
+		return x.IsSpent
+	}
+	return false
+}
+
+type Executed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Manifests     []string               `protobuf:"bytes,1,rep,name=manifests,proto3" json:"manifests,omitempty"`
+	Problem       *TemplateProblem       `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	Volatile      []string               `protobuf:"bytes,3,rep,name=volatile,proto3" json:"volatile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Executed) Reset() {
+	*x = Executed{}
+	mi := &file_renderer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Executed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Executed) ProtoMessage() {}
+
+func (x *Executed) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Executed.ProtoReflect.Descriptor instead.
+func (*Executed) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Executed) GetManifests() []string {
+	if x != nil {
+		return x.Manifests
+	}
+	return nil
+}
+
+func (x *Executed) GetProblem() *TemplateProblem {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
+func (x *Executed) GetVolatile() []string {
+	if x != nil {
+		return x.Volatile
+	}
+	return nil
+}
+
+type TemplateProblem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Manifest      uint32                 `protobuf:"varint,1,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	Line          uint32                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	TooLarge      bool                   `protobuf:"varint,4,opt,name=too_large,json=tooLarge,proto3" json:"too_large,omitempty"`
+	TookTooLong   bool                   `protobuf:"varint,5,opt,name=took_too_long,json=tookTooLong,proto3" json:"took_too_long,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TemplateProblem) Reset() {
+	*x = TemplateProblem{}
+	mi := &file_renderer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TemplateProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TemplateProblem) ProtoMessage() {}
+
+func (x *TemplateProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_renderer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TemplateProblem.ProtoReflect.Descriptor instead.
+func (*TemplateProblem) Descriptor() ([]byte, []int) {
+	return file_renderer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TemplateProblem) GetManifest() uint32 {
+	if x != nil {
+		return x.Manifest
+	}
+	return 0
+}
+
+func (x *TemplateProblem) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *TemplateProblem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TemplateProblem) GetTooLarge() bool {
+	if x != nil {
+		return x.TooLarge
+	}
+	return false
+}
+
+func (x *TemplateProblem) GetTookTooLong() bool {
+	if x != nil {
+		return x.TookTooLong
+	}
+	return false
+}
+
 var File_renderer_proto protoreflect.FileDescriptor
 
 const file_renderer_proto_rawDesc = "" +
 	"\n" +
-	"\x0erenderer.proto\x12\x10stoa.renderer.v1\"\xc7\x01\n" +
+	"\x0erenderer.proto\x12\x10stoa.renderer.v1\"\xa6\x02\n" +
 	"\rRenderRequest\x12\x12\n" +
 	"\x04tree\x18\x01 \x01(\tR\x04tree\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12;\n" +
 	"\tkustomize\x18\x03 \x01(\v2\x1b.stoa.renderer.v1.KustomizeH\x00R\tkustomize\x12,\n" +
 	"\x04helm\x18\x04 \x01(\v2\x16.stoa.renderer.v1.HelmH\x00R\x04helm\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytesB\x06\n" +
-	"\x04tool\"@\n" +
+	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytes\x12)\n" +
+	"\x10report_encrypted\x18\x06 \x01(\bR\x0freportEncrypted\x122\n" +
+	"\breplaced\x18\a \x03(\v2\x16.stoa.renderer.v1.FileR\breplacedB\x06\n" +
+	"\x04tool\"4\n" +
+	"\x04File\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"@\n" +
 	"\tKustomize\x123\n" +
-	"\x06values\x18\x01 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\x06values\"\xd8\x01\n" +
+	"\x06values\x18\x01 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\x06values\"\x9e\x02\n" +
 	"\x04Helm\x12!\n" +
 	"\frelease_name\x18\x01 \x01(\tR\vreleaseName\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12!\n" +
@@ -760,7 +1333,9 @@ const file_renderer_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x04 \x03(\v2\x1b.stoa.renderer.v1.ParameterR\n" +
 	"parameters\x12/\n" +
-	"\x06values\x18\x05 \x03(\v2\x17.stoa.renderer.v1.ValueR\x06values\"b\n" +
+	"\x06values\x18\x05 \x03(\v2\x17.stoa.renderer.v1.ValueR\x06values\x12!\n" +
+	"\fkube_version\x18\x06 \x01(\tR\vkubeVersion\x12!\n" +
+	"\fapi_versions\x18\a \x03(\tR\vapiVersions\"b\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\tR\x04json\x12\x16\n" +
@@ -768,7 +1343,7 @@ const file_renderer_proto_rawDesc = "" +
 	"\bis_final\x18\x04 \x01(\bR\aisFinal\"5\n" +
 	"\tParameter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xfa\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb0\x03\n" +
 	"\x0eRenderResponse\x128\n" +
 	"\tdocuments\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.DocumentR\tdocuments\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\x125\n" +
@@ -778,7 +1353,8 @@ const file_renderer_proto_rawDesc = "" +
 	"\bvolatile\x18\x06 \x01(\bR\bvolatile\x12!\n" +
 	"\ftakes_values\x18\a \x01(\bR\vtakesValues\x122\n" +
 	"\aorigins\x18( \x03(\v2\x18.stoa.renderer.v1.OriginR\aorigins\x128\n" +
-	"\tsubcharts\x18) \x03(\v2\x1a.stoa.renderer.v1.SubchartR\tsubcharts\"\x7f\n" +
+	"\tsubcharts\x18) \x03(\v2\x1a.stoa.renderer.v1.SubchartR\tsubcharts\x124\n" +
+	"\tencrypted\x182 \x03(\v2\x16.stoa.renderer.v1.FileR\tencrypted\"\x7f\n" +
 	"\x06Origin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bsubchart\x18\x02 \x01(\tR\bsubchart\x12\x12\n" +
@@ -789,18 +1365,64 @@ const file_renderer_proto_rawDesc = "" +
 	"\bSubchart\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
-	"\x04path\x18\x03 \x01(\tR\x04path\"F\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\"8\n" +
 	"\bDocument\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x11R\x04step\"h\n" +
+	"\x04file\x18\x02 \x01(\tR\x04fileJ\x04\b\x03\x10\x04\"h\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1b\n" +
-	"\ttoo_large\x18\x04 \x01(\bR\btooLarge2W\n" +
+	"\ttoo_large\x18\x04 \x01(\bR\btooLarge\"\xcb\x02\n" +
+	"\x10TemplatesRequest\x128\n" +
+	"\ttemplates\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.TemplateR\ttemplates\x122\n" +
+	"\x04data\x18\x02 \x03(\v2\x1e.stoa.renderer.v1.TemplateDataR\x04data\x12;\n" +
+	"\n" +
+	"executions\x18\x03 \x03(\v2\x1b.stoa.renderer.v1.ExecutionR\n" +
+	"executions\x12\x1b\n" +
+	"\tmax_bytes\x18\x04 \x01(\rR\bmaxBytes\x12,\n" +
+	"\x12max_response_bytes\x18\x05 \x01(\rR\x10maxResponseBytes\x12\x1d\n" +
+	"\n" +
+	"max_passes\x18\x06 \x01(\rR\tmaxPasses\x12\"\n" +
+	"\fmilliseconds\x18\a \x01(\rR\fmilliseconds\"(\n" +
+	"\bTemplate\x12\x1c\n" +
+	"\tmanifests\x18\x01 \x03(\tR\tmanifests\"\x8c\x04\n" +
+	"\fTemplateData\x124\n" +
+	"\x16deployment_target_name\x18\x01 \x01(\tR\x14deploymentTargetName\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12 \n" +
+	"\venvironment\x18\x03 \x01(\tR\venvironment\x12\x1c\n" +
+	"\tworkspace\x18\x04 \x01(\tR\tworkspace\x12\x1a\n" +
+	"\bworkload\x18\x05 \x01(\tR\bworkload\x12B\n" +
+	"\x06labels\x18\x06 \x03(\v2*.stoa.renderer.v1.TemplateData.LabelsEntryR\x06labels\x12K\n" +
+	"\tmanifests\x18\a \x03(\v2-.stoa.renderer.v1.TemplateData.ManifestsEntryR\tmanifests\x12!\n" +
+	"\fcluster_type\x18\b \x01(\tR\vclusterType\x12\x1f\n" +
+	"\vconfig_data\x18\t \x01(\fR\n" +
+	"configData\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
+	"\x0eManifestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
+	"\tExecution\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\rR\btemplate\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\rR\x04data\"f\n" +
+	"\x11TemplatesResponse\x126\n" +
+	"\bexecuted\x18\x01 \x03(\v2\x1a.stoa.renderer.v1.ExecutedR\bexecuted\x12\x19\n" +
+	"\bis_spent\x18\x02 \x01(\bR\aisSpent\"\x81\x01\n" +
+	"\bExecuted\x12\x1c\n" +
+	"\tmanifests\x18\x01 \x03(\tR\tmanifests\x12;\n" +
+	"\aproblem\x18\x02 \x01(\v2!.stoa.renderer.v1.TemplateProblemR\aproblem\x12\x1a\n" +
+	"\bvolatile\x18\x03 \x03(\tR\bvolatile\"\x9c\x01\n" +
+	"\x0fTemplateProblem\x12\x1a\n" +
+	"\bmanifest\x18\x01 \x01(\rR\bmanifest\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\rR\x04line\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1b\n" +
+	"\ttoo_large\x18\x04 \x01(\bR\btooLarge\x12\"\n" +
+	"\rtook_too_long\x18\x05 \x01(\bR\vtookTooLong2\xb4\x01\n" +
 	"\bRenderer\x12K\n" +
-	"\x06Render\x12\x1f.stoa.renderer.v1.RenderRequest\x1a .stoa.renderer.v1.RenderResponseB.Z,stoa.dev/function-runner/renderer/rendererpbb\x06proto3"
+	"\x06Render\x12\x1f.stoa.renderer.v1.RenderRequest\x1a .stoa.renderer.v1.RenderResponse\x12[\n" +
+	"\x10ExecuteTemplates\x12\".stoa.renderer.v1.TemplatesRequest\x1a#.stoa.renderer.v1.TemplatesResponseB.Z,stoa.dev/function-runner/renderer/rendererpbb\x06proto3"
 
 var (
 	file_renderer_proto_rawDescOnce sync.Once
@@ -814,36 +1436,57 @@ func file_renderer_proto_rawDescGZIP() []byte {
 	return file_renderer_proto_rawDescData
 }
 
-var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_renderer_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_renderer_proto_goTypes = []any{
-	(*RenderRequest)(nil),  // 0: stoa.renderer.v1.RenderRequest
-	(*Kustomize)(nil),      // 1: stoa.renderer.v1.Kustomize
-	(*Helm)(nil),           // 2: stoa.renderer.v1.Helm
-	(*Value)(nil),          // 3: stoa.renderer.v1.Value
-	(*Parameter)(nil),      // 4: stoa.renderer.v1.Parameter
-	(*RenderResponse)(nil), // 5: stoa.renderer.v1.RenderResponse
-	(*Origin)(nil),         // 6: stoa.renderer.v1.Origin
-	(*Subchart)(nil),       // 7: stoa.renderer.v1.Subchart
-	(*Document)(nil),       // 8: stoa.renderer.v1.Document
-	(*Problem)(nil),        // 9: stoa.renderer.v1.Problem
+	(*RenderRequest)(nil),     // 0: stoa.renderer.v1.RenderRequest
+	(*File)(nil),              // 1: stoa.renderer.v1.File
+	(*Kustomize)(nil),         // 2: stoa.renderer.v1.Kustomize
+	(*Helm)(nil),              // 3: stoa.renderer.v1.Helm
+	(*Value)(nil),             // 4: stoa.renderer.v1.Value
+	(*Parameter)(nil),         // 5: stoa.renderer.v1.Parameter
+	(*RenderResponse)(nil),    // 6: stoa.renderer.v1.RenderResponse
+	(*Origin)(nil),            // 7: stoa.renderer.v1.Origin
+	(*Subchart)(nil),          // 8: stoa.renderer.v1.Subchart
+	(*Document)(nil),          // 9: stoa.renderer.v1.Document
+	(*Problem)(nil),           // 10: stoa.renderer.v1.Problem
+	(*TemplatesRequest)(nil),  // 11: stoa.renderer.v1.TemplatesRequest
+	(*Template)(nil),          // 12: stoa.renderer.v1.Template
+	(*TemplateData)(nil),      // 13: stoa.renderer.v1.TemplateData
+	(*Execution)(nil),         // 14: stoa.renderer.v1.Execution
+	(*TemplatesResponse)(nil), // 15: stoa.renderer.v1.TemplatesResponse
+	(*Executed)(nil),          // 16: stoa.renderer.v1.Executed
+	(*TemplateProblem)(nil),   // 17: stoa.renderer.v1.TemplateProblem
+	nil,                       // 18: stoa.renderer.v1.TemplateData.LabelsEntry
+	nil,                       // 19: stoa.renderer.v1.TemplateData.ManifestsEntry
 }
 var file_renderer_proto_depIdxs = []int32{
-	1,  // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
-	2,  // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
-	4,  // 2: stoa.renderer.v1.Kustomize.values:type_name -> stoa.renderer.v1.Parameter
-	4,  // 3: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
-	3,  // 4: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
-	8,  // 5: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
-	9,  // 6: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
-	6,  // 7: stoa.renderer.v1.RenderResponse.origins:type_name -> stoa.renderer.v1.Origin
-	7,  // 8: stoa.renderer.v1.RenderResponse.subcharts:type_name -> stoa.renderer.v1.Subchart
-	0,  // 9: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
-	5,  // 10: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	2,  // 0: stoa.renderer.v1.RenderRequest.kustomize:type_name -> stoa.renderer.v1.Kustomize
+	3,  // 1: stoa.renderer.v1.RenderRequest.helm:type_name -> stoa.renderer.v1.Helm
+	1,  // 2: stoa.renderer.v1.RenderRequest.replaced:type_name -> stoa.renderer.v1.File
+	5,  // 3: stoa.renderer.v1.Kustomize.values:type_name -> stoa.renderer.v1.Parameter
+	5,  // 4: stoa.renderer.v1.Helm.parameters:type_name -> stoa.renderer.v1.Parameter
+	4,  // 5: stoa.renderer.v1.Helm.values:type_name -> stoa.renderer.v1.Value
+	9,  // 6: stoa.renderer.v1.RenderResponse.documents:type_name -> stoa.renderer.v1.Document
+	10, // 7: stoa.renderer.v1.RenderResponse.problems:type_name -> stoa.renderer.v1.Problem
+	7,  // 8: stoa.renderer.v1.RenderResponse.origins:type_name -> stoa.renderer.v1.Origin
+	8,  // 9: stoa.renderer.v1.RenderResponse.subcharts:type_name -> stoa.renderer.v1.Subchart
+	1,  // 10: stoa.renderer.v1.RenderResponse.encrypted:type_name -> stoa.renderer.v1.File
+	12, // 11: stoa.renderer.v1.TemplatesRequest.templates:type_name -> stoa.renderer.v1.Template
+	13, // 12: stoa.renderer.v1.TemplatesRequest.data:type_name -> stoa.renderer.v1.TemplateData
+	14, // 13: stoa.renderer.v1.TemplatesRequest.executions:type_name -> stoa.renderer.v1.Execution
+	18, // 14: stoa.renderer.v1.TemplateData.labels:type_name -> stoa.renderer.v1.TemplateData.LabelsEntry
+	19, // 15: stoa.renderer.v1.TemplateData.manifests:type_name -> stoa.renderer.v1.TemplateData.ManifestsEntry
+	16, // 16: stoa.renderer.v1.TemplatesResponse.executed:type_name -> stoa.renderer.v1.Executed
+	17, // 17: stoa.renderer.v1.Executed.problem:type_name -> stoa.renderer.v1.TemplateProblem
+	0,  // 18: stoa.renderer.v1.Renderer.Render:input_type -> stoa.renderer.v1.RenderRequest
+	11, // 19: stoa.renderer.v1.Renderer.ExecuteTemplates:input_type -> stoa.renderer.v1.TemplatesRequest
+	6,  // 20: stoa.renderer.v1.Renderer.Render:output_type -> stoa.renderer.v1.RenderResponse
+	15, // 21: stoa.renderer.v1.Renderer.ExecuteTemplates:output_type -> stoa.renderer.v1.TemplatesResponse
+	20, // [20:22] is the sub-list for method output_type
+	18, // [18:20] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_renderer_proto_init() }
@@ -861,7 +1504,7 @@ func file_renderer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_renderer_proto_rawDesc), len(file_renderer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

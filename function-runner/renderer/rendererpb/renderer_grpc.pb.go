@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Renderer_Render_FullMethodName = "/stoa.renderer.v1.Renderer/Render"
+	Renderer_Render_FullMethodName           = "/stoa.renderer.v1.Renderer/Render"
+	Renderer_ExecuteTemplates_FullMethodName = "/stoa.renderer.v1.Renderer/ExecuteTemplates"
 )
 
 // RendererClient is the client API for Renderer service.
@@ -27,6 +28,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RendererClient interface {
 	Render(ctx context.Context, in *RenderRequest, opts ...grpc.CallOption) (*RenderResponse, error)
+	ExecuteTemplates(ctx context.Context, in *TemplatesRequest, opts ...grpc.CallOption) (*TemplatesResponse, error)
 }
 
 type rendererClient struct {
@@ -47,11 +49,22 @@ func (c *rendererClient) Render(ctx context.Context, in *RenderRequest, opts ...
 	return out, nil
 }
 
+func (c *rendererClient) ExecuteTemplates(ctx context.Context, in *TemplatesRequest, opts ...grpc.CallOption) (*TemplatesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TemplatesResponse)
+	err := c.cc.Invoke(ctx, Renderer_ExecuteTemplates_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RendererServer is the server API for Renderer service.
 // All implementations must embed UnimplementedRendererServer
 // for forward compatibility.
 type RendererServer interface {
 	Render(context.Context, *RenderRequest) (*RenderResponse, error)
+	ExecuteTemplates(context.Context, *TemplatesRequest) (*TemplatesResponse, error)
 	mustEmbedUnimplementedRendererServer()
 }
 
@@ -64,6 +77,9 @@ type UnimplementedRendererServer struct{}
 
 func (UnimplementedRendererServer) Render(context.Context, *RenderRequest) (*RenderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Render not implemented")
+}
+func (UnimplementedRendererServer) ExecuteTemplates(context.Context, *TemplatesRequest) (*TemplatesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExecuteTemplates not implemented")
 }
 func (UnimplementedRendererServer) mustEmbedUnimplementedRendererServer() {}
 func (UnimplementedRendererServer) testEmbeddedByValue()                  {}
@@ -104,6 +120,24 @@ func _Renderer_Render_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Renderer_ExecuteTemplates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TemplatesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RendererServer).ExecuteTemplates(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Renderer_ExecuteTemplates_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RendererServer).ExecuteTemplates(ctx, req.(*TemplatesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Renderer_ServiceDesc is the grpc.ServiceDesc for Renderer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -114,6 +148,10 @@ var Renderer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Render",
 			Handler:    _Renderer_Render_Handler,
+		},
+		{
+			MethodName: "ExecuteTemplates",
+			Handler:    _Renderer_ExecuteTemplates_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

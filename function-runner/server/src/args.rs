@@ -14,8 +14,9 @@ use stoa_kusion_module::mirror::Mirror;
 use stoa_runtime::CallLimits;
 use stoa_workers::{Limits, PoolConfig, SubprocessConfig, SubprocessStarter};
 
+use crate::functions::{self, Functions};
 use crate::generate::modules::{self, Modules};
-use crate::generate::{Renderer, RendererOptions, WarmWorkers, kcl};
+use crate::generate::{Generators, Renderer, RendererOptions, WarmWorkers, kcl};
 use crate::terraform::sandbox::SandboxLauncher;
 use crate::terraform::{self, ProviderMetrics, Terraform};
 use crate::{runtimes, service, source, worker};
@@ -84,6 +85,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) kcl: KclArgs,
+
+    #[command(flatten)]
+    pub(crate) functions: FunctionArgs,
 
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
@@ -295,7 +299,7 @@ impl PoolArgs {
 }
 
 /// KCL's library.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct KclArgs {
     /// The Python package kcl_lib, or the shared object in it. Programs in KCL run in processes with the limits of workers. Default: none,
     /// and only stacks in KCL fail
@@ -307,8 +311,8 @@ pub(crate) struct KclArgs {
     pub(crate) kcl_library_sha256: Option<String>,
 
     /// Directory with the programs of Kusion modules, with the limits of workers. A module is in PATH/VERSION, such as
-    /// ghcr.io/kusionstack/network/0.2.0, with SHA256SUMS beside OS/ARCH/kusion-module-NAME_VERSION. Default: none, and only stacks with
-    /// modules fail
+    /// ghcr.io/kusionstack/network/0.2.0, with SHA256SUMS beside OS/ARCH/kusion-module-NAME_VERSION. Default: none, and only modules
+    /// that are registered with a registry run
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) kusion_modules: Option<PathBuf>,
 }
@@ -322,16 +326,84 @@ impl KclArgs {
         let arguments = worker::command_for_kcl(limits.memory, &object);
         let config = SubprocessConfig { program, arguments, environment, limits };
         let starter = SubprocessStarter::new(config).context("starting processes for KCL")?;
-        Ok(Some(WarmWorkers::new(starter, workers)))
+        Ok(Some(WarmWorkers::new(starter, workers, temporary)))
     }
 
     /// Modules in sandboxes, with the folders of their sockets in `temporary`.
-    pub(crate) fn of_modules(&self, pool: &PoolArgs, temporary: PathBuf) -> Option<Modules> {
-        let mirror = Mirror::new(self.kusion_modules.as_ref()?);
+    pub(crate) fn of_modules(&self, pool: &PoolArgs, temporary: PathBuf) -> Modules {
+        let mirror = self.kusion_modules.as_ref().map(Mirror::new);
         let PoolConfig { program, limits, workers, .. } = pool.of_pool();
         let launcher = SandboxLauncher { program, memory: limits.memory, directories: Vec::new() };
         let launcher = Arc::new(launcher);
-        Some(Modules::new(modules::Options { mirror, launcher, temporary, limits, processes: workers }))
+        Modules::new(modules::Options { mirror, launcher, temporary, limits, processes: workers })
+    }
+}
+
+/// The functions of packages.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FunctionArgs {
+    /// File with the executables and WebAssembly modules that packages can name as functions, each by its SHA-256, with the limits of
+    /// workers. Default: none, and only the built-in functions run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) functions: Option<PathBuf>,
+
+    /// Program that runs WebAssembly and Starlark; default: stoa-function-worker beside this program. Without it, only functions that
+    /// need it fail
+    #[arg(long, value_name = "FILE")]
+    pub(crate) function_worker: Option<PathBuf>,
+
+    /// Address that serves Porch's FunctionEvaluator and gRPC health without TLS, for a Porch server. Every client that reaches the
+    /// address can run functions; default: none
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) functions_listen: Option<SocketAddr>,
+
+    /// Namespace of the runner's own cluster in which it runs images as pods; default: none. See manifests/functions
+    #[arg(long, value_name = "NAMESPACE", requires_all = ["function_pod_images", "function_wrapper_image"])]
+    pub(crate) function_pods: Option<String>,
+
+    /// Beginning of the images that run as pods, such as registry.example.com/fn/; repeatable
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) function_pod_images: Vec<String>,
+
+    /// Image with Porch's wrapper-server, which runs in each of these pods
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) function_wrapper_image: Option<String>,
+
+    /// Address of a function runner of Porch, without TLS. It runs the functions that this runner does not have; default: none
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) function_evaluator: Option<String>,
+}
+
+impl FunctionArgs {
+    /// The functions, with working directories in `temporary` and compiled modules among `caches`. Needs a Tokio runtime.
+    pub(crate) fn of_functions(
+        &self,
+        pool: &PoolArgs,
+        generators: Generators,
+        kubeconfig: Option<PathBuf>,
+        temporary: PathBuf,
+        caches: Folders,
+    ) -> anyhow::Result<Functions> {
+        let pods = self.function_pods.clone().map(|namespace| functions::PodOptions {
+            namespace,
+            images: self.function_pod_images.clone(),
+            wrapper: self.function_wrapper_image.clone().unwrap_or_default(),
+            kubeconfig,
+        });
+        let PoolConfig { program, limits, workers, .. } = pool.of_pool();
+        let settings = self.functions.as_deref().map(functions::Settings::read).transpose()?.unwrap_or_default();
+        Functions::new(functions::Options {
+            settings,
+            generators,
+            pods,
+            evaluator: self.function_evaluator.clone(),
+            worker: self.function_worker.clone(),
+            this: program,
+            limits,
+            processes: workers,
+            temporary,
+            caches,
+        })
     }
 }
 
@@ -470,7 +542,9 @@ impl Args {
         let of_terraform = &mut self.terraform;
         let of_providers = of_terraform.provider_mirrors.iter_mut().chain(&mut of_terraform.provider_directories);
         let folders = [&mut self.cache_dir].into_iter().chain(&mut self.local_repositories).chain(of_providers);
-        for folder in folders.chain(&mut self.pool.renderer).chain(&mut self.kcl.kusion_modules) {
+        let FunctionArgs { functions, function_worker, .. } = &mut self.functions;
+        let programs = [&mut self.pool.renderer, &mut self.kcl.kusion_modules, functions, function_worker];
+        for folder in folders.chain(programs.into_iter().flatten()) {
             *folder = std::path::absolute(&*folder).with_context(|| format!("finding {}", folder.display()))?;
         }
         Ok(self)

@@ -9,7 +9,9 @@ use stoa_engine::import::Selection;
 use stoa_engine::problem::reason;
 use stoa_engine::record::CallTarget;
 use stoa_engine::spec::{FILE, LINE};
-use stoa_engine::{Action, DigestKey, DigestKeys, OpenCall, ResourceId, ResourceType, Spec, State, StateResource};
+use stoa_engine::{
+    Action, DigestKey, DigestKeys, HookOperation, OpenCall, ResourceId, ResourceType, Spec, State, StateResource,
+};
 use stoa_kubernetes_model::normalize::normalize;
 use stoa_proto::{
     FoundResource, Intent, KubernetesObject, PlanResponse, PlannedResource, Problem, Proposal, StateEntry, Summary,
@@ -99,7 +101,7 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
         if resource.id.0 != entry.id {
             return Err(Failure::request(format!("state of {} contains resource {}", entry.id, resource.id)));
         }
-        resource.finished = entry.finished;
+        (resource.finished, resource.verified) = (entry.finished, entry.verified);
         state.resources.push(resource);
     }
     Ok(state)
@@ -109,6 +111,15 @@ pub(crate) fn state(entries: &[StateEntry]) -> Result<State, Failure> {
 pub(crate) fn selection(bytes: &[u8]) -> Result<Option<Selection>, Failure> {
     let selection = (!bytes.is_empty()).then(|| serde_json::from_slice(bytes)).transpose();
     selection.map_err(|_| Failure::request("import is not a valid Selection".to_owned()))
+}
+
+/// The operation whose hooks are planned; none where a caller names none.
+pub(crate) fn hook_operation(name: &str) -> Result<Option<HookOperation>, Failure> {
+    let known = HookOperation::ALL.into_iter().find(|operation| operation.to_string() == name);
+    match known {
+        None if !name.is_empty() => Err(Failure::request(format!("hooks has the unknown operation {name:?}"))),
+        known => Ok(known),
+    }
 }
 
 /// The runtime of an object, for the record.
@@ -186,7 +197,7 @@ mod tests {
                 retry: true,
                 ..Intent::default()
             }),
-            finished: false,
+            ..StateEntry::default()
         }
     }
 
@@ -241,9 +252,10 @@ mod tests {
     #[test]
     fn entry_says_whether_its_job_has_finished() {
         let recorded = json!({"id": "v1:Namespace:a", "type": "Kubernetes", "attributes": {}}).to_string();
-        for finished in [false, true] {
-            let entry = StateEntry { finished, ..entry("v1:Namespace:a", &recorded, "") };
-            assert_eq!(state(&[entry]).unwrap().resources[0].finished, finished);
+        for (finished, verified) in [(false, false), (true, false), (false, true)] {
+            let entry = StateEntry { finished, verified, ..entry("v1:Namespace:a", &recorded, "") };
+            let found = &state(&[entry]).unwrap().resources[0];
+            assert_eq!((found.finished, found.verified), (finished, verified));
         }
     }
 

@@ -37,7 +37,14 @@ pub(crate) mod reason {
     pub(crate) const DRAINING: &str = "Draining";
     pub(crate) const UNAVAILABLE: &str = "Unavailable";
     pub(crate) const REJECTED: &str = "Rejected";
+    pub(crate) const INVALID_KEYS: &str = "InvalidKeys";
+    pub(crate) const SIGNATURE_MISSING: &str = "SignatureMissing";
+    pub(crate) const SIGNATURE_UNTRUSTED: &str = "SignatureUntrusted";
+    pub(crate) const SIGNATURE_INVALID: &str = "SignatureInvalid";
+    pub(crate) const NOT_DECRYPTED: &str = "NotDecrypted";
     pub(crate) const SECRET_STORE: &str = "SecretStore";
+    pub(crate) const UNKNOWN_FUNCTION: &str = "UnknownFunction";
+    pub(crate) const FUNCTION_FAILED: &str = "FunctionFailed";
     pub(crate) const INTERNAL: &str = "InternalError";
 }
 

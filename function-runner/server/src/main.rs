@@ -2,6 +2,7 @@
 //!
 //! Start at `service`, which has one method for each call of the proto. `source` and `generate` render a path in Git to a Spec, both in
 //! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, `terraform` has its providers, `secret_store` its secrets,
+//! `packages` has package repositories, `functions` the functions of packages, `fleet` the templates and proposals of fleets,
 //! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
 //! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
@@ -10,14 +11,19 @@ mod apply;
 mod args;
 mod blocking;
 mod cache;
+mod capabilities;
 mod compliance;
 mod convert;
 mod failure;
+mod fleet;
+mod functions;
 mod generate;
 mod graceful_close;
 mod incoming;
+mod installed;
 mod local;
 mod metrics;
+mod packages;
 mod runtimes;
 mod secret_store;
 mod serve;

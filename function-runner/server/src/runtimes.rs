@@ -13,14 +13,15 @@ use stoa_kubernetes_model::UnlistedContents;
 use stoa_proto::{Problem, Proposal, Source, Target, Workspace};
 use stoa_pulls::{Address, Credentials, Pauses, Provider, PullError, PullRequests as _, PullState, Server};
 use stoa_runtime::{CallLimits, Caller, Runtime, RuntimeSet};
-use stoa_runtime_gitops::{GitOpsConfig, GitOpsRuntime, Proposing, RunInfo, Validated};
-use stoa_runtime_kubernetes::{Access, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
+use stoa_runtime_gitops::{DefinitionCache, GitOpsConfig, GitOpsRuntime, Proposing, RunInfo, Validated};
+use stoa_runtime_kubernetes::{Access, Capabilities, ClusterConfig, Connections, KindHealth, KubernetesRuntime};
 use stoa_runtime_terraform::TerraformRuntime;
 use stoa_types::platform::{
     self as api, Cluster, CommitMode, Compliance, GitOpsTarget, KubernetesTarget, PullRequestProvider, PullRequests,
 };
 use tonic::Code;
 
+use crate::capabilities::ChartTarget;
 use crate::convert;
 use crate::failure::{Failure, problem, reason};
 use crate::local::LocalRepositories;
@@ -48,6 +49,8 @@ pub(crate) struct Runtimes {
     readers: ReaderPool,
     /// The providers of all workspaces.
     terraform: Arc<Terraform>,
+    /// The definitions in GitOps repositories.
+    definitions: Arc<DefinitionCache>,
     /// The runtimes of runs that are planned or applied now, by the uid of the run.
     in_use: Arc<Mutex<InUse>>,
 }
@@ -94,8 +97,8 @@ impl Runtimes {
         terraform: Arc<Terraform>,
     ) -> Self {
         let (limits, connections, pauses) = (Arc::new(limits), Connections::default(), Pauses::default());
-        let in_use = Arc::default();
-        Self { kubeconfig, caches, local, limits, connections, pauses, readers, terraform, in_use }
+        let (definitions, in_use) = (Arc::default(), Arc::default());
+        Self { kubeconfig, caches, local, limits, connections, pauses, readers, terraform, definitions, in_use }
     }
 
     /// The runtime for everything that is wanted or recorded of a stack, for a run that may be asked [what it waits
@@ -172,6 +175,29 @@ impl Runtimes {
         Ok(runtime.limited(&self.limits.kubernetes, &target.run_uid))
     }
 
+    /// What charts of a workspace are rendered for; `None` where it names neither a cluster nor a version.
+    pub(crate) fn chart_target(workspace: &Workspace) -> Result<Option<ChartTarget>, Failure> {
+        if workspace.spec.is_empty() {
+            return Ok(None);
+        }
+        let parsed = parse(workspace)?;
+        let first = parsed.kubernetes.and_then(|target| target.clusters.into_iter().next());
+        let version = || parsed.gitops.and_then(|gitops| gitops.kubernetes_version);
+        Ok(first.map(|first| ChartTarget::Cluster(Box::new(first))).or_else(|| version().map(ChartTarget::Version)))
+    }
+
+    /// The capabilities of a cluster of a workspace.
+    pub(crate) async fn capabilities(
+        &self,
+        workspace: &Workspace,
+        cluster: Cluster,
+    ) -> Result<Option<Capabilities>, Failure> {
+        let config = self.cluster(cluster, &workspace.name, &workspace.kubeconfigs)?;
+        let runtime = KubernetesRuntime::over(&self.connections, &[config], Owner::default()).await;
+        let runtime = runtime.map_err(|err| Failure::runtime(&err))?.limited(&self.limits.kubernetes, "");
+        runtime.capabilities().await.map_err(|err| Failure::runtime(&err))
+    }
+
     async fn terraform(
         &self,
         spec: terraform::Spec,
@@ -245,6 +271,7 @@ impl Runtimes {
             directory: gitops.directory,
             proposing,
             cache: cache.clone(),
+            definitions: Arc::clone(&self.definitions),
             run,
         };
         let remotes = Arc::new(WorkspaceRepository::new(repository, cache, self.caches.clone(), self.readers.clone()));

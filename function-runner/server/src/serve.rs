@@ -11,7 +11,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use stoa_fairness::MaxShare;
 use stoa_git::cache::Folders;
+use stoa_proto::evaluator::function_evaluator_server::FunctionEvaluatorServer;
+use stoa_proto::fleet_server::FleetServer;
 use stoa_proto::function_runner_server::FunctionRunnerServer;
+use stoa_proto::packages_server::PackagesServer;
 use stoa_tls::{MutualTls, Reload, ServingCertificate, keep_reloading};
 use stoa_workers::{Pool, SubprocessStarter};
 use tokio::net::TcpListener;
@@ -25,10 +28,13 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::cache::{self, CacheFolder};
+use crate::fleet::FleetService;
+use crate::functions::FunctionService;
 use crate::generate::Generators;
 use crate::incoming;
 use crate::local::LocalRepositories;
 use crate::metrics::{self, Metrics};
+use crate::packages::PackageService;
 use crate::runtimes::Runtimes;
 use crate::service::Service;
 use crate::source::{ReaderPool, Sources};
@@ -81,7 +87,14 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let renderer = args.pool.of_renderer(caches.clone(), temporary.clone());
     let kcl = args.kcl.of_workers(&args.pool, &temporary)?;
     let modules = args.kcl.of_modules(&args.pool, temporary.clone());
-    let generators = Generators::new(pool, tree_workers, tree_slots, renderer).with_kcl(kcl).with_modules(modules);
+    let generators = Generators::new(pool, tree_workers, tree_slots, renderer, modules).with_kcl(kcl);
+    let functions = args.functions.of_functions(
+        &args.pool,
+        generators.clone(),
+        args.kubeconfig.clone(),
+        temporary.clone(),
+        caches.clone(),
+    )?;
     let terraform = Arc::new(args.terraform.of_terraform(caches.clone(), temporary, metrics.providers.clone()));
     let runtimes = Runtimes::new(
         args.kubeconfig.clone(),
@@ -100,7 +113,21 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         asked.clone(),
     );
     let idle = service.idle();
-    let service = FunctionRunnerServer::new(service)
+    let service = Arc::new(service);
+    let packages = PackagesServer::new(PackageService::new(Arc::clone(&service), functions.clone()))
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT);
+    let pods = functions.clone();
+    let functions = FunctionEvaluatorServer::new(FunctionService::new(Arc::clone(&service), functions))
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT);
+    if let Some(listen) = args.functions.functions_listen {
+        serve_functions(listen, functions.clone(), health.clone(), ended.clone())?;
+    }
+    let fleet = FleetServer::new(FleetService::new(Arc::clone(&service)))
+        .max_decoding_message_size(MESSAGE_LIMIT)
+        .max_encoding_message_size(MESSAGE_LIMIT);
+    let service = FunctionRunnerServer::from_arc(service)
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);
     let stop = CancellationToken::new();
@@ -108,6 +135,9 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_service(service)
+        .add_service(packages)
+        .add_service(functions)
+        .add_service(fleet)
         .add_service(health)
         .serve_with_incoming_shutdown(incoming::secured(listener, tls, stop.clone()), stop.clone().cancelled_owned());
     let drained = async {
@@ -120,6 +150,9 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
             tracing::warn!("shutting down while workers are busy");
         }
         generators.shut_down();
+        if tokio::time::timeout(CLOSE, pods.shut_down()).await.is_err() {
+            tracing::warn!("shutting down while pods of functions run; their deadline ends them");
+        }
         if tokio::time::timeout(CLOSE, terraform.shut_down()).await.is_err() {
             tracing::warn!("shutting down while providers run; the kernel ends them");
         }
@@ -154,6 +187,25 @@ fn tell_health(address: SocketAddr, health: HealthServer<impl Health>, ended: Ca
         let served = server.serve_with_incoming(incoming);
         if let Some(Err(error)) = ended.run_until_cancelled(served).await {
             tracing::error!(%error, "the health server failed");
+        }
+    });
+    Ok(())
+}
+
+/// Serves functions and health, and nothing else, to anybody: Porch's server has no certificate.
+fn serve_functions(
+    address: SocketAddr,
+    functions: FunctionEvaluatorServer<FunctionService>,
+    health: HealthServer<impl Health>,
+    ended: CancellationToken,
+) -> anyhow::Result<()> {
+    let incoming = TcpIncoming::bind(address).with_context(|| format!("listening on {address}"))?;
+    tracing::info!(address = %incoming.local_addr()?, "serving functions");
+    let server = Server::builder().add_service(functions).add_service(health);
+    tokio::spawn(async move {
+        let served = server.serve_with_incoming(incoming);
+        if let Some(Err(error)) = ended.run_until_cancelled(served).await {
+            tracing::error!(%error, "the server of functions failed");
         }
     });
     Ok(())

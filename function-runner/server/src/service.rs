@@ -13,10 +13,10 @@ use stoa_fairness::{FairSemaphore, MaxShare, Permit};
 use stoa_proto::function_runner_server::FunctionRunner;
 use stoa_proto::{
     ApplyEvent, ApplyRequest, AwaitedRequest, AwaitedResponse, CompareRequest, CompareResponse, ContentRequest,
-    ContentResponse, ContentsRequest, ContentsResponse, GenerateRequest, GenerateResponse, HealthRequest,
-    HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse, LookAtProposalRequest, LookRequest,
-    LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest, ReadFileResponse, ResolveRequest,
-    ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
+    ContentResponse, ContentsRequest, ContentsResponse, FindModuleRequest, FindModuleResponse, GenerateRequest,
+    GenerateResponse, HealthRequest, HealthResponse, LookAtComplianceRequest, LookAtComplianceResponse,
+    LookAtProposalRequest, LookRequest, LookResponse, PlanRequest, PlanResponse, Proposal, ReadFileRequest,
+    ReadFileResponse, ResolveRequest, ResolveResponse, Source, StateEntry, Unhealthy, apply_request,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -28,6 +28,7 @@ use tracing::Instrument as _;
 
 use crate::apply::{self, ActiveRuns, Conversation};
 use crate::blocking::run_blocking;
+use crate::capabilities::{KnownCapabilities, TargetCapabilities};
 use crate::compliance;
 use crate::convert;
 use crate::failure::{Failure, reason};
@@ -35,7 +36,7 @@ use crate::generate::{self, Generators, Provenance, Rendered, SecretValues, Valu
 use crate::metrics::Metrics;
 use crate::runtimes::Runtimes;
 use crate::secret_store;
-use crate::source::{Sources, StackPaths};
+use crate::source::{Looked, Resolved, Sources, StackPaths};
 
 /// The number of events that may wait for a slow caller.
 const EVENTS_AHEAD: usize = 64;
@@ -69,16 +70,16 @@ pub(crate) struct Limits {
 }
 
 /// A call that asks for a slot.
-struct Call {
-    method: &'static str,
+pub(crate) struct Call {
+    pub(crate) method: &'static str,
     /// The organization that pays for it; empty for callers of earlier versions.
-    organization: String,
-    span: tracing::Span,
+    pub(crate) organization: String,
+    pub(crate) span: tracing::Span,
 }
 
 impl Call {
     /// A call about a source.
-    fn of_source(method: &'static str, source: Option<&Source>, span: tracing::Span) -> Self {
+    pub(crate) fn of_source(method: &'static str, source: Option<&Source>, span: tracing::Span) -> Self {
         let organization = source.map(|source| source.organization.clone()).unwrap_or_default();
         Self { method, organization, span }
     }
@@ -90,6 +91,7 @@ pub(crate) struct Service {
     sources: Sources,
     generators: Generators,
     runtimes: Runtimes,
+    capabilities: KnownCapabilities,
     metrics: Metrics,
     limits: Limits,
     /// A slot for each call that is under way, for minutes as a rule.
@@ -119,6 +121,7 @@ impl Service {
             sources,
             generators,
             runtimes,
+            capabilities: KnownCapabilities::default(),
             metrics,
             limits,
             slots: semaphore(limits.calls),
@@ -128,6 +131,14 @@ impl Service {
             shutdown,
             active: Arc::default(),
         }
+    }
+
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    pub(crate) fn generators(&self) -> &Generators {
+        &self.generators
     }
 
     /// Waits until no call is under way.
@@ -167,7 +178,7 @@ impl Service {
     /// # Errors
     ///
     /// `RESOURCE_EXHAUSTED` if none is free in time, or too much waits already. `UNAVAILABLE` if the process is about to end.
-    async fn memory(&self, organization: &str, bytes: usize) -> Result<Option<Permit>, Failure> {
+    pub(crate) async fn memory(&self, organization: &str, bytes: usize) -> Result<Option<Permit>, Failure> {
         if bytes < LARGE {
             return Ok(None);
         }
@@ -204,7 +215,11 @@ impl Service {
     }
 
     /// Counts a call, logs its result, and converts its failure to a status.
-    async fn call<T>(&self, call: Call, work: impl Future<Output = Result<T, Failure>>) -> Result<Response<T>, Status> {
+    pub(crate) async fn call<T>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Response<T>, Status> {
         let with_slot = |slot: Permit| async move {
             let _slot = slot;
             work.await
@@ -213,7 +228,7 @@ impl Service {
     }
 
     /// The same for work that holds its slot itself, since it may go on for a while when its caller leaves.
-    async fn call_with_slot<T, W: Future<Output = Result<T, Failure>>>(
+    pub(crate) async fn call_with_slot<T, W: Future<Output = Result<T, Failure>>>(
         &self,
         Call { method, organization, span }: Call,
         work: impl FnOnce(Permit) -> W,
@@ -252,6 +267,7 @@ impl Service {
                 refresh: request.refresh,
                 keys: &keys,
                 forget_clusters: &request.forget_clusters,
+                hooks: convert::hook_operation(&request.hooks)?,
             };
             let import = convert::selection(&request.import)?;
             let planned = apply::plan(runtime, &planning, import.as_ref()).await?;
@@ -289,8 +305,9 @@ impl FunctionRunner for Service {
         let span = tracing::info_span!("Resolve", version = request.version);
         self.call(Call::of_source("Resolve", request.source.as_ref(), span), async {
             let source = required(request.source, "source")?;
-            let resolved = self.sources.resolve(&source, &request.version, &request.r#ref).await?;
-            Ok(ResolveResponse { commit: resolved.commit, subject: resolved.subject })
+            let Resolved { commit, subject, signed_by } =
+                self.sources.resolve(&source, &request.version, &request.r#ref).await?;
+            Ok(ResolveResponse { commit, subject, signed_by })
         })
         .await
     }
@@ -305,7 +322,8 @@ impl FunctionRunner for Service {
             } else {
                 self.sources.look(&source, &r#ref, versions).await?
             };
-            Ok(LookResponse { latest: looked.latest, commits: looked.commits })
+            let Looked { latest, commits, signed_by } = looked;
+            Ok(LookResponse { latest, commits, signed_by })
         })
         .await
     }
@@ -348,7 +366,7 @@ impl FunctionRunner for Service {
         self.call(Call::of_source("ReadFile", source.as_ref(), span), async {
             let source = required(source, "source")?;
             let (path, text) = self.sources.file(&source, &commit, &path, max_bytes as usize).await?;
-            Ok(ReadFileResponse { text, path })
+            Ok(ReadFileResponse { text, path, is_verified: source.verify.is_some() })
         })
         .await
     }
@@ -367,28 +385,50 @@ impl FunctionRunner for Service {
         let span = tracing::info_span!("Generate", organization, project, stack, commit);
         let call = Call { method: "Generate", organization: organization.clone(), span };
         let generated = self.call(call, async {
-            let source: Source = required(request.source, "source")?;
+            let copy = match request.archive.is_empty() {
+                true => None,
+                false => Some(self.sources.open(&request.organization, request.archive).await?),
+            };
+            let source: Source = match &copy {
+                Some(copy) => copy.source().clone(),
+                None => required(request.source, "source")?,
+            };
+            let revision = copy.as_ref().map_or(request.commit, |copy| copy.revision().to_owned());
             let helm = request.helm.unwrap_or_default();
             let workspace = request.workspace.unwrap_or_default();
             let modules = generate::modules::Settings::of_spec(&workspace.spec);
+            let target = TargetCapabilities::of(&self.runtimes, &self.capabilities, &workspace);
             let values = Values {
                 module_digests: self.generators.module_digests(&modules).await?,
                 modules,
                 organization: request.organization,
                 project: request.project,
                 stack: request.stack,
-                workspace: workspace.name,
+                workspace: workspace.name.clone(),
                 parameters: request.parameters,
                 platform: request.values,
+                age_keys: workspace.age_keys.clone(),
                 namespace: helm.namespace.clone(),
             };
-            let (commit, path, generator) = (&request.commit, &request.path, &request.generator);
-            let request = generate::Request { commit, path, generator, values: &values, helm: &helm };
+            let (commit, path, generator) = (&revision, &request.path, &request.generator);
+            let module_credentials = &workspace.module_credentials;
+            let (values, helm, target) = (&values, &helm, &target);
+            let request = generate::Request { commit, path, generator, values, helm, target, module_credentials };
             let secret = SecretValues::of(&values.platform);
             let rendered = self.generators.render(&self.sources, &source, &request).await;
             let Rendered { spec, warnings, provenance, .. } = secret.protect(rendered).await?;
-            let Provenance { generator, version, files, origins, modules } = provenance;
-            Ok(GenerateResponse { spec, warnings, generator, generator_version: version, files, origins, modules })
+            let Provenance { generator, version, files, origins, modules, kubernetes } = provenance;
+            Ok(GenerateResponse {
+                spec,
+                warnings,
+                generator,
+                generator_version: version,
+                files,
+                origins,
+                modules,
+                kubernetes,
+                is_verified: source.verify.is_some(),
+            })
         });
         let mut answer = Box::pin(generated).await?;
         // The caller may have no memory for it.
@@ -404,6 +444,13 @@ impl FunctionRunner for Service {
             self.runtimes.look_at_proposal(&required(workspace, "workspace")?, number).await
         })
         .await
+    }
+
+    async fn find_module(&self, request: Request<FindModuleRequest>) -> Result<Response<FindModuleResponse>, Status> {
+        let request = request.into_inner();
+        let span = tracing::info_span!("FindModule", path = request.path, version = request.version);
+        let call = Call { method: "FindModule", organization: String::new(), span };
+        self.call(call, self.generators.modules().find(&self.sources, request)).await
     }
 
     async fn look_at_compliance(
@@ -501,7 +548,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::args::{LimitArgs, PoolArgs, TerraformArgs};
+    use crate::args::{KclArgs, LimitArgs, PoolArgs, TerraformArgs};
     use crate::local::LocalRepositories;
     use crate::source::ReaderPool;
 
@@ -526,7 +573,9 @@ mod tests {
         let pool = PoolArgs::default();
         let trees = SubprocessStarter::new(pool.of_trees()).unwrap();
         let renderer = pool.of_renderer(cache.clone(), folder.to_owned());
-        let generators = Generators::new(Pool::new(pool.of_pool(), metrics.workers.clone()), trees, 1, renderer);
+        let modules = KclArgs::default().of_modules(&pool, folder.to_owned());
+        let workers = Pool::new(pool.of_pool(), metrics.workers.clone());
+        let generators = Generators::new(workers, trees, 1, renderer, modules);
         let limits = limits.of_calls(Duration::ZERO);
         Service::new(sources, generators, runtimes, metrics, limits, shutdown.clone())
     }

@@ -75,6 +75,10 @@ pub(crate) struct WorkerArgs {
     #[arg(long)]
     read: Vec<PathBuf>,
 
+    /// The repository on this machine that it writes
+    #[arg(long, requires = "cache")]
+    write: Option<PathBuf>,
+
     /// The file with the certificates of all authorities
     #[arg(long)]
     authorities: Option<PathBuf>,
@@ -105,10 +109,12 @@ pub(crate) fn command_for_sources(memory: u64) -> Vec<OsString> {
     command(memory).into_iter().chain(file.map(|file| flag("--authorities=", &file))).collect()
 }
 
-/// The arguments of one process, with its cache and other folders that it may read. They follow [`command_for_sources`].
-pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf]) -> More {
+/// The arguments of one process, with its cache, other folders that it may read, and a repository that it may write. They follow
+/// [`command_for_sources`].
+pub(crate) fn more_for_source(cache: &Path, others: &[PathBuf], writes: Option<&Path>) -> More {
     let read = others.iter().map(|path| flag("--read=", path));
-    More { arguments: [flag("--cache=", cache)].into_iter().chain(read).collect() }
+    let write = writes.map(|path| flag("--write=", path));
+    More { arguments: [flag("--cache=", cache)].into_iter().chain(read).chain(write).collect() }
 }
 
 /// The arguments of a process that renders a tree.
@@ -169,7 +175,7 @@ pub(crate) fn arguments() -> Option<WorkerArgs> {
 impl WorkerArgs {
     /// Does jobs until the pool closes the pipe.
     pub(crate) fn serve(self) -> anyhow::Result<()> {
-        let Self { parent, memory, cache, read, authorities, tree, kcl_object } = self;
+        let Self { parent, memory, cache, read, write, authorities, tree, kcl_object } = self;
         let terms = |stack, profile| Terms { parent, memory, stack, profile };
         let served = match cache {
             Some(folder) => {
@@ -177,7 +183,8 @@ impl WorkerArgs {
                 if let Some(file) = authorities {
                     source::authorities::are_in(file);
                 }
-                let servers = Servers { folder, reads, file: source::MOST_OF_A_FILE };
+                let folders = [folder].into_iter().chain(write).collect();
+                let servers = Servers { folders, reads, file: source::MOST_OF_A_FILE };
                 serve(&terms(STACK_OF_SOURCES, Profile::Servers(servers)), source::work)
             }
             None => {
@@ -204,10 +211,11 @@ mod tests {
         assert_eq!((worker.parent, worker.memory), (std::process::id(), 5 << 20));
         assert_eq!((worker.cache, worker.read, worker.authorities), (None, Vec::new(), None));
         let folders = ["/a b", "/c"].map(PathBuf::from);
-        let more = more_for_source(Path::new("/cache/0/git/x"), &folders);
+        let more = more_for_source(Path::new("/cache/0/git/x"), &folders, Some(Path::new("/d.git")));
         let all = [flag("--authorities=", Path::new("/etc/all.pem"))];
         let worker = WorkerArgs::parse_from(command(1).into_iter().chain(all).chain(more.arguments));
         assert_eq!((worker.cache.as_deref(), worker.read), (Some(Path::new("/cache/0/git/x")), folders.into()));
+        assert_eq!(worker.write.as_deref(), Some(Path::new("/d.git")));
         assert_eq!(worker.authorities.as_deref(), Some(Path::new("/etc/all.pem")));
         let tree = more_for_tree(Path::new("/trees/a"));
         let worker = WorkerArgs::parse_from(command(1).into_iter().chain(tree.arguments));

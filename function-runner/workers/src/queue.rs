@@ -22,7 +22,7 @@ pub(crate) struct Ticket {
 /// The jobs that wait.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    waiting: Mutex<FairQueue<Waiting>>,
+    waiting: Mutex<FairQueue<QueuedJob>>,
     jobs: FairSemaphore,
     bytes: FairSemaphore,
     /// One permit for each job that was put here and that no worker came for.
@@ -31,12 +31,12 @@ pub(crate) struct Queue {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedJob {
     ticket: Ticket,
     _admitted: [Permit; 2],
 }
 
-impl Waiting {
+impl QueuedJob {
     fn is_wanted(&self) -> bool {
         !self.ticket.reply.is_closed()
     }
@@ -53,12 +53,12 @@ impl Queue {
     pub(crate) fn put(&self, tenant: &str, ticket: Ticket) -> Result<(), Ticket> {
         let mut waiting = self.waiting();
         let admitted = self.admit(tenant, ticket.job.len()).or_else(|| {
-            waiting.retain(Waiting::is_wanted);
+            waiting.retain(QueuedJob::is_wanted);
             self.admit(tenant, ticket.job.len())
         });
         let put = match admitted {
             Some(_admitted) => {
-                waiting.push(&tenant.into(), &"".into(), Waiting { ticket, _admitted });
+                waiting.push(&tenant.into(), &"".into(), QueuedJob { ticket, _admitted });
                 self.ready.add_permits(1);
                 Ok(())
             }
@@ -77,7 +77,7 @@ impl Queue {
         loop {
             self.ready.acquire().await.expect("nobody closes the semaphore").forget();
             let next = self.waiting().pop();
-            let wanted = next.map(|(_, waiting)| waiting).filter(Waiting::is_wanted).map(|waiting| waiting.ticket);
+            let wanted = next.map(|(_, waiting)| waiting).filter(QueuedJob::is_wanted).map(|waiting| waiting.ticket);
             self.count();
             if let Some(ticket) = wanted {
                 return ticket;
@@ -88,7 +88,7 @@ impl Queue {
     /// Answers all jobs that wait with an error.
     pub(crate) fn fail(&self, why: &Failed) {
         let all = std::mem::take(&mut *self.waiting());
-        for Waiting { ticket, .. } in all.into_items() {
+        for QueuedJob { ticket, .. } in all.into_items() {
             // The caller may have left meanwhile.
             let _ = ticket.reply.send(Err(why.clone()));
         }
@@ -99,7 +99,7 @@ impl Queue {
         self.gauge.set(i64::try_from(self.jobs.permits() - self.jobs.available()).unwrap_or(i64::MAX));
     }
 
-    fn waiting(&self) -> MutexGuard<'_, FairQueue<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, FairQueue<QueuedJob>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -34,8 +34,8 @@ pub enum Profile {
 /// The files of a worker that reaches servers.
 #[derive(Clone, Debug)]
 pub struct Servers {
-    /// The folder that it reads and writes, with all that is below.
-    pub folder: PathBuf,
+    /// The folders that it reads and writes, with all that is below.
+    pub folders: Vec<PathBuf>,
     /// Other files and folders that it reads; missing ones are left out.
     pub reads: Vec<PathBuf>,
     /// How large a file may become, in bytes. Writing beyond fails.
@@ -153,7 +153,7 @@ fn few_paths(servers: &Servers) -> bool {
     let rules = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V7))
         .and_then(|rules| rules.scope(Scope::from_all(ABI::V7)));
-    restrict(rules, std::slice::from_ref(&servers.folder), &servers.reads)
+    restrict(rules, &servers.folders, &servers.reads)
 }
 
 /// Confines this thread, and those that it starts from now on, to some folders with all that is below, and to paths that it only
@@ -406,7 +406,7 @@ mod tests {
             std::fs::write(folder.join("there"), "x").unwrap();
         }
         let servers =
-            Servers { folder: folder.clone(), reads: vec![read.clone(), root.join("missing")], file: 1 << 20 };
+            Servers { folders: vec![folder.clone()], reads: vec![read.clone(), root.join("missing")], file: 1 << 20 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let found = apart(move || {

@@ -178,8 +178,17 @@ pub(crate) fn library() -> Option<Library> {
     Some(Library { compiler, _turn: turn })
 }
 
+/// The folder with the files of the Python package.
+pub(crate) fn package() -> Option<&'static Path> {
+    extracted().map(|(folder, _)| folder.path())
+}
+
 /// The object without Python.
 fn object() -> Option<PathBuf> {
+    extracted().map(|(_, path)| path.clone())
+}
+
+fn extracted() -> Option<&'static (TempDir, PathBuf)> {
     static OBJECT: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let extract = || {
         let Some(wheel) = std::env::var_os("STOA_TEST_KCL") else {
@@ -194,5 +203,5 @@ fn object() -> Option<PathBuf> {
         std::fs::write(&path, without_python(object).unwrap()).unwrap();
         Some((folder, path))
     };
-    OBJECT.get_or_init(extract).as_ref().map(|(_, path)| path.clone())
+    OBJECT.get_or_init(extract).as_ref()
 }

@@ -14,6 +14,20 @@ pub struct Source {
     pub organization: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub chart: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "50")]
+    pub verify: ::core::option::Option<Verification>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Verification {
+    #[prost(message, repeated, tag = "1")]
+    pub keys: ::prost::alloc::vec::Vec<PublicKeys>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PublicKeys {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub text: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Problem {
@@ -45,6 +59,8 @@ pub struct ResolveResponse {
     pub commit: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub subject: ::prost::alloc::string::String,
+    #[prost(string, tag = "50")]
+    pub signed_by: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LookRequest {
@@ -66,6 +82,8 @@ pub struct LookResponse {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    #[prost(string, tag = "50")]
+    pub signed_by: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContentRequest {
@@ -150,6 +168,8 @@ pub struct ReadFileResponse {
     pub text: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    #[prost(bool, tag = "50")]
+    pub is_verified: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Workspace {
@@ -184,6 +204,54 @@ pub struct Workspace {
     >,
     #[prost(map = "string, bytes", tag = "8")]
     pub secret_store_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+    #[prost(map = "string, message", tag = "50")]
+    pub named_store_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        StoreCredentials,
+    >,
+    #[prost(map = "string, bytes", tag = "51")]
+    pub age_keys: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+    #[prost(map = "string, message", tag = "52")]
+    pub module_credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        StoreCredentials,
+    >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FindModuleRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub digest: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub in_folder: bool,
+    #[prost(map = "string, bytes", tag = "5")]
+    pub credentials: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FindModuleResponse {
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub program: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub package: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StoreCredentials {
+    #[prost(map = "string, bytes", tag = "1")]
+    pub values: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::bytes::Bytes,
     >,
@@ -228,6 +296,8 @@ pub struct GenerateRequest {
     pub helm: ::core::option::Option<HelmOptions>,
     #[prost(message, repeated, tag = "12")]
     pub values: ::prost::alloc::vec::Vec<Value>,
+    #[prost(bytes = "bytes", tag = "13")]
+    pub archive: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HelmOptions {
@@ -267,6 +337,10 @@ pub struct GenerateResponse {
     pub origins: ::prost::alloc::vec::Vec<ValueOrigin>,
     #[prost(message, repeated, tag = "41")]
     pub modules: ::prost::alloc::vec::Vec<SourceModule>,
+    #[prost(string, tag = "42")]
+    pub kubernetes: ::prost::alloc::string::String,
+    #[prost(bool, tag = "50")]
+    pub is_verified: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValueOrigin {
@@ -300,6 +374,8 @@ pub struct StateEntry {
     pub intent: ::core::option::Option<Intent>,
     #[prost(bool, tag = "4")]
     pub finished: bool,
+    #[prost(bool, tag = "5")]
+    pub verified: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Intent {
@@ -349,6 +425,11 @@ pub struct Target {
     pub pull_request: u64,
     #[prost(map = "string, bytes", tag = "13")]
     pub stored_secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::bytes::Bytes,
+    >,
+    #[prost(map = "string, bytes", tag = "50")]
+    pub store_files: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::bytes::Bytes,
     >,
@@ -459,6 +540,8 @@ pub struct PlanRequest {
     pub forget_clusters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "7")]
     pub refresh: bool,
+    #[prost(string, tag = "8")]
+    pub hooks: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Summary {
@@ -563,6 +646,15 @@ pub struct ApplyStart {
     pub owed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bytes = "bytes", tag = "8")]
     pub import: ::prost::bytes::Bytes,
+    #[prost(message, repeated, tag = "9")]
+    pub failed_hooks: ::prost::alloc::vec::Vec<FailedHook>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FailedHook {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
@@ -972,6 +1064,30 @@ pub mod function_runner_client {
                 .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "Health"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn find_module(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FindModuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FindModuleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.FunctionRunner/FindModule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.FunctionRunner", "FindModule"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn look_at_proposal(
             &mut self,
             request: impl tonic::IntoRequest<super::LookAtProposalRequest>,
@@ -1129,6 +1245,13 @@ pub mod function_runner_server {
             &self,
             request: tonic::Request<super::HealthRequest>,
         ) -> std::result::Result<tonic::Response<super::HealthResponse>, tonic::Status>;
+        async fn find_module(
+            &self,
+            request: tonic::Request<super::FindModuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FindModuleResponse>,
+            tonic::Status,
+        >;
         async fn look_at_proposal(
             &self,
             request: tonic::Request<super::LookAtProposalRequest>,
@@ -1634,6 +1757,51 @@ pub mod function_runner_server {
                     };
                     Box::pin(fut)
                 }
+                "/stoa.runner.v1.FunctionRunner/FindModule" => {
+                    #[allow(non_camel_case_types)]
+                    struct FindModuleSvc<T: FunctionRunner>(pub Arc<T>);
+                    impl<
+                        T: FunctionRunner,
+                    > tonic::server::UnaryService<super::FindModuleRequest>
+                    for FindModuleSvc<T> {
+                        type Response = super::FindModuleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FindModuleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as FunctionRunner>::find_module(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FindModuleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/stoa.runner.v1.FunctionRunner/LookAtProposal" => {
                     #[allow(non_camel_case_types)]
                     struct LookAtProposalSvc<T: FunctionRunner>(pub Arc<T>);
@@ -1856,6 +2024,1340 @@ pub mod function_runner_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "stoa.runner.v1.FunctionRunner";
     impl<T> tonic::server::NamedService for FunctionRunnerServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FunctionsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub branch: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub directory: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FunctionsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub functions: ::prost::alloc::vec::Vec<OfferedFunction>,
+    #[prost(string, tag = "2")]
+    pub revision: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub problems: ::prost::alloc::vec::Vec<Problem>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OfferedFunction {
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub types: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "4")]
+    pub description: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub documentation_url: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "6")]
+    pub keywords: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "7")]
+    pub configs: ::prost::alloc::vec::Vec<TypeName>,
+    #[prost(message, repeated, tag = "8")]
+    pub inputs: ::prost::alloc::vec::Vec<TypeName>,
+    #[prost(bool, optional, tag = "9")]
+    pub idempotent: ::core::option::Option<bool>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TypeName {
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GitRef {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub commit: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscoverRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub branch: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub directory: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub known: ::prost::alloc::vec::Vec<GitRef>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscoverResponse {
+    #[prost(message, optional, tag = "1")]
+    pub refs: ::core::option::Option<DiscoveredRefs>,
+    #[prost(message, repeated, tag = "2")]
+    pub revisions: ::prost::alloc::vec::Vec<DiscoveredRevision>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DiscoveredRefs {
+    #[prost(bool, tag = "1")]
+    pub unchanged: bool,
+    #[prost(message, repeated, tag = "2")]
+    pub refs: ::prost::alloc::vec::Vec<GitRef>,
+    #[prost(string, tag = "3")]
+    pub branch_commit: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "4")]
+    pub removed_refs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "5")]
+    pub removed_paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "6")]
+    pub branch_is_complete: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiscoveredRevision {
+    #[prost(string, tag = "1")]
+    pub r#ref: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub package: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(sint32, tag = "5")]
+    pub revision: i32,
+    #[prost(string, tag = "6")]
+    pub lifecycle: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub commit: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub tree: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "9")]
+    pub author: ::core::option::Option<GitPerson>,
+    #[prost(bytes = "bytes", tag = "10")]
+    pub kptfile: ::prost::bytes::Bytes,
+    #[prost(message, optional, tag = "11")]
+    pub problem: ::core::option::Option<Problem>,
+    #[prost(string, tag = "12")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(string, tag = "13")]
+    pub ref_commit: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "14")]
+    pub deletion_proposed: ::core::option::Option<GitRef>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GitPerson {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub email: ::prost::alloc::string::String,
+    #[prost(int64, tag = "3")]
+    pub seconds: i64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FilesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub commit: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub max_file_bytes: u32,
+    #[prost(bool, tag = "5")]
+    pub with_binary: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FilesResponse {
+    #[prost(message, optional, tag = "1")]
+    pub tree: ::core::option::Option<PackageTree>,
+    #[prost(message, repeated, tag = "2")]
+    pub files: ::prost::alloc::vec::Vec<PackageFile>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PackageTree {
+    #[prost(string, tag = "1")]
+    pub tree: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub files: u32,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PackageFile {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub content: ::prost::bytes::Bytes,
+    #[prost(bool, tag = "3")]
+    pub is_executable: bool,
+    #[prost(string, tag = "4")]
+    pub kept: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PushRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(message, repeated, tag = "2")]
+    pub commits: ::prost::alloc::vec::Vec<NewCommit>,
+    #[prost(message, repeated, tag = "3")]
+    pub updates: ::prost::alloc::vec::Vec<RefUpdate>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NewCommit {
+    #[prost(message, repeated, tag = "1")]
+    pub parents: ::prost::alloc::vec::Vec<CommitRef>,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub author: ::core::option::Option<GitPerson>,
+    #[prost(message, optional, tag = "4")]
+    pub committer: ::core::option::Option<GitPerson>,
+    #[prost(string, tag = "5")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(oneof = "new_commit::Change", tags = "6, 7, 8")]
+    pub change: ::core::option::Option<new_commit::Change>,
+}
+/// Nested message and enum types in `NewCommit`.
+pub mod new_commit {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Change {
+        #[prost(message, tag = "6")]
+        Files(super::FolderFiles),
+        #[prost(message, tag = "7")]
+        Folder(super::FolderOf),
+        #[prost(bool, tag = "8")]
+        Remove(bool),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommitRef {
+    #[prost(oneof = "commit_ref::Commit", tags = "1, 2")]
+    pub commit: ::core::option::Option<commit_ref::Commit>,
+}
+/// Nested message and enum types in `CommitRef`.
+pub mod commit_ref {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Commit {
+        #[prost(string, tag = "1")]
+        Id(::prost::alloc::string::String),
+        #[prost(uint32, tag = "2")]
+        NewCommit(u32),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FolderOf {
+    #[prost(message, optional, tag = "1")]
+    pub commit: ::core::option::Option<CommitRef>,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FolderFiles {
+    #[prost(message, repeated, tag = "1")]
+    pub files: ::prost::alloc::vec::Vec<PackageFile>,
+    #[prost(message, optional, tag = "2")]
+    pub base: ::core::option::Option<FolderOf>,
+    #[prost(string, repeated, tag = "3")]
+    pub removed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "4")]
+    pub max_file_bytes: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RefUpdate {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub expected: ::prost::alloc::string::String,
+    #[prost(oneof = "ref_update::Target", tags = "3, 4")]
+    pub target: ::core::option::Option<ref_update::Target>,
+}
+/// Nested message and enum types in `RefUpdate`.
+pub mod ref_update {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Target {
+        #[prost(message, tag = "3")]
+        Commit(super::CommitRef),
+        #[prost(bool, tag = "4")]
+        Delete(bool),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PushResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub commits: ::prost::alloc::vec::Vec<PushedCommit>,
+    #[prost(oneof = "push_response::Outcome", tags = "2, 3, 4")]
+    pub outcome: ::core::option::Option<push_response::Outcome>,
+}
+/// Nested message and enum types in `PushResponse`.
+pub mod push_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "2")]
+        Done(super::PushDone),
+        #[prost(message, tag = "3")]
+        Conflict(super::PushConflict),
+        #[prost(message, tag = "4")]
+        Rejected(super::PushRejected),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PushedCommit {
+    #[prost(string, tag = "1")]
+    pub commit: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub tree: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PushDone {
+    #[prost(message, repeated, tag = "1")]
+    pub refs: ::prost::alloc::vec::Vec<GitRef>,
+    #[prost(bool, tag = "2")]
+    pub was_done: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PushConflict {
+    #[prost(message, repeated, tag = "1")]
+    pub refs: ::prost::alloc::vec::Vec<MovedRef>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MovedRef {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub expected: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub actual: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PushRejected {
+    #[prost(string, tag = "1")]
+    pub r#ref: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod packages_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct PackagesClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl PackagesClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> PackagesClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> PackagesClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            PackagesClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn discover(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DiscoverRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::DiscoverResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/Discover",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "Discover"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        pub async fn files(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FilesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::FilesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/Files",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "Files"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        pub async fn push(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PushRequest>,
+        ) -> std::result::Result<tonic::Response<super::PushResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/Push",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "Push"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn functions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FunctionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FunctionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/Functions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "Functions"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod packages_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with PackagesServer.
+    #[async_trait]
+    pub trait Packages: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Discover method.
+        type DiscoverStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::DiscoverResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn discover(
+            &self,
+            request: tonic::Request<super::DiscoverRequest>,
+        ) -> std::result::Result<tonic::Response<Self::DiscoverStream>, tonic::Status>;
+        /// Server streaming response type for the Files method.
+        type FilesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::FilesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        async fn files(
+            &self,
+            request: tonic::Request<super::FilesRequest>,
+        ) -> std::result::Result<tonic::Response<Self::FilesStream>, tonic::Status>;
+        async fn push(
+            &self,
+            request: tonic::Request<super::PushRequest>,
+        ) -> std::result::Result<tonic::Response<super::PushResponse>, tonic::Status>;
+        async fn functions(
+            &self,
+            request: tonic::Request<super::FunctionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::FunctionsResponse>,
+            tonic::Status,
+        >;
+    }
+    #[derive(Debug)]
+    pub struct PackagesServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> PackagesServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for PackagesServer<T>
+    where
+        T: Packages,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/stoa.runner.v1.Packages/Discover" => {
+                    #[allow(non_camel_case_types)]
+                    struct DiscoverSvc<T: Packages>(pub Arc<T>);
+                    impl<
+                        T: Packages,
+                    > tonic::server::ServerStreamingService<super::DiscoverRequest>
+                    for DiscoverSvc<T> {
+                        type Response = super::DiscoverResponse;
+                        type ResponseStream = T::DiscoverStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DiscoverRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::discover(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DiscoverSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Packages/Files" => {
+                    #[allow(non_camel_case_types)]
+                    struct FilesSvc<T: Packages>(pub Arc<T>);
+                    impl<
+                        T: Packages,
+                    > tonic::server::ServerStreamingService<super::FilesRequest>
+                    for FilesSvc<T> {
+                        type Response = super::FilesResponse;
+                        type ResponseStream = T::FilesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FilesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::files(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FilesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Packages/Push" => {
+                    #[allow(non_camel_case_types)]
+                    struct PushSvc<T: Packages>(pub Arc<T>);
+                    impl<T: Packages> tonic::server::UnaryService<super::PushRequest>
+                    for PushSvc<T> {
+                        type Response = super::PushResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PushRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::push(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PushSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Packages/Functions" => {
+                    #[allow(non_camel_case_types)]
+                    struct FunctionsSvc<T: Packages>(pub Arc<T>);
+                    impl<
+                        T: Packages,
+                    > tonic::server::UnaryService<super::FunctionsRequest>
+                    for FunctionsSvc<T> {
+                        type Response = super::FunctionsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FunctionsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::functions(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FunctionsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for PackagesServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "stoa.runner.v1.Packages";
+    impl<T> tonic::server::NamedService for PackagesServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecuteTemplatesRequest {
+    #[prost(string, tag = "1")]
+    pub organization: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub templates: ::prost::alloc::vec::Vec<TemplateTexts>,
+    #[prost(message, repeated, tag = "3")]
+    pub variables: ::prost::alloc::vec::Vec<TemplateVariables>,
+    #[prost(message, repeated, tag = "4")]
+    pub executions: ::prost::alloc::vec::Vec<TemplateExecution>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TemplateTexts {
+    #[prost(string, repeated, tag = "1")]
+    pub manifests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TemplateVariables {
+    #[prost(string, tag = "1")]
+    pub deployment_target_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub environment: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub workload: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "6")]
+    pub labels: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(map = "string, string", tag = "7")]
+    pub manifests: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(string, tag = "8")]
+    pub cluster_type: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "9")]
+    pub config_data: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TemplateExecution {
+    #[prost(uint32, tag = "1")]
+    pub template: u32,
+    #[prost(uint32, tag = "2")]
+    pub variables: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecuteTemplatesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<TemplateResult>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TemplateResult {
+    #[prost(string, repeated, tag = "1")]
+    pub manifests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<TemplateFailure>,
+    #[prost(string, repeated, tag = "3")]
+    pub volatile: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TemplateFailure {
+    #[prost(uint32, tag = "1")]
+    pub manifest: u32,
+    #[prost(uint32, tag = "2")]
+    pub line: u32,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProposeFilesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub base: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub head: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub files: ::prost::alloc::vec::Vec<PackageFile>,
+    #[prost(string, repeated, tag = "5")]
+    pub kept: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "6")]
+    pub owner: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "8")]
+    pub author: ::core::option::Option<GitPerson>,
+    #[prost(bool, tag = "10")]
+    pub keeps_others: bool,
+    #[prost(string, tag = "11")]
+    pub expected_base: ::prost::alloc::string::String,
+    #[prost(bool, tag = "9")]
+    pub with_contents: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProposeFilesResponse {
+    #[prost(string, tag = "1")]
+    pub base_commit: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub head_commit: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub changes: ::prost::alloc::vec::Vec<FileDifference>,
+    #[prost(string, tag = "4")]
+    pub foreign: ::prost::alloc::string::String,
+    #[prost(bool, tag = "5")]
+    pub is_pushed: bool,
+    #[prost(string, tag = "6")]
+    pub rejected: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileDifference {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub change: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub before: ::prost::bytes::Bytes,
+}
+/// Generated client implementations.
+pub mod fleet_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct FleetClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl FleetClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> FleetClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> FleetClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            FleetClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn execute_templates(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExecuteTemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExecuteTemplatesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Fleet/ExecuteTemplates",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Fleet", "ExecuteTemplates"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn propose_files(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProposeFilesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProposeFilesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Fleet/ProposeFiles",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Fleet", "ProposeFiles"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod fleet_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with FleetServer.
+    #[async_trait]
+    pub trait Fleet: std::marker::Send + std::marker::Sync + 'static {
+        async fn execute_templates(
+            &self,
+            request: tonic::Request<super::ExecuteTemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExecuteTemplatesResponse>,
+            tonic::Status,
+        >;
+        async fn propose_files(
+            &self,
+            request: tonic::Request<super::ProposeFilesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ProposeFilesResponse>,
+            tonic::Status,
+        >;
+    }
+    #[derive(Debug)]
+    pub struct FleetServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> FleetServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for FleetServer<T>
+    where
+        T: Fleet,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/stoa.runner.v1.Fleet/ExecuteTemplates" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExecuteTemplatesSvc<T: Fleet>(pub Arc<T>);
+                    impl<
+                        T: Fleet,
+                    > tonic::server::UnaryService<super::ExecuteTemplatesRequest>
+                    for ExecuteTemplatesSvc<T> {
+                        type Response = super::ExecuteTemplatesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExecuteTemplatesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Fleet>::execute_templates(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExecuteTemplatesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Fleet/ProposeFiles" => {
+                    #[allow(non_camel_case_types)]
+                    struct ProposeFilesSvc<T: Fleet>(pub Arc<T>);
+                    impl<
+                        T: Fleet,
+                    > tonic::server::UnaryService<super::ProposeFilesRequest>
+                    for ProposeFilesSvc<T> {
+                        type Response = super::ProposeFilesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProposeFilesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Fleet>::propose_files(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ProposeFilesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for FleetServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "stoa.runner.v1.Fleet";
+    impl<T> tonic::server::NamedService for FleetServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

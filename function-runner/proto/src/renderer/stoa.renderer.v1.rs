@@ -7,6 +7,10 @@ pub struct RenderRequest {
     pub path: ::prost::alloc::string::String,
     #[prost(uint32, tag = "5")]
     pub max_bytes: u32,
+    #[prost(bool, tag = "6")]
+    pub report_encrypted: bool,
+    #[prost(message, repeated, tag = "7")]
+    pub replaced: ::prost::alloc::vec::Vec<File>,
     #[prost(oneof = "render_request::Tool", tags = "3, 4")]
     pub tool: ::core::option::Option<render_request::Tool>,
 }
@@ -19,6 +23,13 @@ pub mod render_request {
         #[prost(message, tag = "4")]
         Helm(super::Helm),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct File {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub content: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Kustomize {
@@ -37,6 +48,10 @@ pub struct Helm {
     pub parameters: ::prost::alloc::vec::Vec<Parameter>,
     #[prost(message, repeated, tag = "5")]
     pub values: ::prost::alloc::vec::Vec<Value>,
+    #[prost(string, tag = "6")]
+    pub kube_version: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "7")]
+    pub api_versions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Value {
@@ -76,6 +91,8 @@ pub struct RenderResponse {
     pub origins: ::prost::alloc::vec::Vec<Origin>,
     #[prost(message, repeated, tag = "41")]
     pub subcharts: ::prost::alloc::vec::Vec<Subchart>,
+    #[prost(message, repeated, tag = "50")]
+    pub encrypted: ::prost::alloc::vec::Vec<File>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Origin {
@@ -105,8 +122,6 @@ pub struct Document {
     pub yaml: ::prost::bytes::Bytes,
     #[prost(string, tag = "2")]
     pub file: ::prost::alloc::string::String,
-    #[prost(sint32, tag = "3")]
-    pub step: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Problem {
@@ -118,6 +133,91 @@ pub struct Problem {
     pub message: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub too_large: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TemplatesRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub templates: ::prost::alloc::vec::Vec<Template>,
+    #[prost(message, repeated, tag = "2")]
+    pub data: ::prost::alloc::vec::Vec<TemplateData>,
+    #[prost(message, repeated, tag = "3")]
+    pub executions: ::prost::alloc::vec::Vec<Execution>,
+    #[prost(uint32, tag = "4")]
+    pub max_bytes: u32,
+    #[prost(uint32, tag = "5")]
+    pub max_response_bytes: u32,
+    #[prost(uint32, tag = "6")]
+    pub max_passes: u32,
+    #[prost(uint32, tag = "7")]
+    pub milliseconds: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Template {
+    #[prost(string, repeated, tag = "1")]
+    pub manifests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TemplateData {
+    #[prost(string, tag = "1")]
+    pub deployment_target_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub environment: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub workload: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "6")]
+    pub labels: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(map = "string, string", tag = "7")]
+    pub manifests: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(string, tag = "8")]
+    pub cluster_type: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "9")]
+    pub config_data: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Execution {
+    #[prost(uint32, tag = "1")]
+    pub template: u32,
+    #[prost(uint32, tag = "2")]
+    pub data: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TemplatesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub executed: ::prost::alloc::vec::Vec<Executed>,
+    #[prost(bool, tag = "2")]
+    pub is_spent: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Executed {
+    #[prost(string, repeated, tag = "1")]
+    pub manifests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    pub problem: ::core::option::Option<TemplateProblem>,
+    #[prost(string, repeated, tag = "3")]
+    pub volatile: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TemplateProblem {
+    #[prost(uint32, tag = "1")]
+    pub manifest: u32,
+    #[prost(uint32, tag = "2")]
+    pub line: u32,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(bool, tag = "4")]
+    pub too_large: bool,
+    #[prost(bool, tag = "5")]
+    pub took_too_long: bool,
 }
 /// Generated client implementations.
 pub mod renderer_client {
@@ -231,6 +331,32 @@ pub mod renderer_client {
                 .insert(GrpcMethod::new("stoa.renderer.v1.Renderer", "Render"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn execute_templates(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TemplatesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.renderer.v1.Renderer/ExecuteTemplates",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("stoa.renderer.v1.Renderer", "ExecuteTemplates"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -250,6 +376,13 @@ pub mod renderer_server {
             &self,
             request: tonic::Request<super::RenderRequest>,
         ) -> std::result::Result<tonic::Response<super::RenderResponse>, tonic::Status>;
+        async fn execute_templates(
+            &self,
+            request: tonic::Request<super::TemplatesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TemplatesResponse>,
+            tonic::Status,
+        >;
     }
     #[derive(Debug)]
     pub struct RendererServer<T> {
@@ -355,6 +488,51 @@ pub mod renderer_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RenderSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.renderer.v1.Renderer/ExecuteTemplates" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExecuteTemplatesSvc<T: Renderer>(pub Arc<T>);
+                    impl<
+                        T: Renderer,
+                    > tonic::server::UnaryService<super::TemplatesRequest>
+                    for ExecuteTemplatesSvc<T> {
+                        type Response = super::TemplatesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TemplatesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Renderer>::execute_templates(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExecuteTemplatesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

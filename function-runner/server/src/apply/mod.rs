@@ -6,7 +6,7 @@ mod relay;
 
 use std::sync::Arc;
 
-use stoa_apply::{Execution, Interrupted, Options, Outcome, PlanError, Planned, Planning};
+use stoa_apply::{Execution, FailedHook, Interrupted, Options, Outcome, PlanError, Planned, Planning};
 use stoa_engine::import::Selection;
 use stoa_engine::problem::reason;
 use stoa_engine::{Plan, ResourceId, Spec, State};
@@ -101,6 +101,8 @@ impl Apply {
             ));
         }
         let done: Vec<ResourceId> = self.start.done.iter().cloned().map(ResourceId).collect();
+        let failed_hook = |it: stoa_proto::FailedHook| FailedHook { id: ResourceId(it.id), message: it.message };
+        let failed_hooks: Vec<FailedHook> = self.start.failed_hooks.iter().cloned().map(failed_hook).collect();
         let owed: Vec<ResourceId> = self.start.owed.iter().cloned().map(ResourceId).collect();
         let import = convert::selection(&self.start.import)?;
         let runtime = self.runtimes.of_run(&target, &spec, &state).await?;
@@ -119,9 +121,11 @@ impl Apply {
             state: &state,
             plan: &plan,
             done: &done,
+            failed_hooks: &failed_hooks,
             owed: &owed,
             keys: &keys,
             import: import.as_ref(),
+            run: &target.run_uid,
         };
 
         let stop = CancellationToken::new();

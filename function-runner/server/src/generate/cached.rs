@@ -2,23 +2,25 @@
 //!
 //! Memory only: a Spec may contain Secrets, which this process writes to no file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use stoa_kcl::VERSION;
 use stoa_proto::{Source, Value};
+use stoa_runtime_kubernetes::Capabilities;
 
-use super::generator::{Profile, Provenance, named};
+use super::generator::{Generator, Profile, Provenance, named};
 use super::job::Rendered;
+use super::kpt;
 use super::pipeline::Request;
-use crate::source::{cache_name, normalized};
+use crate::source::{cache_name, normalized, verification_digest};
 
 /// The size of all Specs together, in bytes.
 const MOST: usize = 64 << 20;
 
-/// The most commits whose stacks are known to have the content of another.
+/// The most commits whose stacks are known to have the content of another, and so on.
 const MOST_SAME: usize = 50_000;
 
 /// The digest of all inputs.
@@ -33,6 +35,12 @@ struct Specs {
     specs: HashMap<Key, Entry>,
     /// The keys by the content of the stack, by those by its commit.
     same: HashMap<Key, Key>,
+    /// The keys without capabilities of stacks that are charts, which were rendered with those of their targets.
+    charts: HashSet<Key>,
+    /// The ids of the contents of paths of commits, by [`files_key`].
+    contents: HashMap<Key, String>,
+    /// The generators that `Auto` detected, by the [`files_key`] of the content.
+    detected: HashMap<Key, String>,
     bytes: usize,
     /// Counts uses.
     clock: u64,
@@ -54,6 +62,15 @@ pub(super) enum FilesOf<'a> {
     Content(&'a str),
 }
 
+impl<'a> FilesOf<'a> {
+    fn parts(self) -> (&'static str, &'a str) {
+        match self {
+            Self::Commit(id) => ("commit", id),
+            Self::Content(id) => ("content", id),
+        }
+    }
+}
+
 /// The tools of this runner: another version may give another Spec.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tools {
@@ -62,8 +79,31 @@ pub(super) struct Tools {
     pub(super) has_kcl: bool,
 }
 
+/// The key of the files at a path of a source, whatever they are rendered with. Files that others may read, or whose signature other
+/// keys verify, have another key.
+pub(super) fn files_key(source: &Source, files: FilesOf<'_>, path: &str, values_files: &[String]) -> Key {
+    let mut hasher = Sha256::new();
+    let mut part = |text: &str| {
+        hasher.update((text.len() as u64).to_be_bytes());
+        hasher.update(text);
+    };
+    let (kind, id) = files.parts();
+    let verified = format!("{:?}", verification_digest(source));
+    [cache_name(source).as_str(), verified.as_str(), kind, id, path].into_iter().for_each(&mut part);
+    values_files.iter().for_each(|file| part(file));
+    hasher.finalize().into()
+}
+
 /// The key of a request. The name of a source's cache covers its credentials: a Spec is for those who could read its source.
-pub(super) fn key(source: &Source, request: &Request<'_>, files: FilesOf<'_>, tools: &Tools) -> Key {
+///
+/// `capabilities` are those of the target, for charts.
+pub(super) fn key(
+    source: &Source,
+    request: &Request<'_>,
+    files: FilesOf<'_>,
+    tools: &Tools,
+    capabilities: Option<&Capabilities>,
+) -> Key {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {
         hasher.update((text.len() as u64).to_be_bytes());
@@ -71,12 +111,11 @@ pub(super) fn key(source: &Source, request: &Request<'_>, files: FilesOf<'_>, to
     };
     let values = request.values;
     let stack = [&values.organization, &values.project, &values.stack, &values.workspace];
-    let (kind, id) = match files {
-        FilesOf::Commit(id) => ("commit", id),
-        FilesOf::Content(id) => ("content", id),
-    };
+    let (kind, id) = files.parts();
     [cache_name(source).as_str(), kind, id, request.path, request.generator].into_iter().for_each(&mut part);
     part(&format!("{:?} {} {VERSION}", tools.renderer, tools.has_kcl));
+    // Other keys may refuse the commit.
+    part(&format!("{:?}", verification_digest(source)));
     stack.into_iter().chain([&values.modules, &values.module_digests]).for_each(|text| part(text));
     let helm = request.helm;
     [&helm.release_name, &helm.namespace].into_iter().for_each(|text| part(text));
@@ -89,9 +128,21 @@ pub(super) fn key(source: &Source, request: &Request<'_>, files: FilesOf<'_>, to
         part(name);
         part(value);
     });
+    // Other keys may not open the files.
+    let mut age_keys: Vec<_> = values.age_keys.iter().collect();
+    age_keys.sort_unstable();
+    part(&age_keys.len().to_string());
+    for (name, key) in age_keys {
+        part(name);
+        part(&format!("{:?}", Sha256::digest(key)));
+    }
     for Value { name, json, origin, sensitive, is_final } in &values.platform {
         let flags = format!("{sensitive} {is_final}");
         [name, json, origin, &flags].into_iter().for_each(|text| part(text));
+    }
+    if let Some(Capabilities { version, apis }) = capabilities {
+        part(version);
+        apis.iter().for_each(|api| part(api));
     }
     hasher.finalize().into()
 }
@@ -103,8 +154,12 @@ pub(super) fn is_of_content(rendered: &Rendered, path: &str) -> bool {
     let is_inside =
         |file: &String| folder.is_empty() || file.strip_prefix(&folder).is_some_and(|rest| rest.starts_with('/'));
     let Provenance { generator, files, .. } = &rendered.provenance;
-    named(generator).is_some_and(|generator| !matches!(generator.profile(), Profile::Kcl | Profile::Tree))
-        && files.iter().all(is_inside)
+    let reads_around = |generator: &dyn Generator| match generator.profile() {
+        Profile::Kcl => true,
+        Profile::Tree => generator.name() != kpt::NAME,
+        Profile::Nothing | Profile::Renderer(_) => false,
+    };
+    named(generator).is_some_and(|generator| !reads_around(generator)) && files.iter().all(is_inside)
 }
 
 /// How many bytes something has in memory, about.
@@ -148,6 +203,40 @@ impl Cached {
         }
     }
 
+    /// The id of the content of a path at a commit, which never changes.
+    pub(super) fn content(&self, key: &Key) -> Option<String> {
+        self.lock().contents.get(key).cloned()
+    }
+
+    /// Notes the id of a content.
+    pub(super) fn note_content(&self, key: Key, id: &str) {
+        note(&mut self.lock().contents, key, id);
+    }
+
+    /// The generator that `Auto` detected for a content.
+    pub(super) fn detected(&self, key: &Key) -> Option<String> {
+        self.lock().detected.get(key).cloned()
+    }
+
+    /// Notes a detected generator.
+    pub(super) fn note_detected(&self, key: Key, generator: &str) {
+        note(&mut self.lock().detected, key, generator);
+    }
+
+    /// Notes that the stack of a key without capabilities is a chart.
+    pub(super) fn note_chart(&self, key: Key) {
+        let mut specs = self.lock();
+        if specs.charts.len() >= MOST_SAME {
+            specs.charts.clear();
+        }
+        specs.charts.insert(key);
+    }
+
+    /// Whether the stack of a key without capabilities is known to be a chart.
+    pub(super) fn is_chart(&self, key: &Key) -> bool {
+        self.lock().charts.contains(key)
+    }
+
     /// Notes that the Spec of a commit's key is that of a content's key.
     pub(super) fn same(&self, commit: Key, content: Key) {
         let mut specs = self.lock();
@@ -162,11 +251,20 @@ impl Cached {
     }
 }
 
+/// Adds a text, and begins anew when there are too many.
+fn note(texts: &mut HashMap<Key, String>, key: Key, text: &str) {
+    if texts.len() >= MOST_SAME {
+        texts.clear();
+    }
+    texts.insert(key, text.to_owned());
+}
+
 #[cfg(test)]
 mod tests {
-    use stoa_proto::HelmOptions;
+    use stoa_proto::{HelmOptions, Verification};
 
     use super::*;
+    use crate::capabilities::TargetCapabilities;
     use crate::generate::Values;
 
     fn rendered(bytes: usize) -> Rendered {
@@ -223,9 +321,39 @@ mod tests {
     }
 
     #[test]
+    fn files_are_known_by_source_keys_and_path() {
+        let source = |remote: &str| Source { remote: remote.to_owned(), ..Source::default() };
+        let verified = Source { verify: Some(Verification::default()), ..source("r") };
+        let of = |source: &Source, id: &str, path: &str, values: &[String]| {
+            files_key(source, FilesOf::Commit(id), path, values)
+        };
+        let mut keys = vec![
+            of(&source("r"), "c", "p", &[]),
+            of(&source("s"), "c", "p", &[]),
+            of(&verified, "c", "p", &[]),
+            of(&source("r"), "d", "p", &[]),
+            of(&source("r"), "c", "q", &[]),
+            of(&source("r"), "c", "p", &["v".to_owned()]),
+            files_key(&source("r"), FilesOf::Content("c"), "p", &[]),
+        ];
+        let cached = Cached::default();
+        cached.note_content(keys[0], "id");
+        cached.note_detected(keys[0], "Helm");
+        assert_eq!(
+            (cached.content(&keys[0]).as_deref(), cached.detected(&keys[0]).as_deref()),
+            (Some("id"), Some("Helm"))
+        );
+        assert_eq!((cached.content(&keys[1]), cached.detected(&keys[1])), (None, None));
+        let all = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), all);
+    }
+
+    #[test]
     fn every_input_changes_the_key() {
         let key = |source: &Source, request: &Request<'_>| {
-            key(source, request, FilesOf::Commit(request.commit), &Tools::default())
+            key(source, request, FilesOf::Commit(request.commit), &Tools::default(), None)
         };
         let source = |remote: &str, token: &str| Source {
             remote: remote.to_owned(),
@@ -243,11 +371,20 @@ mod tests {
             ..HelmOptions::default()
         };
         let helm = HelmOptions::default();
-        let request = Request { commit: "c", path: "p", generator: "g", values: &values, helm: &helm };
+        let target = TargetCapabilities::none();
+        let module_credentials = &HashMap::new();
+        let (values, target) = (&values, &target);
+        let request =
+            Request { commit: "c", path: "p", generator: "g", values, helm: &helm, target, module_credentials };
         let of = |change: fn(&mut Values)| {
             let mut changed = values.clone();
             change(&mut changed);
             key(&source("r", "t"), &Request { values: &changed, ..request })
+        };
+        let for_target = |version: &str, apis: &[&str]| {
+            let apis = apis.iter().map(ToString::to_string).collect();
+            let capabilities = Capabilities { version: version.to_owned(), apis };
+            super::key(&source("r", "t"), &request, FilesOf::Commit("c"), &Tools::default(), Some(&capabilities))
         };
         let mut keys = vec![
             key(&source("r", "t"), &request),
@@ -267,25 +404,38 @@ mod tests {
             key(&source("r", "t"), &Request { helm: &of_helm("a", &[]), ..request }),
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a"]), ..request }),
             key(&source("r", "t"), &Request { helm: &of_helm("", &["a", "b"]), ..request }),
-            super::key(&source("r", "t"), &request, FilesOf::Content("c"), &Tools::default()),
+            super::key(&source("r", "t"), &request, FilesOf::Content("c"), &Tools::default(), None),
             super::key(
                 &source("r", "t"),
                 &request,
                 FilesOf::Commit("c"),
                 &Tools { renderer: Some([0; 32]), has_kcl: false },
+                None,
             ),
             super::key(
                 &source("r", "t"),
                 &request,
                 FilesOf::Commit("c"),
                 &Tools { renderer: Some([1; 32]), has_kcl: false },
+                None,
             ),
-            super::key(&source("r", "t"), &request, FilesOf::Commit("c"), &Tools { renderer: None, has_kcl: true }),
+            super::key(
+                &source("r", "t"),
+                &request,
+                FilesOf::Commit("c"),
+                &Tools { renderer: None, has_kcl: true },
+                None,
+            ),
+            for_target("v1.34.0", &[]),
+            for_target("v1.35.0", &[]),
+            for_target("v1.35.0", &["apps/v1"]),
             // The number of files and that of parameters are apart.
             key(&source("r", "t"), &Request { helm: &of_helm("", &["1", "a", "b"]), ..request }),
             of(|values| values.platform = vec![value("a", false)]),
             of(|values| values.platform = vec![value("b", false)]),
             of(|values| values.platform = vec![value("a", true)]),
+            of(|values| values.age_keys = [("a.agekey".to_owned(), "x".into())].into()),
+            key(&Source { verify: Some(Verification::default()), ..source("r", "t") }, &request),
         ];
         assert_eq!(keys[0], key(&source("r", "t"), &request));
         keys.sort_unstable();

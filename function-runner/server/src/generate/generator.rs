@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use prost::bytes::Bytes;
 use stoa_engine::Spec;
 use stoa_proto::renderer::Document;
 use stoa_proto::{SourceModule, ValueOrigin};
 
 use super::helm::Helm;
 use super::kcl::Kcl;
+use super::kpt::Kpt;
 use super::kustomize::Kustomize;
 use super::manifests::Manifests;
 use super::modules::Call;
@@ -21,7 +23,7 @@ use crate::failure::Failure;
 use crate::source::{Content, SourceFile};
 
 /// All generators, in the order in which errors name them.
-pub(super) static ALL: [&dyn Generator; 5] = [&SpecFile, &Manifests, &Kustomize, &Helm, &Kcl];
+pub(super) static ALL: [&dyn Generator; 6] = [&SpecFile, &Manifests, &Kustomize, &Helm, &Kpt, &Kcl];
 
 /// The generator of that name.
 pub(super) fn named(name: &str) -> Option<&'static dyn Generator> {
@@ -59,7 +61,6 @@ pub(super) enum Profile {
     /// The YAML and JSON files of the path come with the job, and the process opens nothing.
     Nothing,
     /// The process reads the tree of the commit, and nothing else.
-    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only a generator of tests reads a tree itself"))]
     Tree,
     /// The process reads the tree of the commit, and has KCL's library.
     Kcl,
@@ -154,6 +155,9 @@ pub(crate) struct Values {
     /// The digests of their programs.
     #[prost(string, tag = "9")]
     pub(crate) module_digests: String,
+    /// The keys of the Secret that opens files of SOPS; none where they stay as they are.
+    #[prost(map = "string, bytes", tag = "10")]
+    pub(crate) age_keys: HashMap<String, Bytes>,
 }
 
 /// The output of a generator.
@@ -192,4 +196,7 @@ pub(crate) struct Provenance {
     /// Packages and subcharts, sorted by name.
     #[prost(message, repeated, tag = "5")]
     pub(crate) modules: Vec<SourceModule>,
+    /// The version of Kubernetes that a chart was rendered for.
+    #[prost(string, tag = "6")]
+    pub(crate) kubernetes: String,
 }

@@ -5,13 +5,16 @@ use super::{At, Generated, Generator, Input, Profile, in_folder, manifests, tool
 use crate::failure::Failure;
 use crate::source::Content;
 
+/// Its name.
+pub(super) const NAME: &str = "Helm";
+
 /// The generator `Helm`.
 #[derive(Debug)]
 pub(super) struct Helm;
 
 impl Generator for Helm {
     fn name(&self) -> &'static str {
-        "Helm"
+        NAME
     }
 
     fn detects(&self, content: &Content, at: At<'_>) -> Option<String> {

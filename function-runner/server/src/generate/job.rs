@@ -12,8 +12,10 @@ use prost::bytes::Bytes;
 use stoa_engine::bounds::check_spec_size;
 use stoa_engine::digest::canonical_json;
 use stoa_kusion_module::proto::GeneratorResponse;
-use stoa_proto::Problem;
+use stoa_packages::Limits as PackageLimits;
+use stoa_packages::evaluate::{EvaluateError, evaluate, failure_message};
 use stoa_proto::renderer::Document;
+use stoa_proto::{Problem, Value};
 use stoa_workers::worker::Progress;
 use stoa_workers::{Failed, Fault, Limits};
 use tonic::Code;
@@ -21,7 +23,7 @@ use tonic::Code;
 use super::generator::{Files, Generated, Input, Provenance, Values};
 use super::modules::{self, Call};
 use super::placeholders::Placeholders;
-use super::{Outcome, generate, lock, overlays};
+use super::{Outcome, SecretValues, generate, lock, overlays, sops};
 use crate::failure::{Failure, problem, reason, size};
 use crate::source::{self, Content, LockFile, SourceFile, StackFiles};
 
@@ -35,7 +37,7 @@ pub(super) struct Job {
     generator: String,
     #[prost(message, optional, tag = "3")]
     values: Option<Values>,
-    #[prost(oneof = "JobFiles", tags = "2, 4, 5, 7")]
+    #[prost(oneof = "JobFiles", tags = "2, 4, 5, 7, 10, 11")]
     files: Option<JobFiles>,
     /// The lock file of Terraform's providers, beside a tree or documents; content has its own.
     #[prost(message, optional, tag = "6")]
@@ -46,6 +48,9 @@ pub(super) struct Job {
     /// Whether the renderer gave all values to the files.
     #[prost(bool, tag = "8")]
     values_read: bool,
+    /// The values of files that were decrypted for a tool.
+    #[prost(message, repeated, tag = "12")]
+    secrets: Vec<Value>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -58,6 +63,38 @@ enum JobFiles {
     Documents(JobDocuments),
     #[prost(message, tag = "7")]
     Modules(JobModules),
+    #[prost(message, tag = "10")]
+    Function(JobFunction),
+    #[prost(message, tag = "11")]
+    Encrypted(JobEncrypted),
+}
+
+/// Files of SOPS to decrypt.
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobEncrypted {
+    #[prost(message, repeated, tag = "1")]
+    files: Vec<source::File>,
+}
+
+/// A function of a package, and its input.
+#[derive(Clone, PartialEq, prost::Message)]
+struct JobFunction {
+    #[prost(string, tag = "1")]
+    image: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    resource_list: Bytes,
+    /// The end of a function that failed elsewhere; the list is its answer.
+    #[prost(message, optional, tag = "3")]
+    failed: Option<FailedFunction>,
+}
+
+/// The end of a function that failed.
+#[derive(Clone, PartialEq, prost::Message)]
+struct FailedFunction {
+    #[prost(string, tag = "1")]
+    stderr: String,
+    #[prost(int32, tag = "2")]
+    exit_code: i32,
 }
 
 /// A Spec without the resources of modules, and the answers of these.
@@ -110,6 +147,15 @@ struct Answer {
     calls: Vec<Call>,
     #[prost(bool, tag = "8")]
     is_volatile: bool,
+    /// The output of a function.
+    #[prost(bytes = "bytes", tag = "9")]
+    resource_list: Bytes,
+    /// Decrypted files.
+    #[prost(message, repeated, tag = "10")]
+    files: Vec<source::File>,
+    /// The values of decrypted files.
+    #[prost(message, repeated, tag = "11")]
+    secrets: Vec<Value>,
 }
 
 /// The result of a generator in a worker.
@@ -183,6 +229,17 @@ impl Job {
         Self { generator: generator.to_owned(), values: Some(values.clone()), files: Some(files), ..Self::default() }
     }
 
+    /// Decrypts files of SOPS.
+    pub(super) fn of_encrypted(values: &Values, files: Vec<SourceFile>) -> Self {
+        let files = files.into_iter().map(Into::into).collect();
+        Self::new("", values, JobFiles::Encrypted(JobEncrypted { files }))
+    }
+
+    /// The job about a tool's output or a tree, for which files with these values were decrypted.
+    pub(super) fn with_secrets(self, secrets: Vec<Value>) -> Self {
+        Self { secrets, ..self }
+    }
+
     /// The job with a lock file of providers.
     pub(super) fn with_lock(self, lock: Option<LockFile>) -> Self {
         Self { lock: lock.map(Into::into), ..self }
@@ -193,6 +250,17 @@ impl Job {
         Self { overlay: overlay.into_iter().map(Into::into).collect(), ..self }
     }
 
+    /// Runs a built-in function.
+    pub(super) fn of_function(image: String, resource_list: Bytes) -> Self {
+        Self { files: Some(JobFiles::Function(JobFunction { image, resource_list, failed: None })), ..Self::default() }
+    }
+
+    /// Reads the answer of a function that failed.
+    pub(super) fn of_failed_function(image: String, resource_list: Bytes, stderr: String, exit_code: i32) -> Self {
+        let failed = Some(FailedFunction { stderr, exit_code });
+        Self { files: Some(JobFiles::Function(JobFunction { image, resource_list, failed })), ..Self::default() }
+    }
+
     /// The job about documents for which the renderer gave all values to the files, or did not.
     pub(super) fn with_values_read(self, values_read: bool) -> Self {
         Self { values_read, ..self }
@@ -201,7 +269,13 @@ impl Job {
     fn answer(self, progress: &Progress) -> Answer {
         let values = self.values.unwrap_or_default();
         let lock = self.lock.and_then(source::Lock::into_file);
-        let overlay: Vec<SourceFile> = self.overlay.into_iter().map(SourceFile::from).collect();
+        let mut overlay: Vec<SourceFile> = self.overlay.into_iter().map(SourceFile::from).collect();
+        let mut secrets = self.secrets;
+        match sops::decrypt_all(&mut overlay, &values) {
+            Ok(found) => secrets.extend(found),
+            Err(failure) => return failure.into(),
+        }
+        let secrets = SecretValues::of(&secrets);
         let placeholders = Placeholders::of(&values);
         let input = |files, at| Input {
             files,
@@ -214,6 +288,10 @@ impl Job {
         match self.files {
             Some(JobFiles::Content(files)) => {
                 let StackFiles { content, lock } = files.into();
+                let (content, of_content) = match sops::decrypted(content, &values) {
+                    Ok(decrypted) => decrypted,
+                    Err(failure) => return failure.into(),
+                };
                 let files = content.files();
                 let was_reported = Cell::new(false);
                 let at = |file: Option<usize>| {
@@ -228,14 +306,15 @@ impl Job {
                     Content::File(file) => &file.path,
                 };
                 Answer::of(&self.generator, &input(Files::Content(&content), &at), lock.as_ref(), path)
+                    .protected(&of_content)
             }
             Some(JobFiles::Tree(JobTree { root, path })) => {
                 let files = Files::Tree { root: Path::new(OsStr::from_bytes(&root)), path: &path };
-                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path).protected(&secrets)
             }
             Some(JobFiles::Documents(JobDocuments { documents, path })) => {
                 let files = Files::Documents(&documents);
-                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path)
+                Answer::of(&self.generator, &input(files, &|_| {}), lock.as_ref(), &path).protected(&secrets)
             }
             Some(JobFiles::Modules(JobModules { spec, calls, responses, path })) => {
                 let merged = modules::merge(&spec, &calls, &responses);
@@ -243,10 +322,43 @@ impl Job {
                     .and_then(|generated| overlays::changed(generated, &overlay, &placeholders))
                     .and_then(|generated| Answer::rendered(generated, lock.as_ref(), &path))
                     .unwrap_or_else(Answer::from)
+                    .protected(&secrets)
             }
+            Some(JobFiles::Encrypted(JobEncrypted { files })) => {
+                let mut files: Vec<SourceFile> = files.into_iter().map(SourceFile::from).collect();
+                match sops::decrypt_all(&mut files, &values) {
+                    Ok(secrets) => {
+                        Answer { files: files.into_iter().map(Into::into).collect(), secrets, ..Answer::default() }
+                    }
+                    Err(failure) => failure.into(),
+                }
+            }
+            Some(JobFiles::Function(function)) => function.answer(),
             None => Failure::internal(&"a job has files").into(),
         }
     }
+}
+
+impl JobFunction {
+    fn answer(self) -> Answer {
+        if let Some(FailedFunction { stderr, exit_code }) = self.failed {
+            let message = failure_message(&self.image, &self.resource_list, &stderr, exit_code);
+            return Failure::new(Code::FailedPrecondition, reason::FUNCTION_FAILED, message).into();
+        }
+        let failed = |code, reason, err: &EvaluateError| Answer::from(Failure::new(code, reason, with_causes(err)));
+        match evaluate(&self.image, &self.resource_list, &PackageLimits::default()) {
+            Ok(evaluated) => Answer { resource_list: evaluated.resource_list.into(), ..Answer::default() },
+            Err(err @ EvaluateError::Unknown(_)) => failed(Code::NotFound, reason::UNKNOWN_FUNCTION, &err),
+            Err(err @ EvaluateError::List(..)) => failed(Code::InvalidArgument, reason::MALFORMED_YAML, &err),
+            Err(err @ EvaluateError::Failed { .. }) => failed(Code::FailedPrecondition, reason::FUNCTION_FAILED, &err),
+        }
+    }
+}
+
+/// An error with its causes on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }
 
 impl Answer {
@@ -258,11 +370,44 @@ impl Answer {
         outcome.unwrap_or_else(Self::from)
     }
 
+    /// The answer with the values of decrypted files declared and hidden.
+    fn protected(self, secrets: &SecretValues) -> Self {
+        if secrets.is_empty() {
+            return self;
+        }
+        let problems = secrets.redacted_all(self.problems);
+        let warnings = self.warnings.iter().map(|warning| secrets.redact(warning)).collect();
+        if self.spec.is_empty() {
+            return Self { problems, warnings, ..self };
+        }
+        match secrets.declared(&self.spec) {
+            Ok(spec) => Self { spec, problems, warnings, ..self },
+            Err(failure) => failure.into(),
+        }
+    }
+
     fn rendered(generated: Generated, lock: Option<&LockFile>, path: &str) -> Result<Self, Failure> {
         let Generated { mut spec, warnings, provenance, calls, is_volatile } = generated;
         lock::record(&mut spec, lock)?;
         let spec = bounded(canonical_json(&spec), path)?;
         Ok(Self { spec, warnings, provenance: Some(provenance), calls, is_volatile, ..Self::default() })
+    }
+}
+
+/// Decodes the answer to a job about a function.
+pub(super) fn evaluated(answer: Bytes) -> Result<Bytes, Failure> {
+    let Answer { code, problems, resource_list, .. } = Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
+    if code == 0 { Ok(resource_list) } else { Err(Failure::of(Code::from_i32(code), problems)) }
+}
+
+/// Decodes the answer to a job about encrypted files: the decrypted files, and the values in them.
+pub(super) fn decrypted(answer: Bytes) -> Result<(Vec<SourceFile>, Vec<Value>), Failure> {
+    let Answer { code, problems, files, secrets, .. } =
+        Answer::decode(answer).map_err(|err| Failure::internal(&err))?;
+    if code == 0 {
+        Ok((files.into_iter().map(SourceFile::from).collect(), secrets))
+    } else {
+        Err(Failure::of(Code::from_i32(code), problems))
     }
 }
 
@@ -316,7 +461,10 @@ impl Paths {
                 | JobFiles::Documents(JobDocuments { path, .. })
                 | JobFiles::Modules(JobModules { path, .. }),
             ) => Self { folder: Some(path), files: Vec::new() },
-            None => Self { folder: None, files: Vec::new() },
+            Some(JobFiles::Encrypted(JobEncrypted { files })) => {
+                Self { folder: None, files: files.into_iter().map(|file| file.path).collect() }
+            }
+            Some(JobFiles::Function(_)) | None => Self { folder: None, files: Vec::new() },
         }
     }
 

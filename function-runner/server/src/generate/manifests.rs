@@ -16,9 +16,7 @@ use stoa_kubernetes_model::{kinds, normalize::normalize, scopes};
 use stoa_proto::Problem;
 use stoa_proto::renderer::Document;
 
-use super::{
-    At, Generated, Generator, Input, Profile, depends_on, field_lines::FieldLines, spec_file, steps, tools, yaml,
-};
+use super::{At, Generated, Generator, Input, Profile, depends_on, field_lines::FieldLines, spec_file, tools, yaml};
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
 
@@ -85,8 +83,6 @@ pub(super) struct Manifest {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     pub(super) object: Map<String, Value>,
-    /// When it is applied among the objects of a chart: before those of a larger step.
-    pub(super) step: i32,
     file: String,
     /// 0 in the output of a tool.
     line: u32,
@@ -162,7 +158,6 @@ pub(super) fn rendered(documents: &[Document], namespace: &str) -> Result<Genera
     let (mut manifests, mut problems) = (Vec::new(), Vec::new());
     for document in documents {
         let file = SourceFile { path: document.file.clone(), bytes: document.yaml.to_vec() };
-        let before = manifests.len();
         match yaml::documents(&file) {
             Ok(values) => {
                 for value in values {
@@ -175,7 +170,6 @@ pub(super) fn rendered(documents: &[Document], namespace: &str) -> Result<Genera
                 problems.push(Problem { line: 0, message, ..*problem });
             }
         }
-        manifests[before..].iter_mut().for_each(|manifest| manifest.step = document.step);
     }
     if !namespace.is_empty() && namespace != DEFAULT_NAMESPACE {
         put_into(namespace, &mut manifests);
@@ -226,9 +220,8 @@ pub(super) fn of_objects(objects: Vec<Located>, warnings: &mut Warnings) -> Resu
 /// Checks the objects of all files together.
 fn finish(manifests: Vec<Manifest>, mut problems: Vec<Problem>) -> Result<Spec, Vec<Problem>> {
     report_duplicates(&manifests, &mut problems);
-    let (mut before, wrong) = depends_on::read(&manifests);
+    let (before, wrong) = depends_on::read(&manifests);
     problems.extend(wrong);
-    steps::add(&manifests, &mut before);
     if problems.is_empty() {
         let spec = to_spec(manifests, before);
         match super::check(&spec) {
@@ -348,7 +341,6 @@ fn collect(
         namespace,
         name,
         object,
-        step: 0,
         file: place.file.to_owned(),
         line: place.line,
     });

@@ -5,12 +5,14 @@
 //! Spec, which `cached` relies on, unless a program reads a clock or chance: that one is volatile, and not cached.
 
 mod cached;
+mod copied_tree;
 mod depends_on;
 mod field_lines;
 mod generator;
 mod helm;
 mod job;
 pub(crate) mod kcl;
+mod kpt;
 mod kustomize;
 mod lines;
 mod lock;
@@ -22,8 +24,8 @@ mod pipeline;
 mod placeholders;
 mod renderer;
 mod secret_values;
+mod sops;
 mod spec_file;
-mod steps;
 #[cfg(debug_assertions)]
 pub(crate) mod testing;
 mod tools;
@@ -33,7 +35,6 @@ mod yaml;
 use stoa_engine::Spec;
 use stoa_kubernetes_model::KubernetesRules;
 use stoa_proto::Problem;
-use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
 use crate::source::{Content, SourceFile};
@@ -47,6 +48,7 @@ pub(crate) use renderer::{Options as RendererOptions, Renderer};
 pub(crate) use secret_values::SecretValues;
 pub(crate) use tools::KUSTOMIZATIONS;
 pub(crate) use warm::WarmWorkers;
+pub(crate) use yaml::values as yaml_values;
 
 /// What became of a job.
 #[derive(Debug)]
@@ -102,9 +104,6 @@ fn hint(generator: &dyn Generator) -> &'static str {
 
 /// The generator of a name that a Stack gives.
 fn known(name: &str) -> Result<&'static dyn Generator, Failure> {
-    if UNAVAILABLE.iter().any(|(generator, _)| *generator == name) {
-        return Err(not_available(name));
-    }
     generator::named(name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|generator| generator.name()).collect();
         Failure::request(format!("unknown generator {name:?}; use Auto, {}", names.join(", ")))
@@ -125,26 +124,13 @@ fn detect(content: &Content, at: At<'_>) -> Result<&'static dyn Generator, Failu
             let wrong = Problem { file: file.clone(), ..problem(reason::AMBIGUOUS_GENERATOR, message) };
             Err(Failure::invalid(vec![wrong]))
         }
-        [] => {
-            let Content::Folder { others, .. } = content else { return known(manifests::NAME) };
-            // The manifests of such a folder are incomplete without the tool.
-            let has = |is_of: &IsOf| others.iter().any(|name| is_of(name));
-            match UNAVAILABLE.iter().find(|(_, is_of)| has(is_of)) {
-                Some((name, _)) => Err(not_available(name)),
-                None => match other_tools::find(content) {
-                    Some(problem) => Err(Failure::invalid(vec![problem])),
-                    None => known(manifests::NAME),
-                },
-            }
-        }
+        // The manifests of such a folder are incomplete without the tool.
+        [] => match other_tools::find(content) {
+            Some(problem) => Err(Failure::invalid(vec![problem])),
+            None => known(manifests::NAME),
+        },
     }
 }
-
-/// Whether a file of this name is for a generator.
-type IsOf = fn(&str) -> bool;
-
-/// Generators that do not exist yet, and whether a file right in the folder is theirs.
-const UNAVAILABLE: [(&str, IsOf); 1] = [("Kpt", |name| name == "Kptfile")];
 
 /// Checks the Spec of a generator.
 fn check(spec: &Spec) -> Result<(), Vec<stoa_engine::Problem>> {
@@ -164,11 +150,6 @@ fn in_folder<'a>(content: &'a Content, name: &str, at: At<'_>) -> Option<&'a Sou
 
 fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
-}
-
-fn not_available(generator: &str) -> Failure {
-    let message = format!("generator {generator} is not available yet");
-    Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
 }
 
 #[cfg(test)]

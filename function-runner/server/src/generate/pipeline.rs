@@ -10,20 +10,24 @@ use prost::bytes::Bytes;
 use stoa_fairness::{FairSemaphore, MaxShare};
 use stoa_kcl::VERSION;
 use stoa_proto::renderer::{self, Kustomize, Parameter, RenderRequest, RenderResponse, render_request};
-use stoa_proto::{HelmOptions, Problem, Source, SourceModule, ValueOrigin};
+use stoa_proto::{HelmOptions, Problem, Source, SourceModule, StoreCredentials, ValueOrigin};
+use stoa_runtime_kubernetes::Capabilities;
 use stoa_workers::{Pool, StartError, SubprocessStarter};
+use tempfile::TempDir;
 use tonic::Code;
 
-use super::cached::{Cached, FilesOf, Tools, is_of_content, key};
+use super::cached::{Cached, FilesOf, Tools, files_key, is_of_content, key};
 use super::generator::{Profile, Provenance, Tool, Values, named};
-use super::job::{Answered, Job, Paths, Rendered, answered};
-use super::modules::{Call, Modules, without_modules};
+use super::job::{Answered, Job, Paths, Rendered, answered, decrypted, evaluated};
+use super::modules::{self, Call, Modules, Registries};
 use super::placeholders::Placeholders;
 use super::renderer::Renderer;
 use super::warm::{WarmError, WarmWorkers};
-use super::{is_auto, kcl, overlays};
+use super::{SecretValues, copied_tree, helm, is_auto, kcl, overlays};
+use crate::blocking::run_blocking;
+use crate::capabilities::TargetCapabilities;
 use crate::failure::{Failure, problem, reason};
-use crate::source::{self, MemorySlot, Sources, StackFiles, Tree};
+use crate::source::{self, MemorySlot, SourceFile, Sources, StackFiles, Tree};
 use crate::worker;
 
 /// A stack to render.
@@ -36,6 +40,10 @@ pub(crate) struct Request<'a> {
     pub(crate) generator: &'a str,
     pub(crate) values: &'a Values,
     pub(crate) helm: &'a HelmOptions,
+    /// What charts are rendered for.
+    pub(crate) target: &'a TargetCapabilities,
+    /// The credentials of the registries of modules, by the names of these in the Workspace.
+    pub(crate) module_credentials: &'a HashMap<String, StoreCredentials>,
 }
 
 /// Generators, in processes of their own.
@@ -50,16 +58,22 @@ pub(crate) struct Generators {
     renderer: Renderer,
     /// Workers with KCL's library, if the runner has it.
     kcl: Option<WarmWorkers>,
-    /// Modules of Kusion, if the runner has any.
-    modules: Option<Modules>,
+    /// Modules of Kusion.
+    modules: Modules,
     cached: Cached,
 }
 
 impl Generators {
     /// As many workers read trees at once.
-    pub(crate) fn new(pool: Pool, tree_workers: SubprocessStarter, workers: usize, renderer: Renderer) -> Self {
+    pub(crate) fn new(
+        pool: Pool,
+        tree_workers: SubprocessStarter,
+        workers: usize,
+        renderer: Renderer,
+        modules: Modules,
+    ) -> Self {
         let tree_slots = FairSemaphore::new(workers, MaxShare::All);
-        Self { pool, tree_workers, tree_slots, renderer, kcl: None, modules: None, cached: Cached::default() }
+        Self { pool, tree_workers, tree_slots, renderer, kcl: None, modules, cached: Cached::default() }
     }
 
     /// Renders programs in KCL in these workers.
@@ -67,21 +81,24 @@ impl Generators {
         Self { kcl, ..self }
     }
 
-    /// Calls these modules.
-    pub(crate) fn with_modules(self, modules: Option<Modules>) -> Self {
-        Self { modules, ..self }
-    }
-
     /// The digests of the programs of a Workspace's modules.
     pub(crate) async fn module_digests(&self, settings: &str) -> Result<String, Failure> {
-        match self.modules.clone().filter(|_| !settings.is_empty()) {
-            None => Ok(String::new()),
-            Some(modules) => {
-                let settings = settings.to_owned();
-                let digests = tokio::task::spawn_blocking(move || modules.digests(&settings)).await;
-                digests.map_err(|error| Failure::internal(&error))
-            }
+        if settings.is_empty() {
+            return Ok(String::new());
         }
+        let (modules, settings) = (self.modules.clone(), settings.to_owned());
+        let digests = tokio::task::spawn_blocking(move || modules.digests(&settings)).await;
+        digests.map_err(|error| Failure::internal(&error))
+    }
+
+    /// The modules of Kusion.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// The renderer, which executes templates too.
+    pub(crate) fn renderer(&self) -> &Renderer {
+        &self.renderer
     }
 
     /// Ends the idle processes of the renderer.
@@ -97,26 +114,37 @@ impl Generators {
         request: &Request<'_>,
     ) -> Result<Rendered, Failure> {
         if !is_auto(request.generator) && named(request.generator).is_none() {
-            return self.rendered(sources, source, request).await;
+            return self.rendered(sources, source, request, None).await;
+        }
+        // Nothing stays of a working copy.
+        if source::is_working_copy(source) {
+            return self.rendered(sources, source, request, None).await;
         }
         let tools = Tools { renderer: self.renderer.digest().await, has_kcl: self.kcl.is_some() };
-        let of_commit = key(source, request, FilesOf::Commit(request.commit), &tools);
+        let base = key(source, request, FilesOf::Commit(request.commit), &tools, None);
+        // The target of a chart counts, and only that.
+        let is_chart = request.generator == helm::NAME || self.cached.is_chart(&base);
+        let capabilities = if is_chart { request.target.get().await? } else { None };
+        let key_of = |files, capabilities| key(source, request, files, &tools, capabilities);
+        let of_commit = key_of(FilesOf::Commit(request.commit), capabilities);
         if let Some(rendered) = self.cached.get(&of_commit) {
             return Ok(rendered);
         }
         // Most commits do not touch a stack.
-        let values_files = request.helm.values_files.clone();
-        let of_content = match sources.content(source, request.commit, request.path, values_files).await {
-            Ok(id) => Some(key(source, request, FilesOf::Content(&id), &tools)),
-            // A generator says it with its own words.
-            Err(failure) if failure.code() == Code::NotFound => None,
-            Err(failure) => return Err(failure),
-        };
+        let content_id = self.content_id(sources, source, request).await?;
+        let of_content = content_id.as_ref().map(|id| key_of(FilesOf::Content(id), capabilities));
         if let Some((content, rendered)) = of_content.and_then(|content| Some((content, self.cached.get(&content)?))) {
             self.cached.same(of_commit, content);
             return Ok(rendered);
         }
-        let rendered = self.rendered(sources, source, request).await?;
+        let rendered = self.rendered(sources, source, request, content_id.as_deref()).await?;
+        let (mut of_commit, mut of_content) = (of_commit, of_content);
+        if rendered.provenance.generator == helm::NAME && !is_chart {
+            self.cached.note_chart(base);
+            let capabilities = request.target.get().await?;
+            of_commit = key_of(FilesOf::Commit(request.commit), capabilities);
+            of_content = content_id.as_ref().map(|id| key_of(FilesOf::Content(id), capabilities));
+        }
         if !rendered.is_volatile {
             match of_content.filter(|_| is_of_content(&rendered, request.path)) {
                 Some(content) => {
@@ -129,14 +157,56 @@ impl Generators {
         Ok(rendered)
     }
 
-    async fn rendered(&self, sources: &Sources, source: &Source, request: &Request<'_>) -> Result<Rendered, Failure> {
+    /// The id of the content of a stack at a commit; nothing if the path does not exist.
+    async fn content_id(
+        &self,
+        sources: &Sources,
+        source: &Source,
+        request: &Request<'_>,
+    ) -> Result<Option<String>, Failure> {
+        let values_files = &request.helm.values_files;
+        // A stack is rendered for several workspaces.
+        let key = files_key(source, FilesOf::Commit(request.commit), request.path, values_files);
+        if let Some(id) = self.cached.content(&key) {
+            return Ok(Some(id));
+        }
+        match sources.content(source, request.commit, request.path, values_files.clone()).await {
+            Ok(id) => {
+                self.cached.note_content(key, &id);
+                Ok(Some(id))
+            }
+            // A generator says it with its own words.
+            Err(failure) if failure.code() == Code::NotFound => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn rendered(
+        &self,
+        sources: &Sources,
+        source: &Source,
+        request: &Request<'_>,
+        content_id: Option<&str>,
+    ) -> Result<Rendered, Failure> {
         let profile = |name: &str| named(name).map_or(Profile::Nothing, |generator| generator.profile());
         let mut name = request.generator.to_owned();
+        // Files that were read once need not be read again to detect their generator.
+        let of_content = content_id.map(|id| files_key(source, FilesOf::Content(id), request.path, &[]));
+        if is_auto(&name)
+            && let Some(detected) = of_content.and_then(|key| self.cached.detected(&key))
+        {
+            name = detected;
+        }
         if profile(&name) == Profile::Nothing {
             let content = sources.read_in_turn(source, request.commit, request.path).await?;
             match self.render_content(request, content).await? {
                 Answered::Rendered(rendered) => return Ok(rendered),
-                Answered::Detected(detected) => name = detected,
+                Answered::Detected(detected) => {
+                    if let Some(key) = of_content {
+                        self.cached.note_detected(key, &detected);
+                    }
+                    name = detected;
+                }
                 Answered::Incomplete(..) => return Err(Failure::internal(&"a generator without a tree calls modules")),
             }
         }
@@ -147,7 +217,7 @@ impl Generators {
         match profile(&name) {
             Profile::Nothing => Err(Failure::internal(&"a generator without a tree was detected")),
             Profile::Tree => self.render_tree(&name, request, &tree).await,
-            Profile::Kcl => self.render_kcl(&name, request, &tree).await,
+            Profile::Kcl => self.render_kcl(&name, request, &tree, sources).await,
             Profile::Renderer(tool) => self.render_documents(&name, tool, request, &tree).await,
         }
     }
@@ -162,15 +232,19 @@ impl Generators {
     ) -> Result<Rendered, Failure> {
         let path = source::normalized(request.path)?;
         let organization = &request.values.organization;
-        let wanted = RenderRequest {
+        let capabilities = if tool == Tool::Helm { request.target.get().await? } else { None };
+        let mut wanted = RenderRequest {
             tree: tree.root().to_string_lossy().into_owned(),
             path: path.clone(),
+            report_encrypted: !request.values.age_keys.is_empty(),
+            replaced: Vec::new(),
             tool: Some(match tool {
                 Tool::Kustomize => render_request::Tool::Kustomize(Kustomize { values: flat(request.values) }),
-                Tool::Helm => render_request::Tool::Helm(release(request)),
+                Tool::Helm => render_request::Tool::Helm(release(request, capabilities)),
             }),
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
+        let mut secrets = Vec::new();
         let RenderResponse {
             documents,
             warnings,
@@ -181,16 +255,32 @@ impl Generators {
             takes_values,
             origins,
             subcharts,
-        } = self.renderer.render(tree.organization(), name, wanted).await?;
+            encrypted: _,
+        } = loop {
+            // Only a rendering shows which files the tool reads.
+            let response = self.renderer.render(tree.organization(), name, wanted.clone()).await?;
+            if response.encrypted.is_empty() {
+                break response;
+            }
+            let encrypted = response.encrypted.into_iter().map(source_file).collect();
+            let (files, found) = self.decrypt(request.values, encrypted).await?;
+            wanted.replaced.extend(files.into_iter().map(renderer_file));
+            secrets.extend(found);
+        };
+        let texts = SecretValues::of(&secrets);
         if !problems.is_empty() {
-            return Err(Failure::invalid(problems.into_iter().map(in_source).collect()));
+            let problems = problems.into_iter().map(in_source).collect();
+            return Err(Failure::invalid(texts.redacted_all(problems)));
         }
+        let warnings: Vec<String> = warnings.iter().map(|warning| texts.redact(warning)).collect();
         let job = Job::of_documents(name, request.values, documents, &path).with_values_read(takes_values);
+        let job = job.with_secrets(secrets);
         let job = beside(job, request, tree, &path)?;
         let Answered::Rendered(mut rendered) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a generator that is named detects nothing"));
         };
         rendered.warnings.splice(0..0, warnings);
+        rendered.warnings.extend(request.target.warning().filter(|_| tool == Tool::Helm).map(str::to_owned));
         let origins = origins.into_iter().map(origin).collect();
         let modules = subcharts.into_iter().map(module).collect();
         let mut files: Vec<String> = files.into_iter().chain(rendered.provenance.files).collect();
@@ -198,9 +288,80 @@ impl Generators {
         // A tool may read files of the overlay itself.
         files.dedup();
         let generator = rendered.provenance.generator;
-        rendered.provenance = Provenance { generator, version, files, origins, modules };
+        let kubernetes = match tool {
+            Tool::Helm => capabilities.map_or_else(|| DEFAULT_KUBERNETES.to_owned(), |it| it.version.clone()),
+            Tool::Kustomize => String::new(),
+        };
+        rendered.provenance = Provenance { generator, version, files, origins, modules, kubernetes };
         rendered.is_volatile = volatile;
         Ok(rendered)
+    }
+
+    /// Decrypts files of SOPS in the pool. Returns them with the values in them.
+    async fn decrypt(
+        &self,
+        values: &Values,
+        files: Vec<SourceFile>,
+    ) -> Result<(Vec<SourceFile>, Vec<stoa_proto::Value>), Failure> {
+        let job = Job::of_encrypted(values, files);
+        let bytes = Bytes::from(job.encode_to_vec());
+        let paths = Paths::of(job);
+        let explain = |failed| paths.explain(failed, self.pool.limits());
+        decrypted(self.pool.submit(&values.organization, bytes).map_err(explain)?.answer().await.map_err(explain)?)
+    }
+
+    /// A copy of a tree with its files of SOPS decrypted, and with the packages of registered modules, and the values in these files;
+    /// nothing if there are none of both.
+    async fn copied_tree(
+        &self,
+        workers: &WarmWorkers,
+        request: &Request<'_>,
+        tree: &Tree,
+        registries: &Registries<'_>,
+    ) -> Result<Option<(TempDir, Vec<stoa_proto::Value>)>, Failure> {
+        let values = request.values;
+        let added = modules::packages(registries, &values.modules).await?;
+        let found = if values.age_keys.is_empty() {
+            Vec::new()
+        } else {
+            let of_search = tree.clone();
+            run_blocking(async move { copied_tree::encrypted_in(of_search.root()) }).await?
+        };
+        if found.is_empty() && added.is_empty() {
+            return Ok(None);
+        }
+        let (files, secrets) = if found.is_empty() { Default::default() } else { self.decrypt(values, found).await? };
+        let (of_copy, temporary) = (tree.clone(), workers.temporary().to_owned());
+        let copy = run_blocking(async move { copied_tree::copy(of_copy.root(), &files, &added, &temporary) }).await?;
+        Ok(Some((copy, secrets)))
+    }
+
+    /// Runs a built-in function of a package in the pool.
+    pub(crate) async fn evaluate(
+        &self,
+        organization: &str,
+        image: String,
+        resource_list: Bytes,
+    ) -> Result<Bytes, Failure> {
+        self.function(organization, Job::of_function(image, resource_list)).await
+    }
+
+    /// Reads the answer of a function that failed elsewhere, in the pool. The result is its failure.
+    pub(crate) async fn failed_function(
+        &self,
+        image: String,
+        answer: Bytes,
+        stderr: String,
+        exit_code: i32,
+    ) -> Result<Bytes, Failure> {
+        self.function("", Job::of_failed_function(image, answer, stderr, exit_code)).await
+    }
+
+    async fn function(&self, organization: &str, job: Job) -> Result<Bytes, Failure> {
+        let bytes = Bytes::from(job.encode_to_vec());
+        let paths = Paths::of(job);
+        let explain = |failed| paths.explain(failed, self.pool.limits());
+        evaluated(self.pool.submit(organization, bytes).map_err(explain)?.answer().await.map_err(explain)?)
     }
 
     /// Does a job in the pool.
@@ -244,11 +405,28 @@ impl Generators {
     }
 
     /// Runs a generator in a warm process that reads a tree.
-    async fn render_kcl(&self, name: &str, request: &Request<'_>, tree: &Tree) -> Result<Rendered, Failure> {
+    async fn render_kcl(
+        &self,
+        name: &str,
+        request: &Request<'_>,
+        tree: &Tree,
+        sources: &Sources,
+    ) -> Result<Rendered, Failure> {
         let workers = self.kcl.as_ref().ok_or_else(without_library)?;
         let path = source::normalized(request.path)?;
-        let job = beside(Job::of_tree(name, request.values, tree.root(), &path), request, tree, &path)?;
-        let done = workers.work(&request.values.organization, tree, &job.encode_to_vec()).await;
+        let organization = &request.values.organization;
+        let registries = Registries { sources, credentials: request.module_credentials };
+        let copied = self.copied_tree(workers, request, tree, &registries).await?;
+        let root = copied.as_ref().map_or(tree.root(), |(copy, _)| copy.path());
+        let secrets = copied.as_ref().map(|(_, secrets)| secrets.clone()).unwrap_or_default();
+        let job = beside(Job::of_tree(name, request.values, root, &path), request, tree, &path)?;
+        let job = job.with_secrets(secrets.clone());
+        let texts = SecretValues::of(&secrets);
+        let done = match &copied {
+            Some((copy, _)) => workers.work_once(organization, copy.path(), &job.encode_to_vec()).await,
+            None => workers.work(organization, tree, &job.encode_to_vec()).await,
+        };
+        drop(copied);
         let answer = done.map_err(|error| match error {
             WarmError::Start(error) => not_started(&error),
             WarmError::Sandbox(mechanism) => {
@@ -259,13 +437,14 @@ impl Generators {
                 Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
             }
             WarmError::Job(failed) => {
-                kcl::died(&failed, &path).unwrap_or_else(|| Paths::of(job).explain(failed, workers.limits()))
+                let died = kcl::died(&failed, &path).map(|failure| texts.redacted_failure(failure));
+                died.unwrap_or_else(|| Paths::of(job).explain(failed, workers.limits()))
             }
         })?;
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
             Answered::Incomplete(rendered, calls) => {
-                Box::pin(self.complete(request, (tree, &path), rendered, calls)).await
+                Box::pin(self.complete(request, (tree, &path), (rendered, calls), &registries, secrets)).await
             }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }
@@ -276,17 +455,17 @@ impl Generators {
         &self,
         request: &Request<'_>,
         (tree, path): (&Tree, &str),
-        rendered: Rendered,
-        calls: Vec<Call>,
+        (rendered, calls): (Rendered, Vec<Call>),
+        registries: &Registries<'_>,
+        secrets: Vec<stoa_proto::Value>,
     ) -> Result<Rendered, Failure> {
         let organization = &request.values.organization;
-        let modules = self.modules.as_ref().ok_or_else(|| without_modules(&calls))?;
-        let responses = modules.call_all(organization, &calls).await?;
+        let responses = self.modules.call_all(organization, &calls, registries).await?;
         let mut versions: Vec<String> = calls.iter().map(Call::versioned).collect();
         versions.sort_unstable();
         versions.dedup();
         let job = Job::of_modules(request.values, rendered.spec, (calls, responses), path);
-        let job = beside(job, request, tree, path)?;
+        let job = beside(job, request, tree, path)?.with_secrets(secrets);
         let Answered::Rendered(merged) = self.work(organization, job).await? else {
             return Err(Failure::internal(&"a job about modules calls others"));
         };
@@ -328,14 +507,25 @@ fn without_library() -> Failure {
     Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message)
 }
 
+fn source_file(file: renderer::File) -> SourceFile {
+    SourceFile { path: file.path, bytes: file.content.into() }
+}
+
+fn renderer_file(file: SourceFile) -> renderer::File {
+    renderer::File { path: file.path, content: file.bytes.into() }
+}
+
 /// All values and parameters as texts, sorted.
 fn flat(values: &Values) -> Vec<Parameter> {
     let flat = Placeholders::of(values).flat();
     flat.into_iter().map(|(name, value)| Parameter { name, value }).collect()
 }
 
+/// The version of Kubernetes that the renderer assumes for charts without a target.
+const DEFAULT_KUBERNETES: &str = "v1.35.0";
+
 /// The release of a chart. Parameters are sorted.
-fn release(request: &Request<'_>) -> renderer::Helm {
+fn release(request: &Request<'_>, capabilities: Option<&Capabilities>) -> renderer::Helm {
     let Request { values, helm, .. } = request;
     let sorted = |map: &HashMap<String, String>| {
         let mut all: Vec<Parameter> =
@@ -350,6 +540,8 @@ fn release(request: &Request<'_>) -> renderer::Helm {
         values_files: helm.values_files.clone(),
         parameters: sorted(&values.parameters),
         values: values.platform.iter().map(platform_value).collect(),
+        kube_version: capabilities.map(|it| it.version.clone()).unwrap_or_default(),
+        api_versions: capabilities.map(|it| it.apis.clone()).unwrap_or_default(),
     }
 }
 

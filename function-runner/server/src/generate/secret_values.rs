@@ -52,6 +52,27 @@ impl SecretValues {
         secrets
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// A text without the secret values.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.all.redact(text)
+    }
+
+    /// Problems without the secret values.
+    pub(super) fn redacted_all(&self, problems: Vec<Problem>) -> Vec<Problem> {
+        problems.into_iter().map(|problem| self.redacted(problem)).collect()
+    }
+
+    /// A failure without the secret values.
+    pub(super) fn redacted_failure(&self, failure: Failure) -> Failure {
+        let (code, problems) = failure.into_parts();
+        Failure::of(code, self.redacted_all(problems))
+    }
+
     /// The result of a generator with the secret values declared and hidden.
     pub(crate) async fn protect(self, result: Result<Rendered, Failure>) -> Result<Rendered, Failure> {
         if self.all.is_empty() {
@@ -64,10 +85,7 @@ impl SecretValues {
                 rendered.spec = run_blocking(async move { self.declared(&spec) }).await?;
                 Ok(rendered)
             }
-            Err(failure) => {
-                let (code, problems) = failure.into_parts();
-                Err(Failure::of(code, problems.into_iter().map(|problem| self.redacted(problem)).collect()))
-            }
+            Err(failure) => Err(self.redacted_failure(failure)),
         }
     }
 
@@ -78,7 +96,8 @@ impl SecretValues {
         Problem { reason, message, file, resource_id, field, line }
     }
 
-    fn declared(&self, spec: &Bytes) -> Result<Bytes, Failure> {
+    /// A Spec with the secret values declared.
+    pub(super) fn declared(&self, spec: &Bytes) -> Result<Bytes, Failure> {
         let mut parsed: Spec = serde_json::from_slice(spec).map_err(|error| Failure::internal(&error))?;
         let named: Vec<Problem> = parsed.resources.iter().filter_map(|resource| self.named_in(resource)).collect();
         if !named.is_empty() {

@@ -5,6 +5,7 @@ use serde_json::json;
 use stoa_engine::spec::{FILE, LINE};
 use stoa_proto::renderer::Document;
 use stoa_proto::{Intent, StateEntry};
+use tonic::Code;
 
 use super::placeholders::Placeholders;
 use super::*;
@@ -264,6 +265,7 @@ fn auto_detects_kustomizations_and_charts() {
     ] {
         assert_eq!(detected(&of_tool(name, text)), Some(generator), "{name}");
     }
+    assert_eq!(detected(&folder(&[("Kptfile", ""), ("a.yaml", CONFIG_MAP)])), Some("Kpt"));
     // A Kustomization of Flux is a manifest, and so is one in a file of any name.
     let flux =
         "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: a, namespace: flux}\n";
@@ -325,8 +327,8 @@ fn manifests_deploy_no_part_of_a_kustomization_or_chart() {
 }
 
 /// A document of the renderer.
-fn document(file: &str, step: i32, yaml: &str) -> Document {
-    Document { yaml: yaml.as_bytes().to_vec().into(), file: file.to_owned(), step }
+fn document(file: &str, yaml: &str) -> Document {
+    Document { yaml: yaml.as_bytes().to_vec().into(), file: file.to_owned() }
 }
 
 fn rendered(generator: &str, namespace: &str, documents: &[Document]) -> Result<Generated, Failure> {
@@ -342,10 +344,8 @@ fn rendered(generator: &str, namespace: &str, documents: &[Document]) -> Result<
 #[test]
 fn documents_of_the_renderer_become_resources() {
     let object = |kind: &str, name: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: {name}}}\n");
-    let documents = [
-        document("c/values.yaml", 0, &object("ConfigMap", "a")),
-        document("c/t.yaml", 0, &object("Namespace", "space")),
-    ];
+    let documents =
+        [document("c/values.yaml", &object("ConfigMap", "a")), document("c/t.yaml", &object("Namespace", "space"))];
     let generated = rendered("Helm", "shop", &documents).unwrap();
     assert_eq!(ids(&generated), ["v1:ConfigMap:shop:a", "v1:Namespace:space"]);
     let first = &generated.spec.resources[0];
@@ -355,7 +355,7 @@ fn documents_of_the_renderer_become_resources() {
     assert_eq!(ids(&rendered("Helm", "default", &documents).unwrap()), ["v1:ConfigMap:a", "v1:Namespace:space"]);
     assert_eq!(rendered("Kustomize", "", &[]).unwrap().warnings, ["the stack has no objects"]);
 
-    let wrong = [document("c/t.yaml", 0, "kind: ConfigMap\n"), document("c/u.yaml", 0, "a: [\n")];
+    let wrong = [document("c/t.yaml", "kind: ConfigMap\n"), document("c/u.yaml", "a: [\n")];
     let failure = rendered("Helm", "", &wrong).unwrap_err();
     let told: Vec<String> = failure.problems().iter().map(crate::failure::sentence).collect();
     assert_eq!(told[0], "c/t.yaml: apiVersion: is required");
@@ -363,24 +363,6 @@ fn documents_of_the_renderer_become_resources() {
     let twice = [documents[0].clone(), documents[0].clone()];
     let failure = rendered("Helm", "", &twice).unwrap_err();
     assert_eq!(failure.problems()[0].message, "is a duplicate of the object in c/values.yaml");
-}
-
-#[test]
-fn steps_of_hooks_order_resources() {
-    let object = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: space}\n";
-    let steps = [(-2, "first"), (-1, "second"), (0, "a"), (0, "b"), (1, "last")];
-    let mut documents: Vec<Document> = steps.iter().map(|(step, name)| document("t", *step, &object(name))).collect();
-    documents.push(document("t", 0, namespace));
-    let generated = rendered("Helm", "", &documents).unwrap();
-    let depends_on = |name: &str| {
-        let id = format!("v1:ConfigMap:{name}");
-        let resource = generated.spec.resources.iter().find(|it| it.id.0 == id).unwrap();
-        resource.depends_on.iter().map(|id| id.0.trim_start_matches("v1:ConfigMap:").to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(steps.map(|(_, name)| depends_on(name).join(" ")), ["", "first", "second", "second", "a b"]);
-    let namespace = generated.spec.resources.iter().find(|it| it.id.0 == "v1:Namespace:space").unwrap();
-    assert!(namespace.depends_on.is_empty(), "hooks may be in it");
 }
 
 #[test]
@@ -440,12 +422,11 @@ fn warnings_name_the_first_ignored_objects() {
 }
 
 #[test]
-fn generators_that_are_not_there_say_so() {
+fn unknown_generator_names_the_known_ones() {
     let message = |generator: &str, files: &[(&str, &str)]| refused(generator, files).message;
-    assert_eq!(message("Kpt", &[]), "generator Kpt is not available yet");
-    assert_eq!(message("Auto", &[("Kptfile", ""), ("a.yaml", CONFIG_MAP)]), "generator Kpt is not available yet");
     assert!(
-        message("Pulumi", &[]).contains("unknown generator \"Pulumi\"; use Auto, Spec, Manifests, Kustomize, Helm")
+        message("Pulumi", &[])
+            .contains("unknown generator \"Pulumi\"; use Auto, Spec, Manifests, Kustomize, Helm, Kpt")
     );
 }
 
@@ -876,8 +857,8 @@ fn any_file_is_read_or_told_about(bytes: &[u8], generator: &str, name: &str) {
     ] {
         is_spec_or_told(generate(generator, &content));
     }
-    let document = Document { yaml: bytes.to_vec().into(), file: name.to_owned(), step: 1 };
-    is_spec_or_told(rendered("Helm", "shop", &[document.clone(), Document { step: 0, ..document }]));
+    let document = Document { yaml: bytes.to_vec().into(), file: name.to_owned() };
+    is_spec_or_told(rendered("Helm", "shop", &[document.clone(), document]));
 }
 
 fn is_spec_or_told(generated: Result<Generated, Failure>) {
@@ -925,7 +906,7 @@ proptest! {
         prop_assert!(spec.is_ok() || spec.is_err_and(|failure| failure.code() == Code::InvalidArgument));
         let action = "Create".to_owned();
         let intent = intent.then(|| Intent { action, run: "r".to_owned(), ..Intent::default() });
-        let entry = StateEntry { id, resource: bytes.into(), intent, finished: false };
+        let entry = StateEntry { id, resource: bytes.into(), intent, ..StateEntry::default() };
         if let Err(failure) = convert::state(&[entry]) {
             prop_assert_eq!(failure.code(), Code::InvalidArgument);
         }

@@ -39,6 +39,8 @@ pub(crate) struct WarmWorkers {
     /// The most processes without a job.
     most_idle: usize,
     idle: Arc<Mutex<HashMap<PathBuf, Vec<Idle>>>>,
+    /// Where trees of one job are.
+    temporary: PathBuf,
 }
 
 /// A process without a job.
@@ -53,7 +55,7 @@ struct Idle {
 
 impl WarmWorkers {
     /// As many processes work at once, and as many wait. Needs a Tokio runtime.
-    pub(crate) fn new(starter: SubprocessStarter, workers: usize) -> Self {
+    pub(crate) fn new(starter: SubprocessStarter, workers: usize, temporary: &Path) -> Self {
         let slots = FairSemaphore::new(workers, MaxShare::ThreeQuarters);
         let idle: Arc<Mutex<HashMap<PathBuf, Vec<Idle>>>> = Arc::default();
         let swept = Arc::downgrade(&idle);
@@ -67,7 +69,7 @@ impl WarmWorkers {
                 });
             }
         });
-        Self { starter, slots, most_idle: workers, idle }
+        Self { starter, slots, most_idle: workers, idle, temporary: temporary.to_owned() }
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -79,16 +81,7 @@ impl WarmWorkers {
         let _slot = self.slots.acquire(organization, 1).await;
         let (mut worker, jobs) = match self.take(tree.root()) {
             Some(idle) => (idle.worker, idle.jobs),
-            None => {
-                let started = self.starter.start(worker::more_for_tree(tree.root())).await.map_err(WarmError::Start)?;
-                // The library is not our code, and reads files for programs.
-                if let Some((mechanism, _)) =
-                    started.restrictions().by_name().into_iter().find(|(_, is_there)| !is_there)
-                {
-                    return Err(WarmError::Sandbox(mechanism));
-                }
-                (started, 0)
-            }
+            None => (self.start(tree.root()).await?, 0),
         };
         let jobs = jobs + 1;
         let done = worker.work(job, None).await;
@@ -99,6 +92,29 @@ impl WarmWorkers {
             worker.end().await;
         }
         done.map_err(WarmError::Job)
+    }
+
+    /// Where trees of one job are.
+    pub(super) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Does a job in a process of its own, which reads a tree that ends with the job.
+    pub(super) async fn work_once(&self, organization: &str, root: &Path, job: &[u8]) -> Result<Bytes, WarmError> {
+        let _slot = self.slots.acquire(organization, 1).await;
+        let mut worker = self.start(root).await?;
+        let done = worker.work(job, None).await;
+        worker.end().await;
+        done.map_err(WarmError::Job)
+    }
+
+    async fn start(&self, root: &Path) -> Result<Subprocess, WarmError> {
+        let started = self.starter.start(worker::more_for_tree(root)).await.map_err(WarmError::Start)?;
+        // The library is not our code, and reads files for programs.
+        match started.restrictions().by_name().into_iter().find(|(_, is_there)| !is_there) {
+            Some((mechanism, _)) => Err(WarmError::Sandbox(mechanism)),
+            None => Ok(started),
+        }
     }
 
     /// A process of this tree, unless it has ended meanwhile.

@@ -43,7 +43,7 @@ pub(super) fn with_exact(file: &SourceFile) -> Result<Vec<(Document, Option<serd
 }
 
 /// The values of a text, and nothing for a text that is not YAML.
-pub(super) fn values(text: &str) -> Vec<serde_json::Value> {
+pub(crate) fn values(text: &str) -> Vec<serde_json::Value> {
     let documents = stoa_yaml::documents(text, &LIMITS, false).unwrap_or_default();
     documents.into_iter().map(|document| document.value).collect()
 }

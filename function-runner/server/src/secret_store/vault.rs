@@ -1,29 +1,17 @@
 //! Vault's secret engines KV, by its HTTP API: <https://developer.hashicorp.com/vault/api-docs/secret/kv/kv-v2>.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
-use std::time::Duration;
-
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use http_body_util::Empty;
-use hyper::header::{HeaderValue, USER_AGENT};
-use hyper::{Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::header::HeaderValue;
+use hyper::{Request, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoa_engine::stored_secret::StoredSecret;
-use stoa_outbound::Client;
-use tonic::Code;
 
-use super::{Values, invalid};
-use crate::failure::{Failure, reason};
-
-/// The timeout of a request.
-const TIMEOUT: Duration = Duration::from_secs(20);
-/// The number of parallel requests.
-const AT_ONCE: usize = 8;
-/// The largest answer, in bytes.
-const LARGEST: usize = 1 << 20;
+use super::service::{Service, Store, address};
+use super::{Credentials, invalid};
+use crate::failure::Failure;
 
 /// The settings of the store, as in Kusion's workspace.yaml.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,9 +40,11 @@ enum Version {
 }
 
 /// A Vault server.
+#[derive(Debug)]
 pub(super) struct Vault {
     settings: Settings,
-    client: Client<Empty<Bytes>>,
+    server: String,
+    service: Service,
     token: HeaderValue,
     namespace: Option<HeaderValue>,
 }
@@ -67,58 +57,24 @@ struct Answer {
 
 impl Vault {
     /// The server with its credentials: `token`, and possibly `namespace` and `ca.crt`.
-    pub(super) fn new(settings: Settings, credentials: &HashMap<String, Bytes>) -> Result<Self, Failure> {
-        let uri = settings.server.parse::<Uri>().ok();
-        if !uri.is_some_and(|uri| is_private(&uri)) {
-            let message = "spec.secretStore.provider.vault.server must be a URL such as https://vault.example.com:8200; \
-                           http is for loopback addresses alone";
-            return Err(invalid(message.to_owned()));
-        }
-        let authorities = credentials.get("ca.crt").cloned().unwrap_or_default();
-        let tls = stoa_outbound::tls(&authorities)
-            .map_err(|error| invalid(format!("key ca.crt of the Secret of the secret store: {error}")))?;
-        let header = |key: &str| {
-            let value = credentials.get(key).map(|value| HeaderValue::from_bytes(value.trim_ascii()));
-            value
-                .transpose()
-                .map_err(|_| invalid(format!("key {key} of the Secret of the secret store is no header value")))
-        };
-        let Some(mut token) = header("token")? else {
-            return Err(invalid(
-                "the Secret of the secret store has no key token; set secretStore.secretRef".to_owned(),
-            ));
-        };
+    pub(super) fn new(settings: Settings, credentials: &Credentials<'_>) -> Result<Self, Failure> {
+        let server = address("provider.vault.server", &settings.server)?;
+        let service = Service::new(format!("Vault at {server}"), credentials.authorities())?;
+        let mut token = credentials.header("token")?;
         token.set_sensitive(true);
-        Ok(Self { client: stoa_outbound::client(tls), token, namespace: header("namespace")?, settings })
+        let namespace = credentials.optional("namespace").map(|_| credentials.header("namespace")).transpose()?;
+        Ok(Self { service, token, namespace, server, settings })
     }
+}
 
-    /// The values, each secret read once for all of its properties.
-    pub(super) async fn read(&self, named: &BTreeSet<StoredSecret>) -> Result<Values, Failure> {
-        let mut secrets: BTreeMap<(&str, Option<&str>), Vec<&StoredSecret>> = BTreeMap::new();
-        for stored in named {
-            secrets.entry((&stored.name, stored.version.as_deref())).or_default().push(stored);
-        }
-        let reads: Vec<_> = secrets.into_values().map(|properties| self.read_secret(properties)).collect();
-        let read: Vec<Values> = stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
-        Ok(read.into_iter().flatten().collect())
-    }
-
-    async fn read_secret(&self, properties: Vec<&StoredSecret>) -> Result<Values, Failure> {
-        let Some(first) = properties.first() else { return Ok(Values::new()) };
-        let found = self.properties(first).await?;
-        let value = |stored: &StoredSecret| match found.get(&stored.property) {
-            Some(Value::String(text)) => Ok((stored.clone(), text.clone())),
-            Some(Value::Null) | None => {
-                Err(invalid(format!("{stored}: the secret in Vault has no property {:?}", stored.property)))
-            }
-            Some(other) => Ok((stored.clone(), other.to_string())),
-        };
-        properties.into_iter().map(value).collect()
+#[async_trait]
+impl Store for Vault {
+    fn title(&self) -> &'static str {
+        "Vault"
     }
 
     async fn properties(&self, stored: &StoredSecret) -> Result<Map<String, Value>, Failure> {
-        let server = self.settings.server.trim_end_matches('/');
-        let path = self.settings.path.trim_matches('/');
+        let (server, path) = (&self.server, self.settings.path.trim_matches('/'));
         let url = match (self.settings.version, &stored.version) {
             (Version::V2, None) => format!("{server}/v1/{path}/data/{}", stored.name),
             (Version::V2, Some(version)) => format!("{server}/v1/{path}/data/{}?version={version}", stored.name),
@@ -129,36 +85,24 @@ impl Vault {
                 )));
             }
         };
-        let mut request = Request::get(url).header(USER_AGENT, "stoa").header("X-Vault-Token", &self.token);
+        let mut request = Request::get(url).header("X-Vault-Token", &self.token);
         if let Some(namespace) = &self.namespace {
             request = request.header("X-Vault-Namespace", namespace);
         }
-        let request = request.body(Empty::new()).map_err(|_| invalid(format!("{stored}: is no path of Vault")))?;
-        let unavailable = |why: String| {
-            let message = format!("{stored}: Vault at {server} {why}");
-            Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
-        };
-        let answer = tokio::time::timeout(TIMEOUT, self.client.request(request))
-            .await
-            .map_err(|_| unavailable(format!("gave no answer within {} s", TIMEOUT.as_secs())))?
-            .map_err(|error| unavailable(format!("cannot be reached: {}", stoa_outbound::causes(&error))))?;
-        let status = answer.status();
-        let reading = tokio::time::timeout(TIMEOUT, stoa_outbound::read(answer.into_body(), LARGEST));
-        let body = reading.await.ok().flatten().ok_or_else(|| unavailable("sent an incomplete answer".to_owned()))?;
+        let request =
+            request.body(Full::<Bytes>::default()).map_err(|_| invalid(format!("{stored}: is no path of Vault")))?;
+        let (status, body) = self.service.send(stored, request).await?;
         match status {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => {
-                return Err(invalid(format!("{stored}: the secret does not exist in Vault at {server}")));
-            }
+            StatusCode::NOT_FOUND => return Err(self.service.missing(stored)),
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-                let message = "does not permit the token to read it; grant `read` by a policy, or renew the token";
-                return Err(invalid(format!("{stored}: Vault at {server} {message}")));
+                let why = "does not permit the token to read it; grant `read` by a policy, or renew the token";
+                return Err(self.service.refused(stored, why));
             }
-            StatusCode::BAD_REQUEST => return Err(invalid(format!("{stored}: Vault at {server} rejects the request"))),
-            // 429 and 5xx: sealed, standby or overloaded.
-            status => return Err(unavailable(format!("answered {}", status.as_u16()))),
+            StatusCode::BAD_REQUEST => return Err(self.service.refused(stored, "rejects the request")),
+            status => return Err(self.service.unavailable(stored, &format!("answered {}", status.as_u16()))),
         }
-        let no_secret = || invalid(format!("{stored}: the answer of Vault at {server} is no secret"));
+        let no_secret = || self.service.no_secret(stored);
         let Answer { data } = serde_json::from_slice(&body).map_err(|_| no_secret())?;
         match self.settings.version {
             Version::V1 => Ok(data),
@@ -170,19 +114,13 @@ impl Vault {
     }
 }
 
-/// Whether the token may go there: over TLS, or to this machine.
-fn is_private(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    uri.scheme_str() == Some("https") || (uri.scheme_str() == Some("http") && is_loopback)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
+    use std::collections::HashMap;
 
+    use serde_json::json;
+
+    use super::super::service::testing::{self, Seen};
     use super::*;
 
     /// The secrets of the stub, by the path and query of a request.
@@ -197,47 +135,28 @@ mod tests {
     ];
 
     /// Answers as Vault's API documentation says.
-    async fn answer(mut stream: TcpStream) -> Option<()> {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.ok()?);
-        }
-        let head = String::from_utf8(head).ok()?;
-        let path = head.strip_prefix("GET ")?.split(' ').next()?;
-        let found = SECRETS.iter().find(|(of, _)| *of == path);
-        let is_permitted = head.to_lowercase().contains("x-vault-token: s.token\r\n");
+    fn answer(seen: &Seen) -> (u16, String) {
+        let found = SECRETS.iter().find(|(of, _)| *of == seen.path);
         let (status, body) = match found {
-            _ if path.ends_with("/sealed") => ("503 Service Unavailable", r#"{"errors": ["Vault is sealed"]}"#),
-            _ if !is_permitted => ("403 Forbidden", r#"{"errors": ["permission denied"]}"#),
-            Some((_, body)) => ("200 OK", *body),
-            None => ("404 Not Found", r#"{"errors": []}"#),
+            _ if seen.path.ends_with("/sealed") => (503, r#"{"errors": ["Vault is sealed"]}"#),
+            _ if seen.header("x-vault-token") != "s.token" => (403, r#"{"errors": ["permission denied"]}"#),
+            Some((_, body)) => (200, *body),
+            None => (404, r#"{"errors": []}"#),
         };
-        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-        stream.write_all(answer.as_bytes()).await.ok()
+        (status, body.to_owned())
     }
 
     async fn stub() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream));
-            }
-        });
-        format!("http://{address}/")
+        format!("{}/", testing::start(|seen| answer(&seen)).await)
     }
 
     fn vault(settings: Value, token: &str) -> Result<Vault, Failure> {
-        let credentials = HashMap::from([("token".to_owned(), Bytes::from(token.to_owned()))]);
-        Vault::new(serde_json::from_value(settings).unwrap(), &credentials)
+        let keys = HashMap::from([("token".to_owned(), Bytes::from(token.to_owned()))]);
+        Vault::new(serde_json::from_value(settings).unwrap(), &Credentials(&keys))
     }
 
     async fn read(vault: &Vault, texts: &[&str]) -> Result<Vec<String>, String> {
-        let named = texts.iter().map(|text| StoredSecret::parse(text).unwrap().unwrap()).collect();
-        match vault.read(&named).await {
-            Ok(values) => Ok(values.into_values().collect()),
-            Err(failure) => Err(format!("{:?}: {}", failure.code(), failure.problems()[0].message)),
-        }
+        super::super::testing::read(vault, texts).await
     }
 
     #[tokio::test]
@@ -273,18 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn token_is_sent_in_private_only() {
-        for (server, is_taken) in [
-            ("https://vault.example.com:8200", true),
-            ("http://127.0.0.1:8200", true),
-            ("http://localhost:8200", true),
-            ("http://vault.example.com:8200", false),
-            ("vault.example.com", false),
-        ] {
-            assert_eq!(vault(json!({ "server": server }), "t").is_ok(), is_taken, "{server}");
-        }
+    fn store_without_a_token_is_refused() {
         let settings = serde_json::from_value(json!({"server": "https://vault.example.com"})).unwrap();
-        let error = Vault::new(settings, &HashMap::new()).err().unwrap();
-        assert!(error.problems()[0].message.contains("no key token"));
+        let error = Vault::new(settings, &Credentials(&HashMap::new())).unwrap_err();
+        assert!(error.problems()[0].message.contains("no key \"token\""), "{error:?}");
     }
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use stoa_artifacts::{
     ChartRepository, ChartVersion, Descriptor, Digest, Document, Endpoint, FetchError, Found, InvalidLogin, Login,
-    Manifest, Mismatch, Pick, Registry, Repository, Selector, layers,
+    Manifest, Mismatch, Pick, Platform, Registry, Repository, Selector, layers,
     layers::{Compression, Form, Layer},
     manifest,
 };
 use stoa_git::cache::UNFINISHED;
 use stoa_outbound::causes;
 use stoa_proto::{
-    CompareRequest, ContentRequest, ContentsRequest, LookRequest, LookResponse, ReadFileRequest, ResolveRequest, Source,
+    CompareRequest, ContentRequest, ContentsRequest, LookRequest, LookResponse, ReadFileRequest, ResolveRequest,
+    ResolveResponse, Source,
 };
 use tempfile::TempDir;
 use tonic::Code;
@@ -197,6 +198,28 @@ fn charts(registry: &Registry, found: Found) -> Result<Vec<Descriptor>, Failure>
     Ok(manifest.layers.into_iter().filter(|layer| layer.media_type == stoa_artifacts::media::HELM_CHART).collect())
 }
 
+/// The digest of the artifact that a version of a module means now, or the pinned one. Of an index, it is that of the manifest for the
+/// platform of this process.
+pub(crate) async fn of_module(source: &Source, version: &str, pinned: &str) -> Result<String, Failure> {
+    let Remote::Artifacts(registry) = Remote::new(source)? else {
+        return Err(Failure::internal(&"a module is an artifact"));
+    };
+    let digest = if pinned.is_empty() { None } else { Some(parsed(pinned)?) };
+    let found = registry.find(&Selector { pick: Pick::Name(version.to_owned()), digest }).await;
+    let found = found.map_err(|error| failure(&error))?;
+    let index = match found.document {
+        Document::Manifest(_) => return Ok(found.digest.to_string()),
+        Document::Index(index) => index,
+    };
+    let (os, architecture) = stoa_kusion_module::mirror::platform();
+    let is_ours = |platform: &Platform| platform.os == os && platform.architecture == architecture;
+    let ours = index.manifests.iter().find(|it| it.platform.as_ref().is_some_and(is_ours));
+    let ours = ours.ok_or_else(|| {
+        invalid(format!("{}@{} has no manifest for {os}/{architecture}", registry.repository(), found.digest))
+    })?;
+    Ok(ours.digest.to_string())
+}
+
 /// Answers a question about an artifact or chart.
 pub(super) async fn ask(visit: &mut Visit, question: Question) -> Result<Reply, Failure> {
     let remote = Remote::new(visit.source())?;
@@ -212,14 +235,18 @@ pub(super) async fn ask(visit: &mut Visit, question: Question) -> Result<Reply, 
                 (pick, _) => found(visit, &remote, &Selector { pick, digest: selector.digest.clone() }).await?,
             };
             let version = digest.to_string();
-            visit.ask_process(Question::Resolve(ResolveRequest { version, ..ResolveRequest::default() })).await
+            let asked = Question::Resolve(ResolveRequest { version, ..ResolveRequest::default() });
+            let Reply::Resolved(resolved) = visit.ask_process(asked).await? else { return Err(unfitting()) };
+            let signed_by = signer(visit, &remote, &digest).await?;
+            Ok(Reply::Resolved(ResolveResponse { signed_by, ..resolved }))
         }
         Question::Look(LookRequest { branch_only: true, .. }) => {
             Err(Failure::request("an artifact or chart has no branches"))
         }
         Question::Look(LookRequest { r#ref, versions, .. }) => {
             let latest = found(visit, &remote, &selector(&r#ref)?).await?;
-            let mut looked = LookResponse { latest: latest.to_string(), ..LookResponse::default() };
+            let signed_by = signer(visit, &remote, &latest).await?;
+            let mut looked = LookResponse { latest: latest.to_string(), signed_by, ..LookResponse::default() };
             for version in versions {
                 // A version that selects nothing does not exist.
                 let Ok(selector) = version.parse() else { continue };
@@ -232,18 +259,33 @@ pub(super) async fn ask(visit: &mut Visit, question: Question) -> Result<Reply, 
             Ok(Reply::Looked(looked))
         }
         question => {
+            let is_used = !matches!(question, Question::Compare(_));
             for digest in digests(&question) {
-                ensure(visit, &remote, &parsed(digest)?).await?;
+                let digest = parsed(digest)?;
+                if is_used {
+                    signer(visit, &remote, &digest).await?;
+                }
+                ensure(visit, &remote, &digest).await?;
             }
             visit.ask_process(question).await
         }
     }
 }
 
+/// The signer of an artifact; empty where the source needs no signature.
+async fn signer(visit: &Visit, remote: &Remote, digest: &Digest) -> Result<String, Failure> {
+    let registry = match remote {
+        Remote::Artifacts(registry) => Some(registry),
+        Remote::Charts { .. } | Remote::Repository { .. } => None,
+    };
+    visit.verified().signer(visit.source(), registry, digest).await
+}
+
 /// The revision that a selector means now, whose content is then in the cache.
 async fn found(visit: &mut Visit, remote: &Remote, selector: &Selector) -> Result<Digest, Failure> {
     let wanted = remote.find(visit, selector).await?;
     let digest = wanted.digest.clone();
+    signer(visit, remote, &digest).await?;
     if !has(visit, &digest).await? {
         fetch(visit, remote, wanted).await?;
     }
@@ -297,6 +339,7 @@ fn digests(question: &Question) -> Vec<&str> {
         | Question::ReadFile(ReadFileRequest { commit, .. })
         | Question::Fetch(commit)
         | Question::WriteTree(commit)
+        | Question::WritePrograms(commit)
         | Question::Read(ContentRequest { commit, .. }) => vec![commit],
         Question::Compare(CompareRequest { base, commit, .. }) => vec![base, commit],
         _ => Vec::new(),
@@ -330,7 +373,7 @@ fn unauthorized(message: String) -> Failure {
 }
 
 /// The failure of a request.
-fn failure(error: &FetchError) -> Failure {
+pub(crate) fn failure(error: &FetchError) -> Failure {
     let message = causes(error);
     match error {
         FetchError::Unauthorized { .. } => unauthorized(format!("{message}; check the Secret in spec.secretRef")),
@@ -348,7 +391,7 @@ fn failure(error: &FetchError) -> Failure {
 }
 
 impl ImportLayer {
-    fn new(path: &Path, form: &Form) -> Self {
+    pub(super) fn new(path: &Path, form: &Form) -> Self {
         use std::os::unix::ffi::OsStrExt as _;
 
         let path = path.as_os_str().as_bytes().to_vec();

@@ -2,14 +2,24 @@
 //! they are loaded when a process reaches the first server that needs one.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where they are, until they are read. Nothing where libgit2 has them by itself, as in tests.
-static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// Where they are. Nothing where libgit2 has them by itself, as in tests.
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Whether libgit2 has read them.
+static ARE_READ: AtomicBool = AtomicBool::new(false);
 
 /// Has them read from a file once they are needed, in a process that begins with none.
 pub(crate) fn are_in(file: PathBuf) {
-    *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    // It is set once, at the start of a process.
+    let _ = FILE.set(file);
+}
+
+/// The file, for clients other than libgit2.
+pub(super) fn file() -> Option<PathBuf> {
+    FILE.get().cloned()
 }
 
 /// Reads them, if the server at an address, as Git's settings have it, may need one of them.
@@ -17,10 +27,10 @@ pub(super) fn ready_for(address: &[u8], has_own: bool) {
     if has_own || !is_vouched_for(address) {
         return;
     }
-    let Some(file) = FILE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    let Some(file) = FILE.get().filter(|_| !ARE_READ.swap(true, Ordering::Relaxed)) else { return };
     #[expect(unsafe_code, reason = "libgit2's options are globals")]
     // SAFETY: where there is a file, the process has one thread.
-    let read = unsafe { git2::opts::set_ssl_cert_file(&*file) };
+    let read = unsafe { git2::opts::set_ssl_cert_file(file) };
     if let Err(error) = read {
         tracing::warn!(file = %file.display(), %error, "the certificates of authorities cannot be read");
     }

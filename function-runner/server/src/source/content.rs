@@ -82,6 +82,14 @@ impl Content {
             Self::Folder { files, .. } => files,
         }
     }
+
+    /// The same, to be changed before a generator reads them.
+    pub(crate) fn files_mut(&mut self) -> &mut [SourceFile] {
+        match self {
+            Self::File(file) => std::slice::from_mut(file),
+            Self::Folder { files, .. } => files,
+        }
+    }
 }
 
 /// Whether generators read such a file.

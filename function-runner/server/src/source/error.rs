@@ -1,6 +1,7 @@
 //! Classifies errors of Git servers for the caller of the runner.
 
 use git2::ErrorClass;
+use stoa_engine_git::remote::RemoteError;
 use stoa_git::{Explanation, Problem};
 use stoa_proto::Source;
 use tonic::Code;
@@ -23,11 +24,24 @@ pub(super) fn explain(err: &git2::Error, source: &Source) -> Failure {
     Failure::new(code, reason, message)
 }
 
+/// The same of a server that is reached without libgit2.
+pub(crate) fn of_remote(err: &RemoteError) -> Failure {
+    let (code, reason) = match err {
+        RemoteError::Unauthorized(..) | RemoteError::Untrusted(..) | RemoteError::Elsewhere(..) => {
+            (Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED)
+        }
+        RemoteError::Invalid(..) => (Code::InvalidArgument, reason::INVALID_REQUEST),
+        RemoteError::NotFound(..) => (Code::NotFound, reason::SOURCE_NOT_FOUND),
+        RemoteError::Unreachable(..) | RemoteError::Unanswered(..) => (Code::Unavailable, reason::SOURCE_UNAVAILABLE),
+    };
+    Failure::new(code, reason, err.to_string())
+}
+
 /// The message if the process exceeded a limit.
 pub(super) const OVER_LIMITS: &str = "fetching the repository takes more memory than --source-memory-mib of the function-runner allows, or its files are larger than a source may have";
 
 /// An error of the local cache. It can be fetched anew, unless it exceeds a limit.
-pub(super) fn here(err: &git2::Error) -> Failure {
+pub(crate) fn here(err: &git2::Error) -> Failure {
     if is_too_large(err) {
         return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, OVER_LIMITS);
     }

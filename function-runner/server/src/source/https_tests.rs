@@ -13,7 +13,7 @@ struct Server {
     authority: CertificateAuthority,
     remote: String,
     commit: String,
-    _server: GitServer,
+    server: GitServer,
 }
 
 const PASSWORD: &str = "correct horse";
@@ -34,7 +34,7 @@ impl Server {
         let tls = (issued.certificate_pem.as_str(), issued.key_pem.as_str());
         let server = GitServer::start(directory.path(), PASSWORD, Some(tls)).await;
         let remote = server.url("https", "a.git");
-        Self { directory, authority, remote, commit, _server: server }
+        Self { directory, authority, remote, commit, server }
     }
 
     async fn resolve(&self, credentials: &[(&str, &str)]) -> Result<String, Failure> {
@@ -61,6 +61,18 @@ async fn source_authority_and_password_are_accepted() {
         let opened = server.resolve(&[("username", "bot"), (key, PASSWORD), ("ca.crt", &ca)]).await;
         assert_eq!(opened.unwrap(), server.commit, "{key}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bearer_token_is_accepted() {
+    let server = Server::start().await;
+    let ca = server.authority.certificate_pem().to_owned();
+    server.server.set_token("sesame");
+    let opened = server.resolve(&[("bearerToken", "sesame\n"), ("ca.crt", &ca)]).await;
+    assert_eq!(opened.unwrap(), server.commit);
+    let refused = server.resolve(&[("bearerToken", "wrong token"), ("ca.crt", &ca)]).await.unwrap_err();
+    assert_eq!(refused.problems()[0].reason, reason::SOURCE_UNAUTHORIZED);
+    assert!(!refused.problems()[0].message.contains("wrong token"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

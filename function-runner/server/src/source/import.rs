@@ -181,6 +181,10 @@ fn add(repository: &Repository, files: &mut Index, names: &mut Names, layer: &Im
             let name = if layer.is_chart { below_root(&mut root, name)? } else { name };
             // Nothing of Git's own is anybody's configuration.
             if name.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
+                // The reader counts the bytes of each entry.
+                if let Kind::File { content, .. } = kind {
+                    io::copy(content, &mut io::sink()).map_err(Unread::Content)?;
+                }
                 return Ok(());
             }
             let (blob, mode) = match kind {

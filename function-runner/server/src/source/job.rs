@@ -7,10 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use git2::ObjectType;
 use prost::Message as _;
 use stoa_proto::{
-    CompareRequest, CompareResponse, ContentRequest, ContentsRequest, ContentsResponse, LookRequest, LookResponse,
-    Problem, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source,
+    CompareRequest, CompareResponse, ContentRequest, ContentsRequest, ContentsResponse, FilesRequest, FunctionsRequest,
+    FunctionsResponse, LookRequest, LookResponse, Problem, ProposeFilesRequest, ProposeFilesResponse, PushRequest,
+    PushResponse, ReadFileRequest, ReadFileResponse, ResolveRequest, ResolveResponse, Source,
 };
 use stoa_workers::worker::Progress;
 use tonic::Code;
@@ -18,9 +20,18 @@ use tonic::Code;
 use super::import::{ChartAnswer, ChartQuery, Import};
 use super::repositories::{RemoteAnswer, RemoteRequest};
 use super::sources::StackPaths;
+use super::tree::Purpose;
 use super::wire::Files;
 use super::{Cache, Looked, Resolved, content, import, logged, repositories, tree};
 use crate::failure::Failure;
+use crate::fleet::propose;
+use crate::packages::{DiscoverJob, DiscoverPage, PackageFiles, discover, files, functions, push};
+
+/// The largest tree that libgit2 keeps in memory, in bytes: a folder with 100,000 others. By itself it keeps those of 100 entries,
+/// and reads a larger one again for each path in it.
+const LARGEST_CACHED_TREE: usize = 8 << 20;
+/// How much libgit2 keeps in memory, in bytes.
+const CACHED: isize = 32 << 20;
 
 /// A question about a source or the repository of a workspace. The process gets credentials from here alone.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -35,11 +46,14 @@ pub(super) struct Job {
     /// Whether to fetch commits that no ref leads to, after all that refs lead to.
     #[prost(bool, tag = "4")]
     pub(super) with_unreferenced: bool,
-    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 20")]
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 20, 21, 22, 23, 25, 26, 27")]
     pub(super) question: Option<Question>,
     /// Whether nothing may be fetched, for lack of disk space.
     #[prost(bool, tag = "13")]
     pub(super) lacks_room: bool,
+    /// Whether a repository on this machine is written.
+    #[prost(bool, tag = "24")]
+    pub(super) writes: bool,
 }
 
 /// The question. Its requests have no source here.
@@ -77,6 +91,24 @@ pub(super) enum Question {
     /// Writes the tree of a commit into the cache.
     #[prost(string, tag = "20")]
     WriteTree(String),
+    /// The same with large files, which are executable.
+    #[prost(string, tag = "25")]
+    WritePrograms(String),
+    /// Package revisions.
+    #[prost(message, tag = "21")]
+    Discover(DiscoverJob),
+    /// The files of a package.
+    #[prost(message, tag = "22")]
+    Files(FilesRequest),
+    /// Makes commits of packages, and pushes them.
+    #[prost(message, tag = "23")]
+    Push(PushRequest),
+    /// The functions of a repository.
+    #[prost(message, tag = "26")]
+    Functions(FunctionsRequest),
+    /// Compares files with a branch, and commits the difference to another.
+    #[prost(message, tag = "27")]
+    Propose(ProposeFilesRequest),
 }
 
 /// A reply, or with another code than 0 all problems.
@@ -92,7 +124,7 @@ pub(super) struct Answer {
     /// Messages of the process for the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
-    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 20")]
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 20, 21, 22, 23, 25, 27")]
     reply: Option<Reply>,
     /// Whether the cache may have grown.
     #[prost(bool, tag = "13")]
@@ -122,6 +154,16 @@ pub(super) enum Reply {
     Chart(ChartAnswer),
     #[prost(bool, tag = "20")]
     WroteTree(bool),
+    #[prost(message, tag = "21")]
+    Discovered(DiscoverPage),
+    #[prost(message, tag = "22")]
+    Files(PackageFiles),
+    #[prost(message, tag = "23")]
+    Pushed(PushResponse),
+    #[prost(message, tag = "25")]
+    Functions(FunctionsResponse),
+    #[prost(message, tag = "27")]
+    Proposed(ProposeFilesResponse),
 }
 
 /// Does a job in the process that reads a source.
@@ -134,6 +176,15 @@ pub(crate) fn work(job: Vec<u8>, progress: &Progress) -> Vec<u8> {
         let timeouts = unsafe { stoa_git::set_timeouts() };
         if let Err(error) = timeouts {
             tracing::error!(%error, "libgit2 takes no timeouts");
+        }
+        #[expect(unsafe_code, reason = "libgit2's options are globals")]
+        // SAFETY: the process has one thread.
+        let cached = unsafe {
+            git2::opts::set_cache_object_limit(ObjectType::Tree, LARGEST_CACHED_TREE)
+                .and_then(|()| git2::opts::set_cache_max_size(CACHED))
+        };
+        if let Err(error) = cached {
+            tracing::error!(%error, "libgit2 keeps no large folders in memory");
         }
     });
     let answer = match Job::decode(job.as_slice()) {
@@ -180,19 +231,20 @@ impl Job {
 impl Question {
     fn of(self, cache: &Cache) -> Result<Reply, Failure> {
         let here = |revision: &str| cache.at(revision);
+        let verified = |revision: &str| cache.verified_at(revision);
         Ok(match self {
             Self::Resolve(ResolveRequest { version, r#ref, .. }) => {
-                let Resolved { commit, subject } = cache.resolve(&version, &r#ref)?;
-                Reply::Resolved(ResolveResponse { commit, subject })
+                let Resolved { commit, subject, signed_by } = cache.resolve(&version, &r#ref)?;
+                Reply::Resolved(ResolveResponse { commit, subject, signed_by })
             }
             Self::Look(LookRequest { r#ref, versions, branch_only, .. }) => {
                 let looked = if branch_only { cache.branch(&r#ref) } else { cache.look(&r#ref, &versions) };
-                let Looked { latest, commits } = looked?;
-                Reply::Looked(LookResponse { latest, commits })
+                let Looked { latest, commits, signed_by } = looked?;
+                Reply::Looked(LookResponse { latest, commits, signed_by })
             }
             Self::Contents(ContentsRequest { commit, paths, values_files, .. }) => {
                 let paths = StackPaths { paths, values_files };
-                let digests = content::ids(&cache.repository, here(&commit)?, paths)?;
+                let digests = content::ids(&cache.repository, verified(&commit)?, paths)?;
                 Reply::Contents(ContentsResponse { digests })
             }
             Self::Compare(CompareRequest { base, commit, paths, values_files, .. }) => {
@@ -205,15 +257,15 @@ impl Question {
             }
             Self::ReadFile(ReadFileRequest { commit, path, max_bytes, .. }) => {
                 let (path, text) =
-                    content::file(&cache.repository, (here(&commit)?, &commit), &path, max_bytes as usize)?;
-                Reply::File(ReadFileResponse { text, path })
+                    content::file(&cache.repository, (verified(&commit)?, &commit), &path, max_bytes as usize)?;
+                Reply::File(ReadFileResponse { text, path, is_verified: cache.source.verify.is_some() })
             }
             Self::Fetch(commit) => {
-                here(&commit)?;
+                verified(&commit)?;
                 Reply::Fetched(true)
             }
             Self::Read(ContentRequest { commit, path, .. }) => {
-                Reply::Read(content::read(&cache.repository, here(&commit)?, &commit, &path)?.into())
+                Reply::Read(content::read(&cache.repository, verified(&commit)?, &commit, &path)?.into())
             }
             Self::Has(revision) => Reply::Fetched(import::find(&cache.repository, &revision).is_some()),
             Self::Import(import) => {
@@ -223,9 +275,21 @@ impl Question {
             }
             Self::Chart(query) => Reply::Chart(query.answer()?),
             Self::WriteTree(commit) => {
-                tree::write(&cache.repository, here(&commit)?)?;
+                tree::write(&cache.repository, verified(&commit)?, Purpose::Render)?;
                 Reply::WroteTree(true)
             }
+            Self::WritePrograms(commit) => {
+                tree::write(&cache.repository, verified(&commit)?, Purpose::Run)?;
+                Reply::WroteTree(true)
+            }
+            Self::Discover(job) => Reply::Discovered(discover::page(cache, &job)?),
+            Self::Files(request) => {
+                here(&request.commit)?;
+                Reply::Files(files::read(cache, &request)?)
+            }
+            Self::Functions(request) => Reply::Functions(functions::read(cache, &request)?),
+            Self::Push(request) => Reply::Pushed(push::push(cache, &request)?),
+            Self::Propose(request) => Reply::Proposed(propose::propose(cache, &request)?),
             Self::Reach(_) => return Err(Failure::internal(&"a source is no repository of a workspace")),
         })
     }

@@ -17,8 +17,9 @@ pub(crate) mod authorities;
 mod content;
 mod dependencies;
 mod disk;
-mod error;
+pub(crate) mod error;
 mod folder;
+mod function_images;
 mod import;
 mod job;
 mod lock;
@@ -31,7 +32,9 @@ mod slots;
 mod sources;
 mod tree;
 mod unreferenced;
+mod verification;
 mod wire;
+mod working_copy;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -39,23 +42,28 @@ use std::path::Path;
 
 use git2::{Direction, ErrorClass, ErrorCode, FetchOptions, Oid, Remote, Repository};
 use sha2::{Digest as _, Sha256};
+use stoa_engine_git::remote::{Access, Connection, Service};
 use stoa_git::fetch::Bound;
 use stoa_proto::Source;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
+pub(crate) use artifacts::failure as registry_failure;
+pub(crate) use artifacts::of_module as artifact_of_module;
 pub(crate) use content::{Content, LockFile, SourceFile, StackFiles, normalized};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
 pub(crate) use folder::files_of_folder;
 pub(crate) use job::work;
 pub(crate) use lock::of_folder as lock_of_folder;
 pub(crate) use reader_pool::ReaderPool;
-use refs::Heads;
+pub(crate) use refs::{Head, Heads, parse_commit};
 pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources, StackPaths};
 pub(crate) use tree::{Tree, trees_of};
 use unreferenced::Unreferenced;
+pub(crate) use verification::digest as verification_digest;
 pub(crate) use wire::{File, Files, Lock};
+pub(crate) use working_copy::is_working_copy;
 
 /// The largest file of a cache, in bytes.
 pub(crate) const MOST_OF_A_FILE: u64 = 5 << 30;
@@ -69,12 +77,14 @@ pub(crate) const MOST_OF_A_CACHE: u64 = 6 << 30;
 pub(crate) const LARGEST_ANSWER: usize = 160 << 20;
 
 /// A commit that a version means.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     /// 40 hex digits.
     pub(crate) commit: String,
     /// The first line of its message.
     pub(crate) subject: String,
+    /// The key that signed it; empty where the source needs no signature.
+    pub(crate) signed_by: String,
 }
 
 /// The commits of several versions.
@@ -84,6 +94,8 @@ pub(crate) struct Looked {
     pub(crate) latest: String,
     /// The commits of the versions that exist.
     pub(crate) commits: HashMap<String, String>,
+    /// The key that signed the latest; empty where the source needs no signature.
+    pub(crate) signed_by: String,
 }
 
 /// The digest that names a cache. Credentials are part of it, so that nobody reads through the cache
@@ -109,8 +121,8 @@ pub(crate) fn cache_name(source: &Source) -> String {
 }
 
 /// The cache of a source, in the process that reads it.
-struct Cache {
-    repository: Repository,
+pub(crate) struct Cache {
+    pub(crate) repository: Repository,
     unreferenced: Unreferenced,
     source: Source,
     /// Whether to fetch commits that no ref leads to, after all that refs lead to.
@@ -133,7 +145,7 @@ struct Unfetched {
 }
 
 impl Cache {
-    fn open(
+    pub(crate) fn open(
         directory: &Path,
         source: Source,
         max_unreferenced: usize,
@@ -171,6 +183,27 @@ impl Cache {
         self.ensure(commit).map(|()| commit)
     }
 
+    /// The same of a commit whose content may be used: one that a trusted key signed, if the source needs that.
+    fn verified_at(&self, revision: &str) -> Result<Oid, Failure> {
+        let commit = self.at(revision)?;
+        self.signer(commit).map(|_| commit)
+    }
+
+    /// The signer of a commit; empty where the source needs no signature. Artifacts are verified before they are fetched.
+    fn signer(&self, commit: Oid) -> Result<String, Failure> {
+        if artifacts::is_artifact(&self.source) {
+            return Ok(String::new());
+        }
+        let Some(keys) = verification::keys(&self.source)? else { return Ok(String::new()) };
+        let mut signer = verification::of_commit(&self.repository, &keys, commit)?;
+        // The commit may have come without its tags.
+        if signer.is_err() && self.fetch(&["+refs/tags/*:refs/tags/*"]).is_ok() {
+            signer = verification::of_commit(&self.repository, &keys, commit)?;
+        }
+        let what = || format!("commit {commit} of {}", self.remote());
+        signer.map(|signer| signer.to_string()).map_err(|why| verification::failure(&what(), &why))
+    }
+
     fn resolve(&self, version: &str, reference: &str) -> Result<Resolved, Failure> {
         let artifact = import::reference(version).and_then(|_| import::find(&self.repository, version));
         let oid = match artifact {
@@ -181,7 +214,22 @@ impl Cache {
         Ok(Resolved {
             commit: if artifact.is_some() { version.to_owned() } else { oid.to_string() },
             subject: String::from_utf8_lossy(commit.summary_bytes().unwrap_or_default()).into_owned(),
+            signed_by: self.signer(oid)?,
         })
+    }
+
+    /// Deletes the refs of the cache that the remote does not have, by patterns such as `refs/tags/*`. Their objects stay.
+    pub(crate) fn prune(&self, heads: &Heads, patterns: &[&str]) -> Result<(), Failure> {
+        let names: BTreeSet<&str> = heads.iter().map(|head| head.name.as_str()).collect();
+        let prune = |pattern: &str| -> Result<(), git2::Error> {
+            let mut own = self.repository.references_glob(pattern)?;
+            let own: Vec<String> = own.names().map(|name| name.map(str::to_owned)).collect::<Result<_, _>>()?;
+            for name in own.iter().filter(|name| !names.contains(name.as_str())) {
+                self.repository.find_reference(name)?.delete()?;
+            }
+            Ok(())
+        };
+        patterns.iter().try_for_each(|pattern| prune(pattern)).map_err(|error| error::here(&error))
     }
 
     fn look(&self, reference: &str, versions: &[String]) -> Result<Looked, Failure> {
@@ -203,7 +251,13 @@ impl Cache {
             let refspecs: Vec<String> = missing.iter().map(|name| format!("+{name}:{name}")).collect();
             self.fetch(&refspecs.iter().map(String::as_str).collect::<Vec<_>>())?;
         }
-        let mut looked = Looked { latest: self.peel(latest.oid)?.to_string(), ..Looked::default() };
+        let commit = self.peel(latest.oid)?;
+        if self.source.verify.is_some() {
+            // A tag vouches for its commit while the server has it.
+            self.prune(&heads, &["refs/tags/*"])?;
+        }
+        let signed_by = self.signer(commit)?;
+        let mut looked = Looked { latest: commit.to_string(), signed_by, ..Looked::default() };
         let of_no_head = found.iter().filter(|(_, head)| head.is_none()).map(|(version, _)| version.as_str());
         let abbreviated =
             self.find_by_prefixes(&heads, of_no_head.filter(|version| refs::is_abbreviated_commit(version)))?;
@@ -289,7 +343,7 @@ impl Cache {
     }
 
     /// Fetches a commit, unless it is cached.
-    fn ensure(&self, oid: Oid) -> Result<(), Failure> {
+    pub(crate) fn ensure(&self, oid: Oid) -> Result<(), Failure> {
         if self.has(oid) {
             return self.peel(oid).map(drop);
         }
@@ -306,7 +360,7 @@ impl Cache {
         Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message))
     }
 
-    fn has(&self, oid: Oid) -> bool {
+    pub(crate) fn has(&self, oid: Oid) -> bool {
         self.repository.odb().is_ok_and(|odb| odb.exists(oid))
     }
 
@@ -322,7 +376,13 @@ impl Cache {
         })
     }
 
-    fn list(&self) -> Result<Heads, Failure> {
+    /// The refs of the remote.
+    pub(crate) fn list(&self) -> Result<Heads, Failure> {
+        if auth::credentials(&self.source).bearer_header().is_some() {
+            // libgit2 lists with no header of ours.
+            let connection = Connection::open(&self.access()?, Service::UploadPack);
+            return Ok(Heads::of(connection.map_err(|err| error::of_remote(&err))?.advertised()));
+        }
         let mut remote = self.remote_of(&self.repository).map_err(|err| self.explain(&err))?;
         let connection = remote
             .connect_auth(Direction::Fetch, Some(auth::callbacks(&self.source)), None)
@@ -371,7 +431,14 @@ impl Cache {
         }
     }
 
-    fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
+    /// How the remote is reached without libgit2.
+    pub(crate) fn access(&self) -> Result<Access, Failure> {
+        let remote = self.repository.remote_anonymous(&self.source.remote).map_err(|err| error::here(&err))?;
+        let url = String::from_utf8_lossy(remote.pushurl_bytes().unwrap_or(remote.url_bytes())).into_owned();
+        Ok(Access { url, credentials: auth::credentials(&self.source), authorities: authorities::file() })
+    }
+
+    pub(crate) fn fetch(&self, refspecs: &[&str]) -> Result<(), Failure> {
         self.require_room()?;
         self.fetch_into(&self.repository, refspecs).map_err(
             |Unfetched { err, is_over, .. }| {
@@ -389,7 +456,11 @@ impl Cache {
         let mut options = FetchOptions::new();
         options.remote_callbacks(callbacks);
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
-        options.follow_redirects(auth::credentials(&self.source).redirects());
+        let credentials = auth::credentials(&self.source);
+        options.follow_redirects(credentials.redirects());
+        if let Some(header) = credentials.bearer_header() {
+            options.custom_headers(&[&header]);
+        }
         let fetched =
             self.remote_of(repository).and_then(|mut remote| remote.fetch(refspecs, Some(&mut options), None));
         fetched.map_err(|err| Unfetched { err, has_begun: bound.has_begun(), is_over: bound.is_over() })
@@ -410,7 +481,7 @@ impl Cache {
         error::explain(err, &self.source)
     }
 
-    fn remote(&self) -> String {
+    pub(crate) fn remote(&self) -> String {
         stoa_git::without_userinfo(&self.source.remote)
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Reader {
     folder: Option<Folder>,
     begun: Instant,
     limits: Option<Limits>,
+    /// Whether it may write a repository on this machine, and so serves one call.
+    is_writer: bool,
     /// Nothing while it is idle.
     slot: Option<Permit>,
 }
@@ -114,7 +116,9 @@ impl ReaderPool {
     /// Starts a process for the source of a job, whose cache exists, or reuses an idle one.
     pub(super) async fn begin_with(&self, slot: Permit, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
         let organization = job.source.as_ref().map_or("", |source| source.organization.as_str());
-        if let Some(idle) = self.slots.take_idle(cache.path(), organization) {
+        if !job.writes
+            && let Some(idle) = self.slots.take_idle(cache.path(), organization)
+        {
             return Ok(Reader { slot: Some(slot), ..idle });
         }
         if let Some(idle) = self.slots.evict() {
@@ -125,8 +129,10 @@ impl ReaderPool {
         let remote = stoa_git::without_userinfo(&source.remote);
         let (worker, limits) = match &self.mode {
             Mode::Processes { starter, local } => {
-                let is_local = stoa_git::local_path(&source.remote).is_some();
-                let more = worker::more_for_source(cache.path(), if is_local { &local[..] } else { &[] });
+                let path = stoa_git::local_path(&source.remote);
+                let reads = if path.is_some() { &local[..] } else { &[] };
+                let writes = path.as_deref().filter(|_| job.writes);
+                let more = worker::more_for_source(cache.path(), reads, writes);
                 let started = starter.start(more).await;
                 let process = started.map_err(|error| {
                     tracing::error!(error = &error as &dyn std::error::Error, "the process for a source did not start");
@@ -141,8 +147,9 @@ impl ReaderPool {
                 (Worker::InProcess { stays: *stays }, None)
             }
         };
-        let (organization, cache, slot) = (source.organization, cache.clone(), Some(slot));
-        Ok(Reader { worker, remote, organization, cache, folder, begun, limits, slot })
+        let (organization, cache, is_writer) = (source.organization, cache.clone(), job.writes);
+        let slot = Some(slot);
+        Ok(Reader { worker, remote, organization, cache, folder, begun, limits, is_writer, slot })
     }
 
     /// Keeps a process that has done all of its jobs for the next call of its source, or ends it.
@@ -185,7 +192,7 @@ impl Reader {
             #[cfg(test)]
             Worker::InProcess { stays } => *stays,
         };
-        uses_little && self.begun.elapsed() < MAX_AGE
+        uses_little && !self.is_writer && self.begun.elapsed() < MAX_AGE
     }
 
     /// Whether it still runs, and reaches its cache.

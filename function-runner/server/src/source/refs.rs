@@ -1,21 +1,22 @@
 //! The names of a remote's refs, and the ref that a version means.
 
 use git2::{Oid, RemoteHead};
+use stoa_engine_git::remote::Advertised;
 use tonic::Code;
 
 use crate::failure::{Failure, reason};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The full name, such as `refs/heads/main`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it points to: a commit, or an annotated tag.
-    pub(super) oid: Oid,
+    pub(crate) oid: Oid,
 }
 
 /// The refs of a remote.
 #[derive(Debug)]
-pub(super) struct Heads {
+pub(crate) struct Heads {
     heads: Vec<Head>,
     /// What HEAD stands for.
     default: Option<String>,
@@ -44,6 +45,14 @@ impl Heads {
         Self { heads, default }
     }
 
+    /// The refs of a list, and what HEAD stands for.
+    pub(super) fn of(advertised: &Advertised) -> Self {
+        let is_ref = |(name, _): &&(String, Oid)| name != "HEAD";
+        let heads = advertised.refs.iter().filter(is_ref);
+        let heads = heads.map(|(name, oid)| Head { name: name.clone(), oid: *oid }).collect();
+        Self { heads, default: advertised.head().map(str::to_owned) }
+    }
+
     /// The head of a ref, or of the default branch.
     pub(super) fn latest(&self, reference: &str) -> Option<&Head> {
         if reference.is_empty() { self.exact(self.default.as_deref()?) } else { self.find(reference) }
@@ -62,7 +71,7 @@ impl Heads {
     }
 
     /// All branches and tags.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Head> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Head> {
         let is_fetched = |head: &&Head| head.name.starts_with("refs/heads/") || head.name.starts_with("refs/tags/");
         self.heads.iter().filter(is_fetched)
     }
@@ -86,7 +95,7 @@ pub(super) fn revision(text: &str) -> Result<String, Failure> {
     }
 }
 
-pub(super) fn parse_commit(commit: &str) -> Result<Oid, Failure> {
+pub(crate) fn parse_commit(commit: &str) -> Result<Oid, Failure> {
     match Oid::from_str(commit) {
         Ok(oid) if commit.len() == 40 => Ok(oid),
         _ => {

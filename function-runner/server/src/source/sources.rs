@@ -13,7 +13,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{
-    CompareRequest, ContentRequest, ContentsRequest, LookRequest, ReadFileRequest, ResolveRequest, Source, ValuesFiles,
+    CompareRequest, ContentRequest, ContentsRequest, FilesRequest, FunctionsRequest, FunctionsResponse, LookRequest,
+    LookResponse, ProposeFilesRequest, ProposeFilesResponse, PushRequest, PushResponse, ReadFileRequest,
+    ResolveRequest, ResolveResponse, Source, ValuesFiles,
 };
 use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,9 +27,14 @@ use tracing::Instrument as _;
 use super::disk::{LACKS_ROOM, has_room, measure, on_files};
 use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
-use super::{Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifacts, cache_name, content, refs, unreferenced};
+use super::verification::Verified;
+use super::{
+    Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifacts, cache_name, content, function_images, is_working_copy,
+    refs, unreferenced,
+};
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
+use crate::packages::{DiscoverJob, DiscoverPage, PackageFiles};
 
 /// The caches of all sources, under one directory.
 #[derive(Clone, Debug)]
@@ -46,6 +53,8 @@ pub(crate) struct Sources {
     pub(super) most_of_a_cache: u64,
     /// The repositories that may be named by path.
     pub(super) local: LocalRepositories,
+    /// The signers of artifacts.
+    pub(super) verified: Verified,
 }
 
 /// Paths of stacks in a commit.
@@ -70,7 +79,7 @@ impl From<Vec<String>> for StackPaths {
 }
 
 /// The folder for caches of sources.
-const CACHES: &str = "git";
+pub(super) const CACHES: &str = "git";
 
 pub(crate) type MemorySlot = OwnedSemaphorePermit;
 
@@ -148,6 +157,7 @@ impl Sources {
             max_unreferenced: unreferenced::MOST,
             most_of_a_cache: MOST_OF_A_CACHE,
             local,
+            verified: Verified::default(),
         }
     }
 
@@ -156,7 +166,9 @@ impl Sources {
     pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
         let request = ResolveRequest { source: None, version: version.to_owned(), r#ref: reference.to_owned() };
         match self.ask(source, Question::Resolve(request)).await? {
-            Reply::Resolved(resolved) => Ok(Resolved { commit: resolved.commit, subject: resolved.subject }),
+            Reply::Resolved(ResolveResponse { commit, subject, signed_by }) => {
+                Ok(Resolved { commit, subject, signed_by })
+            }
             _ => Err(unfitting()),
         }
     }
@@ -181,7 +193,7 @@ impl Sources {
 
     async fn look_up(&self, source: &Source, request: LookRequest) -> Result<Looked, Failure> {
         match self.ask(source, Question::Look(request)).await? {
-            Reply::Looked(looked) => Ok(Looked { latest: looked.latest, commits: looked.commits }),
+            Reply::Looked(LookResponse { latest, commits, signed_by }) => Ok(Looked { latest, commits, signed_by }),
             _ => Err(unfitting()),
         }
     }
@@ -287,6 +299,68 @@ impl Sources {
         }
     }
 
+    /// Package revisions, from a position on.
+    pub(crate) async fn discover(&self, source: &Source, job: DiscoverJob) -> Result<DiscoverPage, Failure> {
+        match self.ask(source, Question::Discover(job)).await? {
+            Reply::Discovered(page) => Ok(page),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The files of a package at a commit.
+    pub(crate) async fn package_files(&self, source: &Source, request: FilesRequest) -> Result<PackageFiles, Failure> {
+        let request = FilesRequest { source: None, commit: refs::revision(&request.commit)?, ..request };
+        match self.ask(source, Question::Files(request)).await? {
+            Reply::Files(files) => Ok(files),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The functions of a repository, by their descriptions.
+    pub(crate) async fn functions(
+        &self,
+        source: &Source,
+        request: FunctionsRequest,
+    ) -> Result<FunctionsResponse, Failure> {
+        if artifacts::is_artifact(source) {
+            return Box::pin(function_images::functions(source)).await;
+        }
+        if request.branch.is_empty() {
+            return Err(Failure::request("branch is empty; name the branch with the functions"));
+        }
+        let request = FunctionsRequest { source: None, ..request };
+        match self.ask(source, Question::Functions(request)).await? {
+            Reply::Functions(functions) => Ok(functions),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// Makes commits, and moves refs.
+    pub(crate) async fn push(&self, source: &Source, request: PushRequest) -> Result<PushResponse, Failure> {
+        let question = Question::Push(PushRequest { source: None, ..request });
+        let writes = stoa_git::local_path(&source.remote).is_some();
+        let pushed = self.with_cache_to(source, writes, move |visit: &mut Visit| visit.ask(question.clone()).boxed());
+        match pushed.await? {
+            Reply::Pushed(response) => Ok(response),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// Compares files with a branch, and commits the difference to another.
+    pub(crate) async fn propose(
+        &self,
+        source: &Source,
+        request: ProposeFilesRequest,
+    ) -> Result<ProposeFilesResponse, Failure> {
+        let writes = !request.head.is_empty() && stoa_git::local_path(&source.remote).is_some();
+        let question = Question::Propose(ProposeFilesRequest { source: None, ..request });
+        let proposed = self.with_cache_to(source, writes, move |visit: &mut Visit| visit.ask(question.clone()).boxed());
+        match proposed.await? {
+            Reply::Proposed(response) => Ok(response),
+            _ => Err(unfitting()),
+        }
+    }
+
     async fn ask(&self, source: &Source, question: Question) -> Result<Reply, Failure> {
         self.with_cache(source, move |visit: &mut Visit| visit.ask(question.clone()).boxed()).await
     }
@@ -298,7 +372,17 @@ impl Sources {
         source: &Source,
         work: impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Send + Sync + 'static,
     ) -> Result<T, Failure> {
-        let is_artifact = artifacts::is_artifact(source);
+        self.with_cache_to(source, false, work).await
+    }
+
+    /// The same, in a process that may write the repository where that is on this machine.
+    async fn with_cache_to<T: Send + 'static>(
+        &self,
+        source: &Source,
+        writes: bool,
+        work: impl for<'v> Fn(&'v mut Visit) -> BoxFuture<'v, Result<T, Failure>> + Send + Sync + 'static,
+    ) -> Result<T, Failure> {
+        let is_artifact = artifacts::is_artifact(source) || is_working_copy(source);
         if source.provider != "Git" && !is_artifact {
             let message = format!("source provider {:?} is not available yet", source.provider);
             return Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message));
@@ -318,6 +402,7 @@ impl Sources {
             source: Some(source.clone()),
             cache: path.as_os_str().as_bytes().to_vec(),
             max_unreferenced: self.max_unreferenced,
+            writes,
             ..Job::default()
         };
         let (sources, gone) = (self.clone(), CancellationToken::new());
@@ -394,7 +479,7 @@ async fn visit<T: Send>(
     let done = work(&mut visit).await;
     let Visit { reader, is_cut, .. } = visit;
     // One that failed may have anything left in it.
-    if done.is_ok() && !is_cut && !sources.has_too_much(cache) {
+    if done.is_ok() && !is_cut && !is_working_copy(&source) && !sources.has_too_much(cache) {
         sources.readers.keep(reader).await;
     } else {
         reader.end().await;
@@ -422,7 +507,17 @@ impl Visit {
         if artifacts::is_artifact(self.source()) {
             return Box::pin(artifacts::ask(self, question)).await;
         }
-        let asks_server = matches!(question, Question::Resolve(_) | Question::Look(_));
+        if is_working_copy(self.source()) {
+            return self.ask_process(question).await;
+        }
+        let asks_server = matches!(
+            question,
+            Question::Resolve(_)
+                | Question::Look(_)
+                | Question::Discover(_)
+                | Question::Functions(_)
+                | Question::Propose(_)
+        );
         if asks_server && let Some(failure) = self.sources.late.take(&self.job.path()) {
             return Err(failure);
         }
@@ -445,6 +540,11 @@ impl Visit {
 
     pub(super) fn source(&self) -> &Source {
         self.job.source.as_ref().expect("a visit is to a source")
+    }
+
+    /// The signers of artifacts.
+    pub(super) fn verified(&self) -> &Verified {
+        &self.sources.verified
     }
 
     /// Asks the process that has the cache.

@@ -18,6 +18,7 @@ use crate::local::LocalRepositories;
 mod artifacts;
 mod others;
 mod room;
+mod signed;
 
 struct Origin {
     directory: TempDir,
@@ -121,7 +122,7 @@ async fn look_resolves_all_versions_in_one_fetch() {
     let versions: Vec<String> = ["stable", "v1", &first[..8], "v9", "abcdef0"].map(str::to_owned).into();
     let commits = [("stable", &first), ("v1", &first), (&first[..8], &first)];
     let commits = commits.map(|(version, commit)| (version.to_owned(), commit.clone())).into();
-    let expected = Looked { latest: second.clone(), commits };
+    let expected = Looked { latest: second.clone(), commits, ..Looked::default() };
     let sources = origin.sources();
     assert_eq!(sources.look(&origin.source(), "main", versions.clone()).await.unwrap(), expected);
     // Its refs are all that it is asked for when nothing moved: with its objects away there is nothing to fetch.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::FutureExt as _;
@@ -29,7 +30,26 @@ const MOST_BYTES: u64 = 256 << 20;
 /// The deepest folder, in levels.
 const DEEPEST: usize = 64;
 /// Larger files have their size, and no content: no generator reads one, and a repository may have many.
-const LARGEST_FILE: usize = 5 << 20;
+const LARGEST_FILE: u64 = 5 << 20;
+
+/// The use of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Generators read it.
+    Render,
+    /// It has programs, which may be large.
+    Run,
+}
+
+impl Purpose {
+    /// The largest file, in bytes.
+    fn largest_file(self) -> u64 {
+        match self {
+            Self::Render => LARGEST_FILE,
+            Self::Run => MOST_BYTES,
+        }
+    }
+}
 
 /// The folder that a process writes in its cache.
 fn written(cache: &Path) -> PathBuf {
@@ -54,6 +74,9 @@ impl Tree {
     }
 }
 
+/// The kind of the folders with programs. Sandboxes of generators read none of them.
+const PROGRAMS: &str = "programs";
+
 /// The kind of the folders with the trees of an organization.
 fn kind(organization: &str) -> String {
     let digest: String = Sha256::digest(organization).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -66,16 +89,36 @@ pub(crate) fn trees_of(caches: &Folders, organization: &str) -> PathBuf {
     all.parent().map(Path::to_owned).unwrap_or(all)
 }
 
+/// The name of the tree of a commit among those of its organization.
+fn name(source: &Source, commit: &str) -> String {
+    Sha256::digest(format!("{}/{commit}", cache_name(source))).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where the tree of a commit is, or would be.
+pub(super) fn folder(caches: &Folders, source: &Source, commit: &str) -> PathBuf {
+    caches.path(&kind(&source.organization), &name(source, commit))
+}
+
 impl Sources {
     /// The tree of a commit, written unless it is there.
     pub(crate) async fn tree(&self, source: &Source, commit: &str) -> Result<Tree, Failure> {
+        self.tree_of(source, commit, Purpose::Render).await
+    }
+
+    /// The tree of a commit with programs, whose files are executable.
+    pub(crate) async fn programs(&self, source: &Source, commit: &str) -> Result<Tree, Failure> {
+        self.tree_of(source, commit, Purpose::Run).await
+    }
+
+    async fn tree_of(&self, source: &Source, commit: &str, purpose: Purpose) -> Result<Tree, Failure> {
         let commit = refs::revision(commit)?;
-        let name: String = Sha256::digest(format!("{}/{commit}", cache_name(source)))
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let name = name(source, &commit);
         let organization = source.organization.clone();
-        let kept = self.caches.take_for(&kind(&organization), &name, &organization);
+        let kind = match purpose {
+            Purpose::Render => kind(&organization),
+            Purpose::Run => PROGRAMS.to_owned(),
+        };
+        let kept = self.caches.take_for(&kind, &name, &organization);
         let tree = Tree { kept, organization: organization.clone() };
         if tree.root().is_dir() {
             return Ok(tree);
@@ -91,7 +134,11 @@ impl Sources {
                 if tree.root().is_dir() {
                     return Ok(());
                 }
-                let Reply::WroteTree(_) = visit.ask(Question::WriteTree(commit)).await? else {
+                let question = match purpose {
+                    Purpose::Render => Question::WriteTree(commit),
+                    Purpose::Run => Question::WritePrograms(commit),
+                };
+                let Reply::WroteTree(_) = visit.ask(question).await? else {
                     return Err(Failure::internal(&"a question about a tree has another reply"));
                 };
                 let written = written(visit.cache());
@@ -114,19 +161,20 @@ fn move_to(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Writes the tree of a commit into the folder of its repository, in the process that reads the source.
-pub(super) fn write(repository: &Repository, commit: Oid) -> Result<(), Failure> {
+pub(super) fn write(repository: &Repository, commit: Oid, purpose: Purpose) -> Result<(), Failure> {
     let into = written(repository.path());
     let failed = |err: io::Error| Failure::internal(&err);
     match fs::remove_dir_all(&into) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(failed(err)),
         _ => fs::create_dir(&into).map_err(failed)?,
     }
-    let mut writing = Writing { repository, entries: 0, bytes: 0 };
+    let mut writing = Writing { repository, purpose, entries: 0, bytes: 0 };
     writing.folder(&content::root(repository, commit)?, &into, "", 0)
 }
 
 struct Writing<'r> {
     repository: &'r Repository,
+    purpose: Purpose,
     entries: usize,
     bytes: u64,
 }
@@ -181,7 +229,7 @@ impl Writing<'_> {
 
     fn file(&mut self, entry: &TreeEntry<'_>, to: &Path, path: &str) -> Result<io::Result<()>, Failure> {
         let bytes = size(self.repository, entry.id())?;
-        if bytes > LARGEST_FILE {
+        if bytes as u64 > self.purpose.largest_file() {
             return Ok(fs::File::create_new(to).and_then(|file| file.set_len(bytes as u64)));
         }
         self.bytes += bytes as u64;
@@ -197,7 +245,11 @@ impl Writing<'_> {
                 linked => linked,
             });
         }
-        Ok(fs::write(to, blob.content()))
+        let written = fs::write(to, blob.content());
+        Ok(match self.purpose {
+            Purpose::Render => written,
+            Purpose::Run => written.and_then(|()| fs::set_permissions(to, fs::Permissions::from_mode(0o700))),
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hidden command `provider`, by which this binary enters a sandbox and becomes a program: a provider, or the renderer.
+//! The hidden command `provider`, by which this binary enters a sandbox and becomes a program: a provider, the renderer, or a function.
 //!
 //! The environment of the program is that of the command, with a prefix on each name. Without it, a variable such as `LD_PRELOAD`
 //! would have its effect before the sandbox.
@@ -79,6 +79,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) folder: &'a Path,
     /// The folder that it reads.
     pub(crate) reads: &'a Path,
+    pub(crate) arguments: &'a [OsString],
     pub(crate) environment: &'a [(OsString, OsString)],
 }
 
@@ -86,6 +87,7 @@ impl Reading<'_> {
     pub(crate) fn command(&self) -> Command {
         let mut command = command(self.this, self.memory, &self.digest, self.executable, self.folder);
         command.arg(flag("--read=", self.reads)).args(["--deny-network", "--largest-file=0"]);
+        command.args(self.arguments.iter().map(|argument| joined("--argument=", argument)));
         with_environment(&mut command, self.environment);
         command
     }
@@ -139,6 +141,10 @@ pub(crate) struct ProviderArgs {
     /// Whether it has no network
     #[arg(long)]
     deny_network: bool,
+
+    /// An argument of the program
+    #[arg(long)]
+    argument: Vec<OsString>,
 }
 
 fn digest(text: &str) -> Result<[u8; 32], String> {
@@ -164,9 +170,10 @@ pub(crate) fn arguments() -> Option<ProviderArgs> {
 impl ProviderArgs {
     /// Becomes the provider. Returns only if that fails.
     pub(crate) fn run(self) -> anyhow::Error {
-        let Self { parent, memory, digest, executable, folder, write, read, largest_file, deny_network } = self;
+        let Self { parent, memory, digest, executable, folder, write, read, largest_file, deny_network, argument } =
+            self;
         let network = if deny_network { program::Network::Deny } else { program::Network::Allow };
-        let (arguments, environment) = (Vec::new(), environment(std::env::vars_os()));
+        let (arguments, environment) = (argument, environment(std::env::vars_os()));
         let program = program::Program {
             parent,
             executable,
@@ -240,11 +247,13 @@ mod tests {
             executable: Path::new("/package/renderer"),
             folder: Path::new("/own"),
             reads: Path::new("/trees"),
+            arguments: &["--code=/a b".into(), "run".into()],
             environment: &[("A".into(), "b".into())],
         };
         let args = ProviderArgs::parse_from(reading.command().as_std().get_args());
         assert_eq!((args.read, args.write), (vec![PathBuf::from("/trees")], Vec::new()));
         assert_eq!((args.largest_file, args.deny_network, args.memory), (0, true, 5 << 20));
+        assert_eq!(args.argument, ["--code=/a b", "run"]);
     }
 
     #[test]

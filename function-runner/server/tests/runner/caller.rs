@@ -76,7 +76,7 @@ impl Caller {
             spec_digest: String::new(),
             pull_request: 0,
             digest_keys: vec![vec![7; 32].into()],
-            stored_secrets: std::collections::HashMap::new(),
+            ..Target::default()
         };
         Self { client, target, state: BTreeMap::new(), lease: Duration::from_secs(6) }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use stoa_engine::Spec;
-use stoa_proto::GenerateRequest;
+use stoa_proto::{GenerateRequest, Workspace};
 use tonic::{Code, Response, Status};
 
 use crate::bed::{Bed, Origin, parent, problem};
@@ -129,6 +129,35 @@ async fn built_in_functions_reach_nothing() {
         let found = call(text).await;
         assert!(found.contains(expected), "{text}: {found}");
     }
+    scene.still_works().await;
+}
+
+#[tokio::test]
+async fn encrypted_files_of_a_program_are_decrypted_and_sensitive() {
+    const ENCRYPTED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sops/tests/data/secret.enc.yaml"));
+    const KEYS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../sops/tests/data/keys.txt"));
+    let Some(scene) = Scene::new(&[]) else { return };
+    let program = format!(
+        "import file\nimport yaml\n_documents = yaml.decode_all(file.read(\"secrets.yaml\"))\n\
+         a = {{{OBJECT}\"a\", data.found = _documents[0].stringData.password}}\n"
+    );
+    let files = [("s/kcl.mod", "[package]\nname = \"s\"\n"), ("s/main.k", &program), ("s/secrets.yaml", ENCRYPTED)];
+    let request = scene.request(&scene.origin.commit(&files), "s");
+    let generate = async |keys: &str| {
+        let age_keys =
+            if keys.is_empty() { Default::default() } else { [("a.agekey".to_owned(), keys.to_owned().into())].into() };
+        let workspace = Some(Workspace { name: "dev".to_owned(), age_keys, ..Workspace::default() });
+        let answer = scene.bed.client().await.generate(GenerateRequest { workspace, ..request.clone() }).await;
+        answer.map(|answer| serde_json::from_slice::<Spec>(&answer.into_inner().spec).unwrap())
+    };
+    let found = |spec: &Spec| spec.resources[0].attributes["data"]["found"].as_str().unwrap().to_owned();
+    let spec = generate(KEYS).await.unwrap();
+    assert_eq!(found(&spec), "hunter2-and-more");
+    assert!(spec.resources[0].extensions["stoa.dev/sensitive"].to_string().contains("found"), "{spec:?}");
+    // Without a key, the file stays as it is.
+    assert!(found(&generate("").await.unwrap()).starts_with("ENC[AES256_GCM,"));
+    let (_, file, message) = first_problem(&generate("AGE-SECRET-KEY-1\n").await.unwrap_err());
+    assert!(file.is_empty() && message.contains("the Secret of spec.sops of the Workspace"), "{file}: {message}");
     scene.still_works().await;
 }
 

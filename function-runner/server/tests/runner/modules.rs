@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_engine::Spec;
-use stoa_proto::{GenerateRequest, GenerateResponse, Workspace};
+use stoa_proto::{FindModuleRequest, GenerateRequest, GenerateResponse, Workspace};
+use stoa_test_registry::Registry;
 use tonic::{Code, Response, Status};
 
 use crate::bed::{Bed, Origin, problem};
@@ -112,9 +113,8 @@ impl Scene {
 
 /// Copies the module to a folder of modules.
 fn install(folder: &Path, module: &Path, version: &str) {
-    let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
     let folder = folder.join("ghcr.io/kusionstack/network").join(version);
-    let program = format!("linux/{architecture}/kusion-module-network_{version}");
+    let program = format!("linux/{}/kusion-module-network_{version}", architecture());
     std::fs::create_dir_all(folder.join(&program).parent().unwrap()).unwrap();
     std::fs::copy(module, folder.join(&program)).unwrap();
     let digest: String =
@@ -138,6 +138,90 @@ fn attributes(spec: &Spec, id: &str) -> Value {
 const NETWORK: &str = "a: n.Network {ports = [{port = 80}]}";
 const OVERLAY: &str = "shop/prod/workspaces/eu/a.yaml";
 const DEPLOYMENT: &str = "apps/v1:Deployment:shop:shop-prod-web";
+
+/// The platform of this process, by Go's names.
+fn architecture() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registered_module_runs_by_its_digest() {
+    let Some(scene) = Scene::new(&[]) else { return };
+    if !Registry::is_there() {
+        eprintln!("skipped: STOA_TEST_REGISTRY and STOA_TEST_ORAS name no programs");
+        return;
+    }
+    let (registry, files) = (Registry::start(), tempfile::tempdir().unwrap());
+    let program = std::env::var_os("STOA_TEST_MODULES").unwrap();
+    let folder = files.path().join(format!("_dist/linux/{}", architecture()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(&program, folder.join("kusion-module-network_1.0.0")).unwrap();
+    std::fs::write(files.path().join("kcl.mod"), "[package]\nname = \"network\"\n").unwrap();
+    std::fs::write(files.path().join("network.k"), "NAME = \"of-the-module\"\n").unwrap();
+    let digest = registry.push_flux("modules/network:1.0.0", files.path());
+    let path = format!("oci://{}/modules/network", registry.host());
+    let find = async |version: &str, digest: &str, in_folder: bool| {
+        let (path, version) = (if in_folder { "ghcr.io/kusionstack/network" } else { &path }, version.to_owned());
+        let request = FindModuleRequest {
+            path: path.to_owned(),
+            version,
+            digest: digest.to_owned(),
+            in_folder,
+            ..Default::default()
+        };
+        scene.bed.client().await.find_module(request).await.map(Response::into_inner)
+    };
+    let found = find("1.0.0", "", false).await.unwrap();
+    let sha256: String =
+        Sha256::digest(std::fs::read(&program).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((&found.digest, &found.program), (&digest, &format!("sha256:{sha256}")));
+    assert_eq!(found.package, "network");
+    assert_eq!(find("other", &digest, false).await.unwrap(), found, "a digest needs no tag");
+    let (code, wrong) = problem(&find("9", "", false).await.unwrap_err());
+    assert_eq!((code, wrong.reason.as_str()), (Code::NotFound, "VersionNotFound"));
+    // The same program in the folder.
+    let in_folder = find("0.2.0", "", true).await.unwrap();
+    assert_eq!((in_folder.digest.as_str(), &in_folder.program), ("", &found.program));
+    let (_, wrong) = problem(&find("0.2.0", &format!("sha256:{}", "0".repeat(64)), true).await.unwrap_err());
+    assert!(wrong.message.contains("instead of"), "{wrong:?}");
+
+    let workspace = |program: &str| json!({"modules": {"network": {"path": path, "version": "1.0.0", "artifact": digest, "program": program}}});
+    let answer = scene.generate(NETWORK, &workspace(&found.program)).await.unwrap();
+    assert!(
+        answer.generator_version.contains(&format!("network 1.0.0 ({})", &sha256[..12])),
+        "{}",
+        answer.generator_version
+    );
+    // Its package is imported without a copy in the source.
+    let program = "import network as n\na = {apiVersion = \"v1\", kind = \"ConfigMap\", metadata.name = n.NAME}\n";
+    let module = "[package]\nname = \"s\"\n\n[dependencies]\nnetwork = { oci = \"oci://r.example.com/network\", tag = \"1.0.0\" }\n";
+    let packaged = |package: &str| {
+        let mut spec = workspace(&found.program);
+        spec["modules"]["network"]["package"] = package.into();
+        let workspace = Workspace { name: "eu".to_owned(), spec: spec.to_string().into(), ..Workspace::default() };
+        GenerateRequest {
+            source: Some(git(&scene.origin.remote())),
+            commit: scene.origin.commit(&[("s/main.k", program), ("s/kcl.mod", module)]),
+            path: "s".to_owned(),
+            organization: "shop".to_owned(),
+            workspace: Some(workspace),
+            ..GenerateRequest::default()
+        }
+    };
+    let answer = scene.bed.client().await.generate(packaged("network")).await.unwrap().into_inner();
+    let spec: Spec = serde_json::from_slice(&answer.spec).unwrap();
+    assert_eq!(spec.resources[0].id.0, "v1:ConfigMap:of-the-module");
+    assert_eq!(answer.files, ["s/kcl.mod", "s/main.k"], "no file of the package is one of the source");
+    let (_, missing) = problem(&scene.bed.client().await.generate(packaged("")).await.unwrap_err());
+    assert!(missing.message.contains("or register it as a Module"), "{missing:?}");
+    // Another program than the registered one does not run.
+    let status = scene.generate(NETWORK, &workspace(&format!("sha256:{}", "0".repeat(64)))).await.unwrap_err();
+    assert!(!status.message().is_empty());
+    scene.still_works().await;
+    // Without a program there is nothing to call.
+    let status = scene.generate(NETWORK, &workspace("")).await.unwrap_err();
+    assert!(problem(&status).1.message.contains("no program for the platform"), "{status}");
+}
 
 #[tokio::test]
 async fn accessory_becomes_resources_and_patches() {
@@ -337,8 +421,8 @@ async fn runner_without_modules_explains_what_to_install() {
     let (code, message) = scene.refused(NETWORK).await;
     assert_eq!(code, Code::InvalidArgument);
     assert!(
-        message.ends_with(
-            "runs no Kusion modules; start function-runner with --kusion-modules, a folder with their programs"
+        message.contains(
+            "has no Kusion modules; start function-runner with --kusion-modules, a folder with their programs"
         ),
         "{message}"
     );

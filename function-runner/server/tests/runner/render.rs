@@ -83,13 +83,6 @@ fn ids(response: &GenerateResponse) -> Vec<String> {
     spec["resources"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
 }
 
-fn depends_on(response: &GenerateResponse, id: &str) -> Vec<String> {
-    let spec = spec(response);
-    let resource = spec["resources"].as_array().unwrap().iter().find(|it| it["id"] == id).unwrap();
-    let list = resource["dependsOn"].as_array().cloned().unwrap_or_default();
-    list.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
-}
-
 /// The file, line and message of a refusal.
 fn refusal(status: &Status) -> (String, u32, String) {
     let (code, problem) = problem(status);
@@ -181,6 +174,27 @@ async fn values_file_elsewhere_is_an_origin_and_a_dependency() {
     assert_eq!(client.compare(request).await.unwrap().into_inner().changed, ["chart"]);
 }
 
+const VERSIONED: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {version: '{{ .Capabilities.KubeVersion.Version }}'}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_is_rendered_for_the_version_of_its_workspace() {
+    let Some(scene) = Scene::real() else { return };
+    let files = [("chart/Chart.yaml", CHART), ("chart/templates/a.yaml", VERSIONED)];
+    let commit = scene.origin.commit(&files);
+    for generator in ["Auto", "Helm"] {
+        for (version, expected) in [("1.33", "v1.33.0"), ("1.36", "v1.36.0"), ("1.33", "v1.33.0")] {
+            let spec_of = format!(
+                r#"{{"gitops": {{"repository": "https://git.example/x", "branch": "main", "kubernetesVersion": "{version}"}}}}"#
+            );
+            let workspace = Some(Workspace { name: "dev".to_owned(), spec: spec_of.into(), ..Workspace::default() });
+            let request = GenerateRequest { workspace, ..scene.request(&commit, "chart", generator) };
+            let response = scene.send(request).await.unwrap();
+            assert_eq!(response.kubernetes, expected);
+            assert_eq!(spec(&response)["resources"][0]["attributes"]["data"]["version"], expected);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn chart_gets_release_values_and_parameters() {
     let Some(scene) = Scene::real() else { return };
@@ -198,11 +212,13 @@ async fn chart_gets_release_values_and_parameters() {
     let mut found = ids(&response);
     found.sort();
     assert_eq!(found, [announce, migrate, map]);
-    assert_eq!(depends_on(&response, map), [migrate]);
-    assert_eq!(depends_on(&response, announce), [map]);
-    assert_eq!(depends_on(&response, migrate), [""; 0]);
-    let skipped = "chart/templates/hooks.yaml: Pod check is a hook for test, which no run has; it is not deployed";
-    assert_eq!(response.warnings, [skipped]);
+    assert_eq!((response.warnings.as_slice(), response.kubernetes.as_str()), (&[][..], "v1.35.0"), "tests never run");
+    let annotation = |id: &str| {
+        let spec = spec(&response);
+        let resource = spec["resources"].as_array().unwrap().iter().find(|it| it["id"] == id).unwrap();
+        resource["attributes"]["metadata"]["annotations"]["helm.sh/hook"].clone()
+    };
+    assert_eq!([migrate, announce].map(annotation), ["pre-install,pre-upgrade", "post-install"]);
     let data = |response: &GenerateResponse| {
         let spec = spec(response);
         let map =

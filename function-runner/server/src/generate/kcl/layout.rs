@@ -377,7 +377,7 @@ impl Reader<'_> {
                             let name = &dependency.name;
                             let vendored = join(module, &vendored_name(name, version.as_deref()));
                             let message = format!(
-                                "dependency {name} is of {kind}, and Stoa downloads no packages; copy it to {vendored}, as `kcl mod vendor` does, or use a path"
+                                "dependency {name} is of {kind}, and Stoa downloads no packages; copy it to {vendored}, as `kcl mod vendor` does, use a path, or register it as a Module"
                             );
                             wrong(&place, dependency.line, &message)
                         })?
@@ -408,7 +408,9 @@ impl Reader<'_> {
 
     /// The folder of a vendored package.
     fn vendored(&self, module: &str, name: &str, version: Option<&str>) -> Option<String> {
-        let candidates = [join(module, &vendored_name(name, version)), join(module, &vendored_name(name, None))];
+        // Packages of registered modules are at the root.
+        let registered = vendored_name(name, version);
+        let candidates = [join(module, &registered), join(module, &vendored_name(name, None)), registered];
         candidates.into_iter().find(|path| self.root.join(path).is_dir())
     }
 }

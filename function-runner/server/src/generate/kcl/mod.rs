@@ -17,14 +17,14 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use stoa_kcl::{Compiler, Error, Output, VERSION};
-use stoa_proto::Problem;
+use stoa_kcl::{Compiler, Error, Export, Output, VERSION};
+use stoa_proto::{Problem, ValueOrigin};
 use stoa_workers::{Failed, Fault};
 
 use self::layout::Layout;
 use self::result::Found;
 use super::generator::{At, Files, Generated, Generator, Input, Profile, Provenance};
-use super::modules::Platform;
+use super::modules::{Platform, package_folders};
 use crate::failure::{Failure, problem, reason};
 use crate::source::Content;
 
@@ -81,20 +81,40 @@ impl Generator for Kcl {
         without_base(&layout, &output)?;
         let mut warnings: Vec<String> = output.warnings.iter().map(sentence).collect();
         warnings.extend(logged(&output.log));
-        let files: BTreeSet<String> = layout.files.iter().chain(&output.files).cloned().collect();
+        // Packages of registered modules are no files of the source.
+        let registered = package_folders(&input.values.modules);
+        let is_registered = |file: &String| registered.iter().any(|folder| Path::new(file).starts_with(folder));
+        let files: BTreeSet<String> =
+            layout.files.iter().chain(&output.files).filter(|file| !is_registered(file)).cloned().collect();
         let is_volatile = output.is_volatile;
+        let origins = origins(&output.defaults, layout.origins);
         let Found { spec, warnings: more, calls } =
             result::spec(output, layout.kusion.as_ref(), &platform).map_err(Failure::invalid)?;
         warnings.extend(more);
         let provenance = Provenance {
             version: format!("kcl_lib {VERSION}"),
             files: files.into_iter().collect(),
-            origins: layout.origins,
+            origins,
             modules: layout.modules,
             ..Provenance::default()
         };
         Ok(Generated { spec, warnings, provenance, calls, is_volatile })
     }
+}
+
+/// The lines of defaults of options, and those of settings files, which are stronger. Sorted by the name of the option.
+fn origins(defaults: &[Export], of_files: Vec<ValueOrigin>) -> Vec<ValueOrigin> {
+    let default = |Export { name, file, line }: &Export| ValueOrigin {
+        name: name.clone(),
+        kind: "Default".to_owned(),
+        file: file.clone(),
+        line: *line,
+        is_stronger: false,
+    };
+    let mut origins: Vec<ValueOrigin> = defaults.iter().map(default).chain(of_files).collect();
+    origins.sort_by(|a, b| a.name.cmp(&b.name));
+    origins.dedup();
+    origins
 }
 
 /// The failure of a program that ended the library's process; nothing for another failure.

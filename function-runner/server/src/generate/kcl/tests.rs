@@ -253,6 +253,66 @@ fn server_of_the_library_becomes_objects() {
 }
 
 #[test]
+fn cloud_services_of_the_library_become_resources_of_terraform() {
+    let Some(_turn) = library() else { return };
+    let library = [
+        ("modules/cloud/kcl.mod", include_str!("../../../../modules/cloud/kcl.mod")),
+        ("modules/cloud/resource.k", include_str!("../../../../modules/cloud/resource.k")),
+        ("modules/cloud/database.k", include_str!("../../../../modules/cloud/database.k")),
+        ("modules/cloud/cluster.k", include_str!("../../../../modules/cloud/cluster.k")),
+        ("modules/cloud/load_balancer.k", include_str!("../../../../modules/cloud/load_balancer.k")),
+    ];
+    let module = "[package]\nname = \"prod\"\n\n[dependencies]\ncloud = { path = \"../modules/cloud\" }\n";
+    let found = |program: &str| {
+        let main = format!("import cloud\nresources = {program}\n");
+        render(&[library.as_slice(), &[("s/kcl.mod", module), ("s/main.k", &main)]].concat(), "s", &[])
+    };
+    let kinds = |program: &str| {
+        let spec = found(program).unwrap().spec;
+        let ids = ids(&spec);
+        ids.iter().map(|id| id.rsplit(':').nth(1).unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    // References to resources that a Spec lacks would fail.
+    for (program, expected) in [
+        (
+            "cloud.database(cloud.Database {name = \"orders\", provider = \"aws\", namespace = \"shop\", subnets = [\"a\", \"b\"]})",
+            "random_password aws_db_subnet_group aws_db_instance shop",
+        ),
+        (
+            "cloud.database(cloud.Database {name = \"orders\", provider = \"alicloud\", namespace = \"shop\", engine = \"mysql\", subnets = [\"a\"]})",
+            "random_password alicloud_db_instance alicloud_db_database alicloud_rds_account shop",
+        ),
+        (
+            "cloud.cluster(cloud.Cluster {name = \"main\", provider = \"aws\", subnets = [\"a\", \"b\"]})",
+            "aws_iam_role aws_iam_role_policy_attachment aws_iam_role aws_iam_role_policy_attachment \
+             aws_iam_role_policy_attachment aws_iam_role_policy_attachment aws_eks_cluster aws_eks_node_group",
+        ),
+        (
+            "cloud.cluster(cloud.Cluster {name = \"main\", provider = \"alicloud\", subnets = [\"a\"]})",
+            "alicloud_cs_managed_kubernetes alicloud_cs_kubernetes_node_pool",
+        ),
+        (
+            "cloud.loadBalancer(cloud.LoadBalancer {name = \"web\", provider = \"aws\", subnets = [\"a\"], vpc = \"v\", port = 443, servers = [\"i\"]})",
+            "aws_lb aws_lb_target_group aws_lb_listener aws_lb_target_group_attachment",
+        ),
+        (
+            "cloud.loadBalancer(cloud.LoadBalancer {name = \"web\", provider = \"alicloud\", subnets = [\"a\"], port = 443, servers = [\"i\"]})",
+            "alicloud_slb_load_balancer alicloud_slb_listener alicloud_slb_backend_server",
+        ),
+    ] {
+        assert_eq!(kinds(program), expected, "{program}");
+    }
+    let program = "cloud.database(cloud.Database {name = \"orders\", provider = \"aws\", namespace = \"shop\", subnets = [\"a\", \"b\"]})";
+    let spec = found(program).unwrap().spec;
+    let secret = attributes(&spec, "v1:Secret:shop:orders");
+    assert_eq!(secret["stringData"]["host"], "$kusion_path.hashicorp:aws:aws_db_instance:orders.address");
+    let wrong = found(
+        "cloud.loadBalancer(cloud.LoadBalancer {name = \"web\", provider = \"aws\", subnets = [\"a\"], port = 443})",
+    );
+    assert!(wrong.unwrap_err()[0].contains("vpc must be set at AWS"));
+}
+
+#[test]
 fn accessories_and_workloads_are_calls_of_modules() {
     let Some(_turn) = library() else { return };
     let accessory = MAIN
@@ -391,7 +451,7 @@ fn wrong_programs_name_file_and_line() {
         (&[("app/README.md", "")], "app: the folder has no KCL files; add main.k, or [profile] entries to kcl.mod"),
         (
             &[("app/main.k", "a = 1\n"), ("app/kcl.mod", "[dependencies]\nkam = { git = \"x\", tag = \"0.1.0\" }\n")],
-            "app/kcl.mod:2: dependency kam is of Git, and Stoa downloads no packages; copy it to app/vendor/kam_0.1.0, as `kcl mod vendor` does, or use a path",
+            "app/kcl.mod:2: dependency kam is of Git, and Stoa downloads no packages; copy it to app/vendor/kam_0.1.0, as `kcl mod vendor` does, use a path, or register it as a Module",
         ),
         (
             &[("app/main.k", "a = 1\n"), ("app/kcl.mod", "[dependencies]\nkam = { path = \"../../kam\" }\n")],

@@ -11,6 +11,9 @@ use stoa_proto::Problem;
 use crate::failure::{Failure, problem};
 use crate::generate::Values;
 
+/// The number of digits of a digest in the version of a generator.
+const DIGITS: usize = 12;
+
 /// The fields of a Workspace's spec that are for modules.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -38,10 +41,10 @@ impl Settings {
         serde_json::from_str(text).map_err(|error| Failure::internal(&error))
     }
 
-    /// The modules by their names, as far as they are readable.
-    pub(super) fn each(text: &str) -> Vec<ModuleSettings> {
+    /// The modules with their names in the Workspace, as far as they are readable.
+    pub(super) fn each(text: &str) -> Vec<(String, ModuleSettings)> {
         let modules = Self::of(text).unwrap_or_default().modules;
-        modules.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok()).collect()
+        modules.into_iter().filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?))).collect()
     }
 }
 
@@ -107,6 +110,12 @@ pub(crate) struct Call {
     pub(super) file: String,
     #[prost(uint32, tag = "11")]
     pub(super) line: u32,
+    /// The digest of the artifact of a registered module; empty for one in a folder.
+    #[prost(string, tag = "12")]
+    pub(super) artifact: String,
+    /// The SHA-256 of the program of a registered module; empty for another one.
+    #[prost(string, tag = "13")]
+    pub(super) program: String,
 }
 
 impl Platform {
@@ -155,6 +164,8 @@ impl Platform {
             }),
             path: module.path,
             version: module.version,
+            artifact: module.artifact,
+            program: module.program,
             field,
             workload: application.workload_id.to_owned(),
             is_workload,
@@ -201,9 +212,11 @@ impl Call {
         self.request.as_ref()
     }
 
-    /// The module and its version.
+    /// The module and its version, with the first digits of the digest of a registered one.
     pub(in crate::generate) fn versioned(&self) -> String {
-        format!("{} {}", self.module, self.version)
+        let digest = self.program.strip_prefix("sha256:").and_then(|hex| hex.get(..DIGITS));
+        let digest = digest.map(|digits| format!(" ({digits})")).unwrap_or_default();
+        format!("{} {}{digest}", self.module, self.version)
     }
 
     /// A problem of the call.

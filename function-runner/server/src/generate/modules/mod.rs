@@ -4,18 +4,21 @@
 //! another worker adds the answers to the Spec ([`merge()`]), since a module is not trusted. No order of kinds is added: a resource of a
 //! module depends on those that it names.
 //!
+//! A module is in the runner's folder, or registered with the digest of its artifact in a registry (`registered`).
+//!
 //! Elsewhere: `stoa_kusion_module` has the protocol, the folder of programs and the configurations.
 
 mod calls;
 mod merge;
 mod patches;
 mod programs;
+mod registered;
 
 pub(crate) use self::calls::Settings;
 pub(super) use self::calls::{Application, Call, Part, Platform};
 pub(super) use self::merge::merge;
-pub(super) use self::programs::without_modules;
 pub(crate) use self::programs::{Modules, Options};
+pub(super) use self::registered::{Registries, package_folders, packages};
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stoa_fairness::{FairSemaphore, MaxShare};
+use stoa_kusion_module::configuration::ModuleSettings;
 use stoa_kusion_module::mirror::{Mirror, Program};
 use stoa_kusion_module::module::{self, Module, ModuleError};
 use stoa_kusion_module::proto::GeneratorResponse;
@@ -18,13 +19,15 @@ use stoa_workers::Limits;
 use tonic::Code;
 
 use super::calls::{Call, Settings};
+use super::registered::{self, Registries};
 use crate::failure::{Failure, reason};
+use crate::source::Tree;
 
 /// How modules run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The folder with the programs.
-    pub(crate) mirror: Mirror,
+    /// The folder with the programs, if there is one.
+    pub(crate) mirror: Option<Mirror>,
     /// How processes are started.
     pub(crate) launcher: Arc<dyn Launcher>,
     /// Where the folders of their sockets are.
@@ -49,11 +52,17 @@ impl Modules {
         Self { options, slots }
     }
 
-    /// The SHA-256 of the programs of a Workspace, as a part of the key of a cached rendering.
+    /// The folder with programs.
+    pub(super) fn mirror(&self) -> Option<&Mirror> {
+        self.options.mirror.as_ref()
+    }
+
+    /// The SHA-256 of the programs of a Workspace in the folder, as a part of the key of a cached rendering.
     pub(crate) fn digests(&self, settings: &str) -> String {
-        let digest = |module: &stoa_kusion_module::configuration::ModuleSettings| {
-            let found = self.options.mirror.find(&module.path, &module.version);
-            found.map_or_else(|_| "-".to_owned(), |program| hex(&program.digest))
+        let digest = |(_, module): &(String, ModuleSettings)| {
+            let mirror = self.mirror().filter(|_| module.artifact.is_empty());
+            let found = mirror.and_then(|mirror| mirror.find(&module.path, &module.version).ok());
+            found.map_or_else(|| "-".to_owned(), |program| hex(&program.digest))
         };
         Settings::each(settings).iter().map(digest).collect::<Vec<_>>().join(" ")
     }
@@ -63,7 +72,19 @@ impl Modules {
         &self,
         organization: &str,
         calls: &[Call],
+        registries: &Registries<'_>,
     ) -> Result<Vec<GeneratorResponse>, Failure> {
+        let in_folder: Vec<&Call> = calls.iter().filter(|call| call.artifact.is_empty()).collect();
+        if self.mirror().is_none() && !in_folder.is_empty() {
+            return Err(without_modules(&in_folder));
+        }
+        // Artifacts are fetched before the time of the calls begins.
+        let mut programs: HashMap<(&str, &str), (Program, Option<Tree>)> = HashMap::new();
+        for call in calls {
+            if let Entry::Vacant(entry) = programs.entry((&call.path, &call.version)) {
+                entry.insert(self.program(call, registries).await?);
+            }
+        }
         let _slot = self.slots.acquire(organization, 1).await;
         let end = Instant::now() + self.options.limits.time;
         let mut running: HashMap<(&str, &str), Module> = HashMap::new();
@@ -72,7 +93,11 @@ impl Modules {
             let key = (call.path.as_str(), call.version.as_str());
             let module = match running.entry(key) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(self.start(call, end).await?),
+                Entry::Vacant(entry) => {
+                    let (program, _) =
+                        programs.get(&key).ok_or_else(|| Failure::internal(&"each call has a program"))?;
+                    entry.insert(self.start(call, program, end).await?)
+                }
             };
             let left = end.saturating_duration_since(Instant::now());
             let request = call.request.clone().unwrap_or_default();
@@ -82,15 +107,29 @@ impl Modules {
         Ok(responses)
     }
 
-    async fn start(&self, call: &Call, end: Instant) -> Result<Module, Failure> {
-        let Options { mirror, launcher, temporary, limits, .. } = &self.options;
-        let (mirror, path, version) = (mirror.clone(), call.path.clone(), call.version.clone());
+    /// The program of a call: in the folder, or in the artifact of a registered module, whose tree stays meanwhile.
+    async fn program(&self, call: &Call, registries: &Registries<'_>) -> Result<(Program, Option<Tree>), Failure> {
+        if !call.artifact.is_empty() {
+            let (program, tree) = registered::program(registries, call).await?;
+            return Ok((program, Some(tree)));
+        }
+        let mirror = self.mirror().ok_or_else(|| without_modules(&[call]))?.clone();
+        let (path, version) = (call.path.clone(), call.version.clone());
         let found = tokio::task::spawn_blocking(move || mirror.find(&path, &version)).await;
         let found = found.map_err(|error| Failure::internal(&error))?;
-        let Program { executable, digest } = found.map_err(|error| {
-            let message = format!("the function-runner does not have it: {error}");
-            Failure::of(Code::InvalidArgument, vec![call.problem(reason::NOT_AVAILABLE, &message)])
-        })?;
+        let missing =
+            |message: String| Failure::of(Code::InvalidArgument, vec![call.problem(reason::NOT_AVAILABLE, &message)]);
+        let program = found.map_err(|error| missing(format!("the function-runner does not have it: {error}")))?;
+        if !call.program.is_empty() && registered::digest(&call.program) != Some(program.digest) {
+            let message = "its program in the folder is not the registered one; wait until its Module is Ready again";
+            return Err(missing(message.to_owned()));
+        }
+        Ok((program, None))
+    }
+
+    async fn start(&self, call: &Call, program: &Program, end: Instant) -> Result<Module, Failure> {
+        let Options { launcher, temporary, limits, .. } = &self.options;
+        let Program { executable, digest } = program.clone();
         // The heap is collected more often before the limit is reached.
         let heap = format!("{}B", limits.memory / 4 * 3);
         let options = module::Options {
@@ -133,13 +172,21 @@ impl Modules {
     }
 }
 
-/// The failure of calls in a runner without modules.
-pub(in crate::generate) fn without_modules(calls: &[Call]) -> Failure {
-    let message = "the function-runner runs no Kusion modules; start function-runner with --kusion-modules, a folder with their programs";
-    let problems: Vec<Problem> = calls.iter().map(|call| call.problem(reason::NOT_AVAILABLE, message)).collect();
+/// A runner has no folder with modules.
+const WITHOUT_FOLDER: &str = "the function-runner has no Kusion modules; start function-runner with --kusion-modules, a folder with their programs, or \
+     register the module as a Module";
+
+/// The failure of calls of modules in a folder that the runner does not have.
+fn without_modules(calls: &[&Call]) -> Failure {
+    let problems: Vec<Problem> = calls.iter().map(|call| call.problem(reason::NOT_AVAILABLE, WITHOUT_FOLDER)).collect();
     Failure::of(Code::InvalidArgument, problems)
 }
 
-fn hex(digest: &[u8; 32]) -> String {
+/// The failure of a search in a folder that the runner does not have.
+pub(super) fn without_folder() -> Failure {
+    Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, WITHOUT_FOLDER)
+}
+
+pub(super) fn hex(digest: &[u8; 32]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,22 +6,20 @@
 mod process;
 
 use std::collections::VecDeque;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sha2::{Digest as _, Sha256};
 use stoa_fairness::{FairSemaphore, MaxShare};
 use stoa_git::cache::Folders;
 use stoa_proto::Problem;
-use stoa_proto::renderer::{RenderRequest, RenderResponse};
+use stoa_proto::renderer::{RenderRequest, RenderResponse, TemplatesRequest, TemplatesResponse};
 use stoa_workers::Limits;
 use tonic::Code;
 
 use self::process::{Ended, Launch, Process};
 use crate::failure::{Failure, problem, reason, size};
+use crate::installed::{self, Installed, Known};
 use crate::source::trees_of;
 
 /// The program's name beside this one.
@@ -57,7 +55,7 @@ struct Shared {
     temporary: PathBuf,
     slots: FairSemaphore,
     idle: Mutex<VecDeque<Idle>>,
-    digest: Mutex<Option<Program>>,
+    program: Known,
 }
 
 /// A process that waits for a request.
@@ -75,20 +73,12 @@ impl Idle {
     }
 }
 
-/// The installed program. Another file at its path is another program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Program {
-    path: PathBuf,
-    digest: [u8; 32],
-    file: (u64, u64, u64, i64, i64),
-}
-
 impl Renderer {
     /// Starts no process before the first request.
     pub(crate) fn new(options: Options, caches: Folders, temporary: PathBuf) -> Self {
         let slots = FairSemaphore::new(options.processes, MaxShare::All);
-        let (idle, digest) = (Mutex::default(), Mutex::default());
-        Self(Arc::new(Shared { options, caches, temporary, slots, idle, digest }))
+        let (idle, program) = (Mutex::default(), Known::default());
+        Self(Arc::new(Shared { options, caches, temporary, slots, idle, program }))
     }
 
     /// Renders a path of a tree of an organization. Problems of its files are in the answer.
@@ -98,13 +88,10 @@ impl Renderer {
         generator: &str,
         request: RenderRequest,
     ) -> Result<RenderResponse, Failure> {
-        let program = self.program(generator).await?;
+        let program = self.program(&format!("generator {generator}")).await?;
         let _slot = self.0.slots.acquire(organization, 1).await;
         let (path, limits) = (request.path.clone(), self.0.options.limits);
-        let mut process = match self.take_idle(organization, &program) {
-            Some(process) => process,
-            None => self.start(organization, &program).await?,
-        };
+        let mut process = self.process(organization, &program).await?;
         match tokio::time::timeout(limits.time, process.render(request)).await {
             Ok(Ok(response)) => {
                 self.keep(organization, process);
@@ -118,6 +105,42 @@ impl Renderer {
         }
     }
 
+    /// Executes templates of an organization. Problems of templates are in the answer, which may lack the last executions.
+    pub(crate) async fn execute_templates(
+        &self,
+        organization: &str,
+        request: TemplatesRequest,
+    ) -> Result<TemplatesResponse, Failure> {
+        let program = self.program("the rendering of a fleet").await?;
+        let _slot = self.0.slots.acquire(organization, 1).await;
+        let limits = self.0.options.limits;
+        let mut process = self.process(organization, &program).await?;
+        match tokio::time::timeout(limits.time, process.execute_templates(request)).await {
+            Ok(Ok(response)) => {
+                // A template that does not end keeps a processor busy until its process ends.
+                if response.is_spent {
+                    process.kill().await;
+                } else {
+                    self.keep(organization, process);
+                }
+                Ok(response)
+            }
+            Ok(Err(status)) => Err(failure("templates", &limits, process.end(&status).await)),
+            Err(_) => {
+                process.kill().await;
+                Err(failure("templates", &limits, Ended::TookTooLong))
+            }
+        }
+    }
+
+    /// A process of an organization: one that is idle, or a new one.
+    async fn process(&self, organization: &str, program: &Installed) -> Result<Process, Failure> {
+        match self.take_idle(organization, program) {
+            Some(process) => Ok(process),
+            None => self.start(organization, program).await,
+        }
+    }
+
     /// Ends the idle processes.
     pub(crate) fn shut_down(&self) {
         self.idle().clear();
@@ -127,7 +150,7 @@ impl Renderer {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_idle(&self, organization: &str, program: &Program) -> Option<Process> {
+    fn take_idle(&self, organization: &str, program: &Installed) -> Option<Process> {
         let mut idle = self.idle();
         idle.retain_mut(|idle| !idle.process.has_ended() && idle.process.digest() == &program.digest);
         let at = idle.iter().rposition(|idle| idle.organization == organization)?;
@@ -148,7 +171,7 @@ impl Renderer {
         });
     }
 
-    async fn start(&self, organization: &str, program: &Program) -> Result<Process, Failure> {
+    async fn start(&self, organization: &str, program: &Installed) -> Result<Process, Failure> {
         // Processes of other organizations make room.
         let busy = self.0.options.processes.saturating_sub(self.0.slots.available());
         let evicted = {
@@ -174,54 +197,27 @@ impl Renderer {
 
     /// The digest of the program, if it is there.
     pub(crate) async fn digest(&self) -> Option<[u8; 32]> {
-        self.found(self.path()).await.ok()?.ok().map(|program| program.digest)
+        self.0.program.find(self.path()).await.ok()?.ok().map(|program| program.digest)
     }
 
     fn path(&self) -> PathBuf {
-        self.0.options.program.clone().or_else(beside).unwrap_or_else(|| NAME.into())
+        self.0.options.program.clone().or_else(|| installed::beside(NAME)).unwrap_or_else(|| NAME.into())
     }
 
-    /// The program at a path, whose digest is known while its file is the same.
-    async fn found(&self, path: PathBuf) -> Result<std::io::Result<Program>, Failure> {
-        let known = self.0.digest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let before = known.clone();
-        let read = tokio::task::spawn_blocking(move || read_program(&path, before)).await;
-        let found = read.map_err(|err| Failure::internal(&err))?;
-        if let Some(program) = found.as_ref().ok().filter(|program| known.as_ref() != Some(program)) {
-            *self.0.digest.lock().unwrap_or_else(PoisonError::into_inner) = Some(program.clone());
-        }
-        Ok(found)
-    }
-
-    async fn program(&self, generator: &str) -> Result<Program, Failure> {
+    async fn program(&self, user: &str) -> Result<Installed, Failure> {
         let path = self.path();
-        match self.found(path.clone()).await? {
+        match self.0.program.find(path.clone()).await? {
             Ok(program) => Ok(program),
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "there is no renderer");
                 let message = format!(
-                    "generator {generator} needs the program {NAME}, which the function-runner does not have; build it with Go 1.26 \
+                    "{user} needs the program {NAME}, which the function-runner does not have; build it with Go 1.26 \
                      (`go build -o {NAME} .` in function-runner/renderer), and put it beside function-runner or set --renderer"
                 );
                 Err(Failure::new(Code::InvalidArgument, reason::NOT_AVAILABLE, message))
             }
         }
     }
-}
-
-/// The program beside this binary.
-fn beside() -> Option<PathBuf> {
-    Some(std::env::current_exe().ok()?.parent()?.join(NAME))
-}
-
-fn read_program(path: &Path, known: Option<Program>) -> std::io::Result<Program> {
-    let metadata = fs::metadata(path)?;
-    let file = (metadata.dev(), metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-    if let Some(known) = known.filter(|known| known.path == path && known.file == file) {
-        return Ok(known);
-    }
-    let digest = Sha256::digest(fs::read(path)?).into();
-    Ok(Program { path: path.to_owned(), digest, file })
 }
 
 /// The failure of a request whose process gave no answer.

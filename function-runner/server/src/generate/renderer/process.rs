@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use stoa_proto::renderer::renderer_client::RendererClient;
-use stoa_proto::renderer::{RenderRequest, RenderResponse};
+use stoa_proto::renderer::{RenderRequest, RenderResponse, TemplatesRequest, TemplatesResponse};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -99,6 +99,7 @@ impl Process {
             executable: launch.executable,
             folder: folder.path(),
             reads: launch.trees,
+            arguments: &[],
             environment: &environment,
         };
         let mut command = reading.command();
@@ -143,6 +144,10 @@ impl Process {
 
     pub(super) async fn render(&mut self, request: RenderRequest) -> Result<RenderResponse, Status> {
         self.client.render(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub(super) async fn execute_templates(&mut self, request: TemplatesRequest) -> Result<TemplatesResponse, Status> {
+        self.client.execute_templates(request).await.map(tonic::Response::into_inner)
     }
 
     /// How many bytes of memory it uses, if the system reports that.

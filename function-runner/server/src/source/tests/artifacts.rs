@@ -161,7 +161,10 @@ async fn chart_of_a_registry_is_a_source_by_its_archive() {
     let sources = sources_in(caches.path());
     let source = Source { chart: "web".to_owned(), ..source("Helm", format!("oci://{}/charts", server.host())) };
     let resolve = async |version: &str| sources.resolve(&source, "latest", version).await;
-    assert_eq!(resolve("").await.unwrap(), Resolved { commit: second.1.clone(), subject: "web 1.10.0".to_owned() });
+    assert_eq!(
+        resolve("").await.unwrap(),
+        Resolved { commit: second.1.clone(), subject: "web 1.10.0".to_owned(), ..Resolved::default() }
+    );
     for version in ["1.2.0", "<1.10", &format!("1.2.0@{}", first.1), &first.1] {
         assert_eq!(resolve(version).await.unwrap().commit, first.1, "{version}");
     }
@@ -214,7 +217,10 @@ async fn chart_of_a_repository_is_a_source_by_its_archive() {
     assert_eq!(refused.problems()[0].reason, reason::SOURCE_UNAUTHORIZED);
     source.credentials = [("password".to_owned(), PASSWORD.into())].into();
     let resolve = async |version: &str| sources.resolve(&source, "latest", version).await;
-    assert_eq!(resolve("").await.unwrap(), Resolved { commit: second.1.clone(), subject: "web 1.10.0".to_owned() });
+    assert_eq!(
+        resolve("").await.unwrap(),
+        Resolved { commit: second.1.clone(), subject: "web 1.10.0".to_owned(), ..Resolved::default() }
+    );
     assert_eq!(resolve(&format!("1.2.0@{}", first.1)).await.unwrap().commit, first.1);
     let tampered = resolve("2.0.0-rc.1").await.unwrap_err();
     assert!(tampered.problems()[0].message.contains("has the digest"), "{tampered:?}");

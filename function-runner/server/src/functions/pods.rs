@@ -1,0 +1,340 @@
+//! Functions as pods: an image that is allowed runs in a cluster, with Porch's wrapper server before its program.
+//!
+//! Start at [`Pods`]. A pod serves all calls of one image for some time. It has no service account, no privileges and no network
+//! (by the NetworkPolicy in `manifests/functions`). The kubelet ends it, even if this runner does not.
+//!
+//! `image` reads the digest and the program of an image, and `manifest` writes the pod.
+
+mod image;
+mod manifest;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt as _};
+use stoa_packages::function_metadata::FunctionDescription;
+use stoa_workers::Limits;
+use tokio::sync::{Mutex, OnceCell};
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use self::image::Program;
+use super::evaluator::ask;
+use super::{Call, Executor, Output};
+use crate::failure::{Failure, reason};
+
+/// How long a pod serves calls. Its deadline is later, so that calls under way finish.
+const REUSE: Duration = Duration::from_secs(25 * 60);
+/// How long a pod may take to be ready.
+const START: Duration = Duration::from_secs(60);
+/// The time between reads of a pod that starts.
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+/// The port of the wrapper server.
+const PORT: u16 = 9446;
+/// Reasons of containers that do not start without a change.
+const BROKEN: [&str; 5] =
+    ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"];
+
+/// How pods run.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// The namespace of the pods.
+    pub(crate) namespace: String,
+    /// The beginnings of the images that are allowed.
+    pub(crate) images: Vec<String>,
+    /// The image with Porch's wrapper server.
+    pub(crate) wrapper: String,
+    /// The kubeconfig of the cluster; the service account of this pod by default.
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// A pod that serves calls.
+#[derive(Clone, Debug)]
+struct Warm {
+    pod: String,
+    address: String,
+    since: Instant,
+}
+
+type Slot = Arc<Mutex<Option<Warm>>>;
+
+/// Runs images as pods. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Pods(Arc<Shared>);
+
+struct Shared {
+    options: Options,
+    limits: Limits,
+    /// A random id of this process, by which it knows its own pods.
+    instance: String,
+    client: OnceCell<Client>,
+    /// One pod for each image. A call waits while another one starts the pod.
+    slots: SyncMutex<HashMap<String, Slot>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pods").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Pods {
+    pub(super) fn new(options: Options, limits: Limits) -> Self {
+        let instance = uuid::Uuid::new_v4().simple().to_string();
+        Self(Arc::new(Shared { options, limits, instance, client: OnceCell::new(), slots: SyncMutex::default() }))
+    }
+
+    async fn api(&self) -> Result<Api<Pod>, Failure> {
+        let shared = &self.0;
+        let client = shared.client.get_or_try_init(|| connect(shared.options.kubeconfig.as_ref())).await?;
+        Ok(Api::namespaced(client.clone(), &shared.options.namespace))
+    }
+
+    fn slot(&self, image: &str) -> Slot {
+        let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry(image.to_owned()).or_default())
+    }
+
+    /// A pod that is ready, which is made unless there is one.
+    async fn ready(&self, image: &str) -> Result<Warm, Failure> {
+        let slot = self.slot(image);
+        let mut warm = slot.lock().await;
+        if let Some(known) = warm.as_ref().filter(|known| known.since.elapsed() < REUSE) {
+            return Ok(known.clone());
+        }
+        if let Some(old) = warm.take() {
+            self.remove(&old.pod).await;
+        }
+        // A tag may move, so the registry is asked for each new pod.
+        let program = Box::pin(image::read(image)).await?;
+        let new = self.start(image, &program).await?;
+        *warm = Some(new.clone());
+        Ok(new)
+    }
+
+    /// Makes a pod, and waits until it is ready.
+    async fn start(&self, image: &str, program: &Program) -> Result<Warm, Failure> {
+        let api = self.api().await?;
+        let shared = &self.0;
+        let pod = manifest::pod(&manifest::Wanted {
+            image,
+            program,
+            wrapper: &shared.options.wrapper,
+            instance: &shared.instance,
+            memory: shared.limits.memory,
+            answer: shared.limits.answer,
+            port: PORT,
+        });
+        let made = api.create(&PostParams::default(), &pod).await.map_err(|error| unavailable("be created", &error))?;
+        let name = made.name_any();
+        let since = Instant::now();
+        let waited = tokio::time::timeout(START, async {
+            loop {
+                let pod = api.get(&name).await.map_err(|error| unavailable("be read", &error))?;
+                match state(&pod) {
+                    State::Ready(address) => return Ok(address),
+                    State::Broken(why) => {
+                        let message = format!("the pod of function {image} does not start: {why}");
+                        return Err(Failure::new(Code::FailedPrecondition, reason::NOT_AVAILABLE, message));
+                    }
+                    State::Starting => tokio::time::sleep(READ_INTERVAL).await,
+                }
+            }
+        });
+        let address = match waited.await {
+            Ok(found) => found,
+            Err(_) => {
+                let message = format!(
+                    "the pod of function {image} is not ready after {} s; see the pods in namespace {}, and try again",
+                    START.as_secs(),
+                    shared.options.namespace
+                );
+                Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message))
+            }
+        };
+        match address {
+            Ok(address) => Ok(Warm { pod: name, address, since }),
+            Err(failure) => {
+                self.remove(&name).await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn remove(&self, pod: &str) {
+        let Ok(api) = self.api().await else { return };
+        if let Err(error) = api.delete(pod, &DeleteParams::default()).await {
+            // The kubelet ends the pod at its deadline.
+            tracing::warn!(%error, pod, "the pod of a function cannot be removed");
+        }
+    }
+
+    /// Forgets a pod that does not answer.
+    async fn forget(&self, image: &str, warm: &Warm) {
+        let slot = self.slot(image);
+        let mut known = slot.lock().await;
+        if known.as_ref().is_some_and(|known| known.pod == warm.pod) {
+            *known = None;
+            drop(known);
+            self.remove(&warm.pod).await;
+        }
+    }
+
+    /// Removes the pods of this process, and those of others that have ended.
+    pub(super) async fn shut_down(&self) {
+        if self.0.client.get().is_none() {
+            return;
+        }
+        let Ok(api) = self.api().await else { return };
+        let Ok(pods) = api.list(&ListParams::default().labels(manifest::LABEL)).await else { return };
+        for pod in pods {
+            let is_own = pod.labels().get(manifest::LABEL).is_some_and(|instance| *instance == self.0.instance);
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if is_own || matches!(phase, Some("Failed" | "Succeeded")) {
+                self.remove(&pod.name_any()).await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for Pods {
+    fn has(&self, image: &str) -> bool {
+        self.0.options.images.iter().any(|beginning| image.starts_with(beginning.as_str()))
+    }
+
+    fn offered(&self) -> Vec<FunctionDescription> {
+        Vec::new()
+    }
+
+    async fn run(&self, call: &Call) -> Result<Output, Failure> {
+        let warm = Box::pin(self.ready(&call.image)).await?;
+        let endpoint =
+            Endpoint::from_shared(format!("http://{}", warm.address)).map_err(|err| Failure::internal(&err))?;
+        let asked = ask(endpoint.connect_lazy(), call, &self.0.limits, "the pod of the function").await;
+        if let Err(failure) = &asked
+            && failure.code() == Code::Unavailable
+        {
+            self.forget(&call.image, &warm).await;
+        }
+        asked
+    }
+
+    async fn shut_down(&self) {
+        Pods::shut_down(self).await;
+    }
+}
+
+async fn connect(kubeconfig: Option<&PathBuf>) -> Result<Client, Failure> {
+    let failed = |why: String| {
+        let message = format!("the function-runner cannot reach its cluster: {why}");
+        Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
+    };
+    let config = match kubeconfig {
+        None => Config::incluster().map_err(|error| failed(error.to_string()))?,
+        Some(file) => {
+            let kubeconfig = Kubeconfig::read_from(file).map_err(|error| failed(error.to_string()))?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+            config.map_err(|error| failed(error.to_string()))?
+        }
+    };
+    Client::try_from(config).map_err(|error| failed(error.to_string()))
+}
+
+fn unavailable(what: &str, error: &kube::Error) -> Failure {
+    let message = format!("the pod of the function cannot {what}: {error}");
+    match error {
+        // A quota or a missing right stays until somebody changes it.
+        kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+            Failure::new(Code::FailedPrecondition, reason::NOT_AVAILABLE, message)
+        }
+        _ => Failure::new(Code::Unavailable, reason::UNAVAILABLE, message),
+    }
+}
+
+/// How far a pod is.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// It serves at this address.
+    Ready(String),
+    Starting,
+    /// It will not serve.
+    Broken(String),
+}
+
+fn state(pod: &Pod) -> State {
+    let Some(status) = &pod.status else { return State::Starting };
+    if let Some(phase @ ("Failed" | "Succeeded")) = status.phase.as_deref() {
+        let why = status.message.clone().or_else(|| status.reason.clone()).unwrap_or_default();
+        return State::Broken(format!("its phase is {phase}: {why}"));
+    }
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waiting = containers.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    for waiting in waiting {
+        let why = waiting.reason.as_deref().unwrap_or_default();
+        if BROKEN.contains(&why) {
+            return State::Broken(format!("{why}: {}", waiting.message.as_deref().unwrap_or_default()));
+        }
+    }
+    let conditions = status.conditions.iter().flatten();
+    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    match status.pod_ip.as_deref().filter(|address| is_ready && !address.is_empty()) {
+        Some(address) if address.contains(':') => State::Ready(format!("[{address}]:{PORT}")),
+        Some(address) => State::Ready(format!("{address}:{PORT}")),
+        None => State::Starting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn state_of(status: &Value) -> State {
+        state(&serde_json::from_value(json!({"metadata": {"name": "f"}, "status": status})).unwrap())
+    }
+
+    #[test]
+    fn pod_is_ready_with_address_and_condition() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        assert_eq!(state_of(&json!({"phase": "Pending"})), State::Starting);
+        assert_eq!(state_of(&json!({"phase": "Running", "podIP": "10.0.0.1"})), State::Starting);
+        let running = json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": ready});
+        assert_eq!(state_of(&running), State::Ready("10.0.0.1:9446".to_owned()));
+        let other = json!({"phase": "Running", "podIP": "fd00::1", "conditions": ready});
+        assert_eq!(state_of(&other), State::Ready("[fd00::1]:9446".to_owned()));
+    }
+
+    #[test]
+    fn broken_pod_says_why() {
+        let waiting = json!([{
+            "name": "function", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+        }]);
+        let broken = state_of(&json!({"phase": "Pending", "containerStatuses": waiting}));
+        assert_eq!(broken, State::Broken("ImagePullBackOff: no such image".to_owned()));
+        let failed = state_of(&json!({"phase": "Failed", "reason": "DeadlineExceeded"}));
+        assert_eq!(failed, State::Broken("its phase is Failed: DeadlineExceeded".to_owned()));
+    }
+
+    #[test]
+    fn only_allowed_images_run() {
+        let options = Options {
+            namespace: "functions".to_owned(),
+            images: vec!["registry.example.com/fn/".to_owned()],
+            wrapper: "registry.example.com/wrapper:v1".to_owned(),
+            kubeconfig: None,
+        };
+        let limits = Limits { memory: 1, processor: START, time: START, answer: 1 };
+        let pods = Pods::new(options, limits);
+        assert!(pods.has("registry.example.com/fn/check:v1"));
+        assert!(!pods.has("registry.example.com/other/check:v1") && !pods.has("example.com/registry.example.com/fn/a"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Porch's service of functions.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+use stoa_proto::evaluator::function_evaluator_server::FunctionEvaluator;
+use stoa_proto::evaluator::{EvaluateFunctionRequest, EvaluateFunctionResponse};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use super::{Call as FunctionCall, Functions};
+use crate::service::{Call, Service};
+
+/// Metadata of an answer: the exit code of a function that failed.
+const EXIT_CODE: &str = "stoa-exit-code";
+/// Metadata of a request from a caller that reads [`EXIT_CODE`]. Other callers get an error for a function that failed.
+const READS_EXIT_CODE: &str = "stoa-reads-exit-code";
+/// Metadata of a request: the organization that pays for the call.
+const ORGANIZATION: &str = "stoa-organization";
+
+/// Runs functions within the limits of calls.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionService {
+    service: Arc<Service>,
+    functions: Functions,
+}
+
+impl FunctionService {
+    pub(crate) fn new(service: Arc<Service>, functions: Functions) -> Self {
+        Self { service, functions }
+    }
+}
+
+fn text(metadata: &MetadataMap, key: &str) -> String {
+    metadata.get(key).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+#[tonic::async_trait]
+impl FunctionEvaluator for FunctionService {
+    async fn evaluate_function(
+        &self,
+        request: Request<EvaluateFunctionRequest>,
+    ) -> Result<Response<EvaluateFunctionResponse>, Status> {
+        let reads_exit_code = !text(request.metadata(), READS_EXIT_CODE).is_empty();
+        let organization = text(request.metadata(), ORGANIZATION);
+        let EvaluateFunctionRequest { resource_list, image } = request.into_inner();
+        let span = tracing::info_span!("EvaluateFunction", organization, image);
+        let call = Call { method: "EvaluateFunction", organization: organization.clone(), span };
+        let (service, functions) = (&self.service, &self.functions);
+        let evaluated = service.call(call, async {
+            let _memory = service.memory(&organization, resource_list.len()).await?;
+            let call = FunctionCall { organization: organization.clone(), image: image.clone(), list: resource_list };
+            let output = functions.run(call).await?;
+            if output.exit_code != 0 && !reads_exit_code {
+                return Err(functions.failure(image, output).await);
+            }
+            let answer = EvaluateFunctionResponse { resource_list: output.stdout, log: Bytes::from(output.stderr) };
+            Ok((answer, output.exit_code))
+        });
+        let answer = Box::pin(evaluated).await?;
+        let exit_code = answer.get_ref().1;
+        let mut answer = answer.map(|(answer, _)| answer);
+        if exit_code != 0 {
+            answer.metadata_mut().insert(EXIT_CODE, exit_code.into());
+        }
+        Ok(answer)
+    }
+}

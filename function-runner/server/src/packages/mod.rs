@@ -1,0 +1,22 @@
+//! Package repositories: the gRPC service `Packages`.
+//!
+//! Start at [`PackageService`]. [`discover`], [`files`] and [`push`] are the work of a source process (`source::job`), which has the
+//! cache of the repository. `crate::functions` runs the functions of packages.
+//!
+//! The layout in Git is in `stoa_packages::git_layout`, and docs/design/packages-in-git.md.
+
+pub(crate) mod discover;
+pub(crate) mod files;
+pub(crate) mod functions;
+pub(crate) mod history;
+pub(crate) mod push;
+mod reader;
+mod service;
+mod tree;
+
+pub(crate) use discover::{DiscoverJob, DiscoverPage};
+pub(crate) use files::PackageFiles;
+pub(crate) use service::PackageService;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+-----BEGIN PGP SIGNATURE-----
+
+iKcEABMJAC8WIQRV32O9CyyIa4mCD9wR2tkR9vg0FgUCaVr/ABEccDM4NEBleGFt
+cGxlLmNvbQAKCRAR2tkR9vg0FmWEAX4pl8xRzR4wqqoyA220wwSgzViLoN6jFycs
++PysdbeiFmI8atCIvYGZIbqfnEc5uLIBf098joatOomo+/mKxvpt+YFdMlhZfaPq
+OyLT32fHp6SvYN4lccCOotKqcNfh0eScaQ==
+=jgIs
+-----END PGP SIGNATURE-----

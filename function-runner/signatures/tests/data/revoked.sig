@@ -1,0 +1,7 @@
+-----BEGIN PGP SIGNATURE-----
+
+iIoEABYIADIWIQSO/9pFanMMd4wn4bufBT+Rn6v7lgUCaVr/ABQccmV2b2tlZEBl
+eGFtcGxlLmNvbQAKCRCfBT+Rn6v7ljKkAP9mbmyINcDcb3avrQVbTGiCgMJW+9bj
+cW9LBkWBdDyuVwD/UznOVHgkhNX4gxhKy/c+rZtn9BbPkllHxtgBwuG7iwU=
+=dbWj
+-----END PGP SIGNATURE-----
