@@ -3,6 +3,7 @@ module stoa.dev/tests/client-go
 go 1.26.0
 
 require (
+	github.com/nephio-project/porch v1.5.3
 	k8s.io/apimachinery v0.36.3
 	k8s.io/client-go v0.36.3
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3

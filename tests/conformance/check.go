@@ -76,6 +76,7 @@ func (b *bed) runCheck(r *result, name, base, mode string) (transcript string) {
 	if r.check.stoa {
 		s.custom = true
 		s.mask(referenceDomain, stoaDomain)
+		s.mask(porchReferenceDomain, porchDomain)
 	}
 	s.mask(base, "<server>")
 	s.mask(b.run, "<run>")

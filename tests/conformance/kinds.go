@@ -21,7 +21,13 @@ import (
 const (
 	stoaDomain      = ".stoa.dev"
 	referenceDomain = ".reference.example.com"
+	// The same for the kinds with Porch's names.
+	porchDomain          = ".porch.kpt.dev"
+	porchReferenceDomain = ".porch.example.com"
 )
+
+// toReference turns the groups of Stoa in a text into those of the references.
+var toReference = strings.NewReplacer(stoaDomain, referenceDomain, porchDomain, porchReferenceDomain)
 
 var customResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
@@ -71,7 +77,7 @@ func (b *bed) defineKinds(file string) (remove func() error, err error) {
 		return nil, err
 	}
 	var list struct{ Items []map[string]any }
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), stoaDomain, referenceDomain)), &list); err != nil {
+	if err := json.Unmarshal([]byte(toReference.Replace(string(text))), &list); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()
@@ -85,7 +91,7 @@ func (b *bed) defineKinds(file string) (remove func() error, err error) {
 		return nil
 	}
 	for _, k := range kinds {
-		group := strings.ReplaceAll(k.group, stoaDomain, referenceDomain)
+		group := toReference.Replace(k.group)
 		for _, item := range list.Items {
 			definition := &unstructured.Unstructured{Object: item}
 			if definition.GetName() != k.plural+"."+group {
@@ -105,7 +111,7 @@ func (b *bed) defineKinds(file string) (remove func() error, err error) {
 		return remove, fmt.Errorf("%s defines %v alone", file, defined)
 	}
 	for _, k := range kinds {
-		if err := b.await("/apis/" + strings.ReplaceAll(k.group, stoaDomain, referenceDomain) + "/v1alpha1/" + k.plural); err != nil {
+		if err := b.await("/apis/" + toReference.Replace(k.group) + "/v1alpha1/" + k.plural); err != nil {
 			return remove, err
 		}
 	}

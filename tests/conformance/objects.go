@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -77,6 +76,11 @@ var (
 	}
 )
 
+// packages is a repository that is never read.
+var packages = fields{
+	"type": "git", "content": "Package", "git": fields{"repo": "https://127.0.0.1:9/none.git", "branch": "main"}, "sync": fields{"schedule": "0 0 1 1 *"},
+}
+
 // ofSelector are the fields of a label selector that it has to have, which a typed kind has sentences of its own about
 // (ValidateLabelSelector in k8s.io/apimachinery/pkg/apis/meta/v1/validation).
 func ofSelector(field string) []string {
@@ -131,10 +135,11 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{always(fields{
 			"description": "one", "owners": owners, "provider": "Git", "remote": "https://127.0.0.1:9/a/none.git", "ref": "main", "secretRef": beside, "pollInterval": "24h",
 			"webhook": fields{"secretRef": beside}, "pullRequests": fields{"provider": "Gitea", "url": "https://git.example.com", "secretRef": beside, "allowForks": true},
+			"verify": fields{"publicKeys": []any{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti"}, "secretRef": beside, "configMapRef": fields{"name": "keys"}},
 		}), always(fields{
 			"provider": "Helm", "remote": "https://127.0.0.1:9/charts", "chart": "web", "ref": "1.2.3", "secretRef": beside, "pollInterval": "24h",
 		})},
-		untold: []string{"secretRef.namespace", "webhook.secretRef.namespace", "pullRequests.secretRef.namespace"},
+		untold: []string{"secretRef.namespace", "webhook.secretRef.namespace", "pullRequests.secretRef.namespace", "verify.secretRef.namespace"},
 		ruled:  []string{"chart", "provider"},
 		columns: []column{
 			{"Provider", "string", ".spec.provider", 0}, {"Remote", "string", ".spec.remote", 0}, {"Ref", "string", ".spec.ref", 0}, {"Age", "date", ".metadata.creationTimestamp", 0},
@@ -168,7 +173,7 @@ var kinds = []kind{
 		whole: []func(*collection) map[string]any{
 			func(c *collection) map[string]any {
 				return fields{
-					"description": "one", "owners": owners, "stack": "dev", "workspace": c.name("w"), "operation": "Apply", "version": "v1", "parameters": fields{"cell": "c1"}, "requireApproval": true, "allowMassDeletion": true,
+					"description": "one", "owners": owners, "stack": "dev", "workspace": c.name("w"), "operation": "Apply", "version": "v1", "parameters": fields{"cell": "c1"}, "requireApproval": true, "allowMassDeletion": true, "skipHooks": true,
 					"forgetClusters": []any{"b"}, "onConflict": "Refuse", "cancel": true, "timeout": "30m", "ttlSecondsAfterFinished": 60,
 				}
 			},
@@ -254,6 +259,33 @@ var kinds = []kind{
 		selectable: []string{"spec.type"},
 	},
 	{
+		group: "config.porch.kpt.dev", plural: "repositories", name: "Repository", namespaced: true, field: "description", values: described, written: true,
+		spec: always(packages),
+		whole: []func(*collection) map[string]any{
+			func(c *collection) map[string]any {
+				return with(fields{
+					"description": "one", "deployment": true, "type": "git", "content": "Package",
+					"git":  fields{"branch": "trunk", "createBranch": true, "directory": "packages", "secretRef": beside, "author": "Robot", "email": "robot@example.com"},
+					"sync": fields{"schedule": "0 0 1 1 *", "runOnceAt": "2026-01-01T00:00:00Z"}, "upstream": fields{"repositoryRef": fields{"name": "blueprints"}},
+					"mutators":   []any{fields{"image": "set-labels:v0.2.0", "configMap": fields{"team": "shop"}}},
+					"validators": []any{fields{"image": "example.com/check:v1", "configMap": fields{"strict": "true"}}},
+					"webhook":    fields{"secretRef": beside},
+				}, "git.repo", c.remote("whole"))
+			},
+			always(fields{
+				"type": "git", "content": "Package", "readOnly": true, "git": fields{"repo": "https://127.0.0.1:9/a/none.git", "branch": "main"},
+				"upstream": fields{"type": "git", "git": fields{
+					"repo": "https://127.0.0.1:9/a/upstream.git", "branch": "trunk", "createBranch": true, "directory": "packages", "secretRef": beside, "author": "Robot", "email": "robot@example.com",
+				}},
+			}),
+		},
+		untold: []string{"oci", "webhook.secretRef.namespace"},
+		ruled:  []string{"git", "git.repo", "upstream.git", "upstream.git.repo", "upstream.repositoryRef", "upstream.repositoryRef.name"},
+		columns: []column{
+			{"Type", "string", ".spec.type", 0}, {"Content", "string", ".spec.content", 0}, {"Deployment", "boolean", ".spec.deployment", 0}, {"Address", "string", ".spec.git.repo", 0},
+		},
+	},
+	{
 		group: "platform.stoa.dev", plural: "notificationsinks", name: "NotificationSink", field: "description", values: described, written: true,
 		spec: always(fields{"url": "https://hooks.example.com/stoa", "secretRef": secretKey, "suspend": true}),
 		whole: []func(*collection) map[string]any{always(fields{
@@ -264,6 +296,17 @@ var kinds = []kind{
 		ruled:   ofSelector("organizationSelector"),
 		untold:  []string{"caBundle"},
 		columns: []column{{"Suspended", "boolean", ".spec.suspend", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},
+	},
+	{
+		group: "platform.stoa.dev", plural: "modules", name: "Module", field: "description", values: described, written: true,
+		spec: always(fields{"path": "oci://registry.example.com/network", "versions": []any{fields{"version": "0.2.0"}}}),
+		whole: []func(*collection) map[string]any{always(fields{
+			"description": "one", "owners": owners, "path": "oci://registry.example.com/network", "source": "Registry",
+			"versions":  []any{fields{"version": "0.2.0", "digest": "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}, fields{"version": "0.3.0"}},
+			"secretRef": secret, "schema": fields{"type": "object"},
+		})},
+		ruled:   []string{"secretRef", "secretRef.namespace", "schema"},
+		columns: []column{{"Source", "string", ".spec.source", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}, {"Path", "string", ".spec.path", 1}},
 	},
 	{
 		group: "platform.stoa.dev", plural: "variablesets", name: "VariableSet", field: "description", values: described,
@@ -287,6 +330,15 @@ var kinds = []kind{
 				"description": "one", "owners": owners, "backend": fields{"name": "none"},
 				"kubernetes": fields{"clusters": []any{fields{"name": "main", "kubeconfigSecretRef": secretKey, "context": "admin"}, fields{"name": "own", "inCluster": true}}, "unlistedContents": "Ignore"},
 				"modules":    fields{"service": fields{"path": "oci://example.com/service", "version": "1"}}, "secretStore": fields{"provider": fields{"vault": fields{"server": "https://vault.example.com"}}},
+				"secretStores": []any{
+					fields{"name": "kubernetes", "provider": fields{"kubernetes": fields{"namespace": "platform", "triggered": []any{"db"}}}},
+					fields{"name": "vault", "provider": fields{"vault": fields{"server": "https://vault.example.com", "path": "kv", "version": "v1"}}, "secretRef": secret},
+					fields{"name": "aws", "provider": fields{"aws": fields{"region": "eu-central-1", "endpoint": "https://aws.example.com", "profile": "none"}}, "secretRef": secret},
+					fields{"name": "azure", "provider": fields{"azure": fields{"vaultUrl": "https://a.vault.azure.net", "tenantId": "t", "environmentType": "AzurePublicCloud", "authorityHost": "https://login.example.com"}}, "secretRef": secret},
+					fields{"name": "alicloud", "provider": fields{"alicloud": fields{"region": "cn-hangzhou", "endpoint": "https://kms.example.com"}}, "secretRef": secret},
+					fields{"name": "file", "provider": fields{"file": fields{"path": "secrets.age"}}, "secretRef": secret},
+				},
+				"sops": fields{"ageKeySecretRef": secret},
 				"terraform": fields{
 					"mirror": fields{"directory": "/opt/stoa/providers"}, "lock": "# none", "network": "Deny",
 					"providers": []any{fields{"name": "aws", "source": "hashicorp/aws", "configuration": fields{"region": "x", "retries": 3}, "environmentSecretRef": secret, "configurationSecretRef": secret}},
@@ -323,6 +375,8 @@ var kinds = []kind{
 			"gitops.compliance.reconcilers[].kubeconfigSecretRef", "gitops.compliance.reconcilers[].inCluster", "gitops.compliance.reconcilers[].kustomization",
 			"gitops.compliance.reconcilers[].application", "terraform.providers", "terraform.mirror.secretRef.namespace", "terraform.mirror.directory", "terraform.mirror.url", "terraform.mirror.repositoryTemplate",
 			"terraform.providers[].environmentSecretRef.namespace", "terraform.providers[].configurationSecretRef.namespace", "values",
+			"kubernetes", "secretStores[].secretRef", "secretStores[].secretRef.namespace", "secretStores[].provider.kubernetes", "secretStores[].provider.vault",
+			"secretStores[].provider.aws", "secretStores[].provider.azure", "secretStores[].provider.alicloud", "secretStores[].provider.file", "sops.ageKeySecretRef.namespace",
 		},
 		columns:    []column{{"Backend", "string", ".spec.backend.name", 0}, {"Age", "date", ".metadata.creationTimestamp", 0}},
 		selectable: []string{"spec.backend.name"},
@@ -341,7 +395,7 @@ type collection struct {
 func (c *collection) apiVersion() string {
 	group := c.kind.group
 	if !c.subject {
-		group = strings.ReplaceAll(group, stoaDomain, referenceDomain)
+		group = toReference.Replace(group)
 	}
 	return group + "/v1alpha1"
 }
@@ -368,6 +422,10 @@ func (c *collection) object(suffix string, more ...any) map[string]any {
 		// A second one of the same repository is refused in a namespace.
 		o = with(o, "spec.remote", "https://127.0.0.1:9/"+c.name(suffix)+".git")
 	}
+	if c.kind.name == "Repository" {
+		// The same, and in another namespace, too.
+		o = with(o, "spec.git.repo", c.remote(suffix))
+	}
 	for name, value := range c.kind.metadata {
 		o = with(o, "metadata."+name, value)
 	}
@@ -376,6 +434,11 @@ func (c *collection) object(suffix string, more ...any) map[string]any {
 		maps.Copy(labels, c.kind.added(c))
 	}
 	return with(o, more...)
+}
+
+// remote is a repository that no other object has.
+func (c *collection) remote(suffix string) string {
+	return "https://127.0.0.1:9/" + c.ns() + "/" + c.name(suffix) + ".git"
 }
 
 // wholeOf is one with the spec of that number.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	porchapi "github.com/nephio-project/porch/api/porch/v1alpha1"
+	configapi "github.com/nephio-project/porch/api/porchconfig/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,5 +121,10 @@ func newScheme() *runtime.Scheme {
 		panic(err)
 	}
 	addToScheme(scheme)
+	for _, add := range []func(*runtime.Scheme) error{porchapi.AddToScheme, configapi.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
 	return scheme
 }

@@ -89,8 +89,14 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// manage runs the manager until the test ends.
+// manage runs a manager with the mirror until the test ends.
 func (s *stage) manage() {
+	s.t.Helper()
+	s.manageWith(func(mgr ctrl.Manager) error { return (&mirror{mgr.GetClient()}).setUp(mgr) })
+}
+
+// manageWith runs a manager with any controller.
+func (s *stage) manageWith(setUp func(ctrl.Manager) error) {
 	s.t.Helper()
 	ctrl.SetLogger(testr.New(s.t))
 	mgr, err := ctrl.NewManager(config(s.t), ctrl.Options{
@@ -99,7 +105,7 @@ func (s *stage) manage() {
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
 	})
 	s.must(err)
-	s.must((&mirror{mgr.GetClient()}).setUp(mgr))
+	s.must(setUp(mgr))
 	s.cached = mgr.GetClient()
 	ctx, stop := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::client::{Call, Client};
 use crate::lists::{self, Form};
 use crate::load::{self, Done, Load};
-use crate::measure::{Experiment, Target, Turn, Window};
+use crate::measure::{Experiment, MeasuredCollection, Turn, Window};
 use crate::scene::Scene;
 use crate::size::{MANY_CLIENTS, Size};
 
@@ -30,11 +30,11 @@ impl Experiment for Fill<'_> {
         1
     }
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Vec<Client>> {
         target.clients(MANY_CLIENTS).await
     }
 
-    async fn work(&self, target: &Target, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+    async fn work(&self, target: &MeasuredCollection, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
         let bodies: Vec<Call> = (self.from..self.objects)
             .map(|number| Call::post(target.collection.clone(), &self.scene.object(target, number, "")))
             .collect();
@@ -43,7 +43,7 @@ impl Experiment for Fill<'_> {
             .await
     }
 
-    async fn check(&self, target: &Target, _: usize, output: Vec<Done>) -> Result<usize> {
+    async fn check(&self, target: &MeasuredCollection, _: usize, output: Vec<Done>) -> Result<usize> {
         let mut clients = target.clients(1).await?;
         let answer = clients[0].succeed(&Form::JSON.call(&target.collection)).await?;
         target.put_back(clients);

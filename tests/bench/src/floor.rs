@@ -94,7 +94,7 @@ struct Question {
 
 /// What was answered.
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedAnswer {
     gzip: bool,
     body: Bytes,
 }
@@ -110,7 +110,7 @@ struct Repeater {
     stoa: Endpoint,
     /// The connection that writes, and since when it has not.
     writer: tokio::sync::Mutex<(Instant, Client)>,
-    known: Mutex<HashMap<Question, Known>>,
+    known: Mutex<HashMap<Question, CachedAnswer>>,
     /// What is said to the watches of each path.
     watches: Mutex<HashMap<String, broadcast::WeakSender<Bytes>>>,
 }
@@ -158,7 +158,7 @@ impl Repeater {
         Ok(answer.body())
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Known> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<CachedAnswer> {
         let header = |name| request.headers().get(name).cloned();
         let question = Question {
             path: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
@@ -173,7 +173,7 @@ impl Repeater {
         let call = Call::get(question.path.clone()).accept(question.accept.clone());
         let call = if question.gzip { call.gzip() } else { call };
         let answer = self.stoa.connect().await?.succeed(&call).await?;
-        let known = Known { gzip: answer.is_gzip(), body: answer.body() };
+        let known = CachedAnswer { gzip: answer.is_gzip(), body: answer.body() };
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(question, known.clone());
         Ok(known)
     }

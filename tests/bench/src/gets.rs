@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::client::{Call, Client};
 use crate::load::{self, Done, Load};
-use crate::measure::{Experiment, Target, Turn};
+use crate::measure::{Experiment, MeasuredCollection, Turn};
 use crate::scene;
 
 /// Clients that get one object after the other, here and there in the collection.
@@ -24,11 +24,11 @@ impl Experiment for Gets {
     type Ready = Vec<Client>;
     type Output = Vec<Done>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Vec<Client>> {
         target.clients(self.clients).await
     }
 
-    async fn work(&self, target: &Target, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+    async fn work(&self, target: &MeasuredCollection, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
         let (collection, objects) = (target.collection.clone(), self.objects);
         load::run(target, clients, self.load, move |client, count| {
             Some(Call::get(format!("{collection}/{}", scene::name(somewhere(client, count, objects)))))
@@ -36,7 +36,7 @@ impl Experiment for Gets {
         .await
     }
 
-    async fn check(&self, _: &Target, _: usize, output: Vec<Done>) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, _: usize, output: Vec<Done>) -> Result<usize> {
         let bytes = output.first().map_or(0, |done| done.answer.wire_bytes());
         for done in output {
             let expected = scene::name(somewhere(done.client, done.number, self.objects));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::client::{Answer, Call, Client};
 use crate::load::{self, Done, Load};
-use crate::measure::{Experiment, Target, Turn};
+use crate::measure::{Experiment, MeasuredCollection, Turn};
 use crate::scene::{self, SHARD, SHARDS};
 
 /// A way to ask for a list that is answered at once.
@@ -133,19 +133,19 @@ impl Experiment for Lists {
     type Ready = Vec<Client>;
     type Output = Vec<Done>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Vec<Client>> {
         let mut clients = target.clients(self.clients).await?;
         // The first of its kind is not what anybody waits for every day.
         clients[0].succeed(&self.form.call(&target.collection)).await?;
         Ok(clients)
     }
 
-    async fn work(&self, target: &Target, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+    async fn work(&self, target: &MeasuredCollection, _: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
         let call = self.form.call(&target.collection);
         load::run(target, clients, self.load, move |_, _| Some(call.clone())).await
     }
 
-    async fn check(&self, _: &Target, _: usize, output: Vec<Done>) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, _: usize, output: Vec<Done>) -> Result<usize> {
         let bytes = output.first().map_or(0, |done| done.answer.wire_bytes());
         for done in output {
             check(self.form, &done.answer.text()?, self.objects)?;
@@ -166,11 +166,11 @@ impl Experiment for Pages {
     type Ready = Client;
     type Output = Vec<Vec<Answer>>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Client> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Client> {
         target.clients(1).await?.pop().context("there is no client")
     }
 
-    async fn work(&self, target: &Target, _: usize, mut client: Client) -> Result<Turn<Vec<Vec<Answer>>>> {
+    async fn work(&self, target: &MeasuredCollection, _: usize, mut client: Client) -> Result<Turn<Vec<Vec<Answer>>>> {
         let first = format!("{}?limit={}", target.collection, self.page);
         let (started, mut latencies, mut output) = (Instant::now(), Vec::new(), Vec::new());
         while output.len() < self.load.most && (output.is_empty() || started.elapsed() < self.load.least) {
@@ -188,7 +188,7 @@ impl Experiment for Pages {
         Ok(Turn { units: latencies.len(), latencies, elapsed, output })
     }
 
-    async fn check(&self, _: &Target, _: usize, output: Vec<Vec<Answer>>) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, _: usize, output: Vec<Vec<Answer>>) -> Result<usize> {
         let bytes = output.first().map_or(0, |pages| pages.iter().map(Answer::wire_bytes).sum());
         for pages in output {
             ensure!(pages.len() == self.objects.div_ceil(self.page), "there are {} pages", pages.len());
@@ -235,11 +235,11 @@ impl Experiment for Streaming {
     type Ready = Client;
     type Output = Vec<Vec<Bytes>>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Client> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Client> {
         target.clients(1).await?.pop().context("there is no client")
     }
 
-    async fn work(&self, target: &Target, _: usize, mut client: Client) -> Result<Turn<Vec<Vec<Bytes>>>> {
+    async fn work(&self, target: &MeasuredCollection, _: usize, mut client: Client) -> Result<Turn<Vec<Vec<Bytes>>>> {
         let call = Call::get(format!(
             "{}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
             target.collection
@@ -261,7 +261,7 @@ impl Experiment for Streaming {
         Ok(Turn { units: latencies.len(), latencies, elapsed, output })
     }
 
-    async fn check(&self, _: &Target, _: usize, output: Vec<Vec<Bytes>>) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, _: usize, output: Vec<Vec<Bytes>>) -> Result<usize> {
         let bytes = output.first().map_or(0, |frames| frames.iter().map(Bytes::len).sum());
         for frames in output {
             let text = frames.concat();

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use tokio::task::JoinSet;
 
 use crate::client::{Answer, Call, Client};
-use crate::measure::{Target, Turn};
+use crate::measure::{MeasuredCollection, Turn};
 
 /// How often each client calls: until `least` is over, and at most `most` times; at least once.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Done {
 ///
 /// The first one that any client has.
 pub(crate) async fn run(
-    target: &Target,
+    target: &MeasuredCollection,
     clients: Vec<Client>,
     load: Load,
     call: impl Fn(usize, usize) -> Option<Call> + Clone + Send + 'static,

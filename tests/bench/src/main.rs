@@ -15,6 +15,7 @@ mod gets;
 mod lists;
 mod load;
 mod measure;
+mod packages;
 mod process;
 mod queues;
 mod render;
@@ -90,6 +91,8 @@ enum Part {
     Terraform,
     /// Kustomizations, charts and KCL, by a function-runner, by the commands and by the libraries
     Render,
+    /// Package revisions, and the registration of a repository
+    Packages,
     /// One object among a thousand, ten thousand and so on up to `--objects`
     Scale,
 }
@@ -110,7 +113,7 @@ async fn main() -> Result<()> {
 
     let mut bench = Bench::start(bed, size).await?;
     notes(&mut bench, protocol).await?;
-    let mut scene = Scene::new(&bench.bed, &floor)?;
+    let mut scene = Scene::new(&bench.bed, &floor, &bench.size)?;
     let measured = match scene.build().await {
         Ok(()) => measure(&mut bench, &scene, &options.only).await,
         Err(error) => Err(error),
@@ -193,6 +196,9 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     }
     if wanted(Part::Render) {
         render::measure(bench).await.context("render")?;
+    }
+    if wanted(Part::Packages) {
+        packages::measure(bench, scene).await.context("packages")?;
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ pub(crate) const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// Where a side has its objects.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct MeasuredCollection {
     pub(crate) side: Side,
     pub(crate) endpoint: Endpoint,
     /// The path of the collection in its namespace.
@@ -64,7 +64,7 @@ pub(crate) struct Target {
     pool: Mutex<Vec<(Instant, Client)>>,
 }
 
-impl Target {
+impl MeasuredCollection {
     pub(crate) fn new(side: Side, endpoint: Endpoint, collection: String) -> Self {
         Self { side, endpoint, collection, pool: Mutex::default() }
     }
@@ -138,13 +138,13 @@ pub(crate) trait Experiment {
     }
 
     /// Does what is not measured: opens connections, writes files.
-    async fn prepare(&self, target: &Target, round: usize) -> Result<Self::Ready>;
+    async fn prepare(&self, target: &MeasuredCollection, round: usize) -> Result<Self::Ready>;
 
     /// Does what is measured.
-    async fn work(&self, target: &Target, round: usize, ready: Self::Ready) -> Result<Turn<Self::Output>>;
+    async fn work(&self, target: &MeasuredCollection, round: usize, ready: Self::Ready) -> Result<Turn<Self::Output>>;
 
     /// Says that what was answered is right, and how many bytes came over the wire per operation.
-    async fn check(&self, target: &Target, round: usize, output: Self::Output) -> Result<usize>;
+    async fn check(&self, target: &MeasuredCollection, round: usize, output: Self::Output) -> Result<usize>;
 }
 
 /// Which processor time counts.
@@ -265,7 +265,11 @@ impl Bench {
     /// # Errors
     ///
     /// Whatever fails, or is not as it should be.
-    pub(crate) async fn compare<E: Experiment>(&mut self, targets: &[&Target], experiment: &E) -> Result<Vec<Summary>> {
+    pub(crate) async fn compare<E: Experiment>(
+        &mut self,
+        targets: &[&MeasuredCollection],
+        experiment: &E,
+    ) -> Result<Vec<Summary>> {
         let mut summaries: Vec<Summary> = targets.iter().map(|target| Summary::new(target.side)).collect();
         for round in 0..experiment.rounds(&self.size) {
             for (target, summary) in targets.iter().zip(&mut summaries) {

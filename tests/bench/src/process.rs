@@ -118,32 +118,44 @@ pub(crate) fn peak_with_workers(pid: u32) -> Result<u64> {
     Ok(memory(pid, "VmHWM:")? + workers)
 }
 
-/// The memory that a process and all that it started have resident, in bytes; 0 when it is gone.
-pub(crate) fn resident_with_descendants(pid: u32) -> u64 {
+/// The memory of a process and all that it started, in bytes; 0 when it is gone. A page that several processes share
+/// counts once, such as of a program that starts itself again.
+pub(crate) fn memory_with_descendants(pid: u32) -> u64 {
     let all = descendants(pid).unwrap_or_default().into_iter().chain([pid]);
-    all.filter_map(|process| resident(process).ok()).sum()
+    all.filter_map(|process| sized(&format!("/proc/{process}/smaps_rollup"), "Pss:").ok()).sum()
 }
 
 /// The processes that a process started, and those that these started.
 pub(crate) fn descendants(pid: u32) -> Result<Vec<u32>> {
-    let processes = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let with_parent = |process: u32| {
-        let parent = stat(&process.to_string()).ok()?.get(PARENT - 3)?.parse().ok()?;
-        Some((process, parent))
-    };
-    let parents: Vec<(u32, u32)> = processes.filter_map(with_parent).collect();
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        let threads = match fs::read_dir(format!("/proc/{parent}/task")) {
+            Ok(threads) => threads,
+            // One that ended meanwhile.
+            Err(_) if next > 0 => {
+                next += 1;
+                continue;
+            }
+            Err(error) => return Err(error).with_context(|| format!("process {parent}")),
+        };
+        for thread in threads.filter_map(Result::ok) {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
         next += 1;
     }
     Ok(found.split_off(1))
 }
 
 fn memory(pid: u32, field: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
+    sized(&format!("/proc/{pid}/status"), field)
+}
+
+/// The size in a line of a file of `/proc`, in bytes.
+fn sized(file: &str, field: &str) -> Result<u64> {
+    let text = fs::read_to_string(file).with_context(|| file.to_owned())?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("no {field}"))?;
     let kibibytes: u64 =
         line.trim().trim_end_matches(" kB").parse().with_context(|| format!("{field} is no number"))?;
     Ok(kibibytes * 1024)
@@ -161,8 +173,6 @@ fn with_workers_time(pid: u32) -> Result<Duration> {
     Ok(whole(pid)? + workers)
 }
 
-/// The number of the field with who started a process, as proc(5) counts.
-const PARENT: usize = 4;
 /// The number of the field with a process's own user time, as proc(5) counts; its system time follows.
 const OWN: usize = 14;
 /// The same of the programs that it ran and waited for.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::client::{Call, Client};
-use crate::measure::{Experiment, Side, Target, Turn, Window};
+use crate::measure::{Experiment, MeasuredCollection, Side, Turn, Window};
 use crate::scene::{Scene, git};
 use crate::size::Size;
 
@@ -141,7 +141,7 @@ impl Rollout<'_> {
         Ok(pairs.filter(|(name, _)| name != "kube-root-ca.crt").collect())
     }
 
-    async fn prepare_stoa(&self, target: &Target, round: usize, namespace: &str) -> Result<()> {
+    async fn prepare_stoa(&self, target: &MeasuredCollection, round: usize, namespace: &str) -> Result<()> {
         if matches!(self.change, Change::Everything | Change::One) {
             let stack = Self::stack(round);
             let folder = self.scene.repository.path().join("apps").join(&stack);
@@ -216,7 +216,7 @@ impl Experiment for Rollout<'_> {
         if self.config_maps < 1_000 { size.rounds } else { 1 }
     }
 
-    async fn prepare(&self, target: &Target, round: usize) -> Result<(Actor, Versions)> {
+    async fn prepare(&self, target: &MeasuredCollection, round: usize) -> Result<(Actor, Versions)> {
         let namespace = self.scene.rollout_namespace(target.side, round);
         // Beside the work tree's files, where git does not look.
         let aside = self.scene.repository.path().join(".git");
@@ -256,7 +256,7 @@ impl Experiment for Rollout<'_> {
 
     async fn work(
         &self,
-        target: &Target,
+        target: &MeasuredCollection,
         round: usize,
         (actor, before): (Actor, Versions),
     ) -> Result<Turn<(Option<Value>, Versions)>> {
@@ -282,7 +282,12 @@ impl Experiment for Rollout<'_> {
         Ok(Turn { latencies: vec![elapsed], elapsed, units: 1, output: (run, before) })
     }
 
-    async fn check(&self, target: &Target, round: usize, (run, before): (Option<Value>, Versions)) -> Result<usize> {
+    async fn check(
+        &self,
+        target: &MeasuredCollection,
+        round: usize,
+        (run, before): (Option<Value>, Versions),
+    ) -> Result<usize> {
         if let Some(run) = run {
             self.check_run(&run)?;
         }

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 use crate::bed::Bed;
 use crate::client::Call;
 use crate::floor::Floor;
-use crate::measure::{Side, Target};
+use crate::measure::{MeasuredCollection, Side};
+use crate::size::Size;
 
 /// The group of the copies; Stoa's own are taken by its APIServices.
 const REFERENCE_GROUP: &str = "bench.stoa.dev";
@@ -49,17 +50,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Scene {
     /// The organization, its project, workspace and backend.
     pub(crate) name: String,
-    pub(crate) stoa: Target,
-    pub(crate) aggregated: Target,
+    pub(crate) stoa: MeasuredCollection,
+    pub(crate) aggregated: MeasuredCollection,
     /// Where the test bed has Go's sample-apiserver.
-    pub(crate) sample: Option<Target>,
-    pub(crate) reference: Target,
+    pub(crate) sample: Option<MeasuredCollection>,
+    pub(crate) reference: MeasuredCollection,
     /// What stoa-apiserver answered, repeated.
-    pub(crate) floor: Target,
+    pub(crate) floor: MeasuredCollection,
     /// Where kpt works.
-    pub(crate) kpt: Target,
+    pub(crate) kpt: MeasuredCollection,
     /// Where terraform works: on files alone.
-    pub(crate) terraform: Target,
+    pub(crate) terraform: MeasuredCollection,
     /// The Git repository that stacks are rendered from.
     pub(crate) repository: TempDir,
     /// By side; those that have none have the objects of another.
@@ -67,7 +68,7 @@ pub(crate) struct Scene {
 }
 
 /// The part of a spec with the text that patches change. Of flunders it is what they refer to.
-pub(crate) fn describe(target: &Target, text: &str) -> Value {
+pub(crate) fn describe(target: &MeasuredCollection, text: &str) -> Value {
     if target.side == Side::Sample { json!({"reference": text}) } else { json!({"description": text}) }
 }
 
@@ -83,42 +84,42 @@ pub(crate) fn name(number: usize) -> String {
 }
 
 impl Scene {
-    /// The plan of it; nothing is made yet.
+    /// The plan of it; nothing is made yet, but a repository with the folders of the objects.
     ///
     /// # Errors
     ///
     /// When there is no folder for a repository, or no git.
-    pub(crate) fn new(bed: &Bed, floor: &Floor) -> Result<Self> {
+    pub(crate) fn new(bed: &Bed, floor: &Floor, size: &Size) -> Result<Self> {
         let name = format!("bench-{}", std::process::id());
         let stacks = format!("/apis/config.stoa.dev/{VERSION}/namespaces/{name}/stacks");
         let copies = format!("/apis/{REFERENCE_GROUP}/{VERSION}/namespaces/{name}-reference/{REFERENCE_PLURAL}");
         let flunders = format!("/apis/{SAMPLE_GROUP}/{VERSION}/namespaces/{name}-reference/flunders");
         Ok(Self {
-            stoa: Target::new(Side::Stoa, bed.stoa.clone(), stacks.clone()),
-            aggregated: Target::new(Side::Aggregated, bed.kubernetes.clone(), stacks.clone()),
-            sample: bed.sample.clone().map(|endpoint| Target::new(Side::Sample, endpoint, flunders)),
-            reference: Target::new(Side::Reference, bed.kubernetes.clone(), copies.clone()),
-            floor: Target::new(Side::Floor, floor.endpoint.clone(), stacks),
-            kpt: Target::new(Side::Kpt, bed.kubernetes.clone(), copies.clone()),
-            terraform: Target::new(Side::Terraform, bed.kubernetes.clone(), copies.clone()),
-            repository: repository()?,
+            stoa: MeasuredCollection::new(Side::Stoa, bed.stoa.clone(), stacks.clone()),
+            aggregated: MeasuredCollection::new(Side::Aggregated, bed.kubernetes.clone(), stacks.clone()),
+            sample: bed.sample.clone().map(|endpoint| MeasuredCollection::new(Side::Sample, endpoint, flunders)),
+            reference: MeasuredCollection::new(Side::Reference, bed.kubernetes.clone(), copies.clone()),
+            floor: MeasuredCollection::new(Side::Floor, floor.endpoint.clone(), stacks),
+            kpt: MeasuredCollection::new(Side::Kpt, bed.kubernetes.clone(), copies.clone()),
+            terraform: MeasuredCollection::new(Side::Terraform, bed.kubernetes.clone(), copies.clone()),
+            repository: repository(size.objects.max(size.writes_together))?,
             padding: BTreeMap::new(),
             name,
         })
     }
 
     /// All that can be read and written, in the order of their turns.
-    pub(crate) fn all(&self) -> Vec<&Target> {
+    pub(crate) fn all(&self) -> Vec<&MeasuredCollection> {
         [&self.stoa, &self.aggregated].into_iter().chain(&self.sample).chain([&self.reference]).collect()
     }
 
     /// Each collection once, and not through the aggregation layer.
-    pub(crate) fn own(&self) -> Vec<&Target> {
+    pub(crate) fn own(&self) -> Vec<&MeasuredCollection> {
         self.all().into_iter().filter(|target| target.side != Side::Aggregated).collect()
     }
 
     /// All that can be read, and what reading costs at least.
-    pub(crate) fn readable(&self) -> Vec<&Target> {
+    pub(crate) fn readable(&self) -> Vec<&MeasuredCollection> {
         self.all().into_iter().chain([&self.floor]).collect()
     }
 
@@ -151,7 +152,9 @@ impl Scene {
         self.create("config.stoa.dev", "Organization", None, json!({"deletionPolicy": "Orphan"})).await?;
         self.wait_until_ready("config.stoa.dev", "Organization", None).await?;
         self.create("config.stoa.dev", "Source", namespace, source).await?;
-        self.create("config.stoa.dev", "Project", namespace, project).await
+        self.create("config.stoa.dev", "Project", namespace, project).await?;
+        // Objects that are there before their source was read are written again by then.
+        self.wait_until_ready("config.stoa.dev", "Project", namespace).await
     }
 
     /// Makes a workspace whose cluster is the one around Stoa, with further fields.
@@ -271,7 +274,7 @@ impl Scene {
     }
 
     /// Object number `number` for one of the sides; `turn` says what creates it, or is empty for what is read.
-    pub(crate) fn object(&self, target: &Target, number: usize, turn: &str) -> Value {
+    pub(crate) fn object(&self, target: &MeasuredCollection, number: usize, turn: &str) -> Value {
         let name = if turn.is_empty() { name(number) } else { format!("new-{turn}-{number}") };
         let (group, kind, padded) = match target.side {
             Side::Stoa | Side::Aggregated | Side::Floor => ("config.stoa.dev", "Stack", Side::Stoa),
@@ -288,7 +291,7 @@ impl Scene {
             json!({
                 "project": self.name,
                 "description": description,
-                "path": format!("apps/checkout/{name}"),
+                "path": folder(number),
                 "workspaces": [self.name],
                 "generator": {"parameters": {"cell": format!("c{}", number % 16), "aig": format!("a{}", number % 3)}},
                 // What is deployed stays when the measurements are over.
@@ -317,7 +320,7 @@ impl Scene {
     }
 
     /// Waits until an object is as it should be.
-    async fn wait(&self, target: &Target, path: &str, is_good: impl Fn(&Value) -> bool) -> Result<()> {
+    async fn wait(&self, target: &MeasuredCollection, path: &str, is_good: impl Fn(&Value) -> bool) -> Result<()> {
         let mut client = target.endpoint.connect().await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -341,13 +344,16 @@ impl Scene {
         let crd =
             format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{REFERENCE_PLURAL}.{REFERENCE_GROUP}");
         let mut paths = vec![crd, format!("/api/v1/namespaces/{}-reference", self.name)];
-        for (group, kind) in
-            [("config.stoa.dev", "Organization"), ("platform.stoa.dev", "Workspace"), ("platform.stoa.dev", "Backend")]
-        {
-            paths.push(format!("{}/{}", collection(group, kind, None), self.name));
+        let terraform = format!("{}-terraform", self.name);
+        // A backend goes after the workspaces that refer to it.
+        for (group, kind, name) in [
+            ("config.stoa.dev", "Organization", &self.name),
+            ("platform.stoa.dev", "Workspace", &self.name),
+            ("platform.stoa.dev", "Workspace", &terraform),
+            ("platform.stoa.dev", "Backend", &self.name),
+        ] {
+            paths.push(format!("{}/{name}", collection(group, kind, None)));
         }
-        let workspace = format!("{}-terraform", self.name);
-        paths.push(format!("{}/{workspace}", collection("platform.stoa.dev", "Workspace", None)));
         for round in 0..rounds {
             let namespace = |side| format!("/api/v1/namespaces/{}", self.rollout_namespace(side, round));
             paths.extend([Side::Stoa, Side::Reference, Side::Kpt].map(namespace));
@@ -376,14 +382,23 @@ fn padding(length: usize) -> String {
     text.chars().cycle().take(length).collect()
 }
 
-/// An empty Git repository with a work tree.
-fn repository() -> Result<TempDir> {
-    let folder = tempfile::tempdir().context("making a folder")?;
-    git(&folder, &["init", "--quiet", "--initial-branch=main"])?;
-    fs::write(folder.path().join("README.md"), "What the benchmark deploys.\n")?;
-    git(&folder, &["add", "--all"])?;
-    git(&folder, &["commit", "--quiet", "--message=Begin"])?;
-    Ok(folder)
+/// The folder of an object in the repository, by its number.
+fn folder(number: usize) -> String {
+    format!("apps/checkout/{}", name(number))
+}
+
+/// A Git repository with a work tree, which has the folders of so many objects.
+fn repository(objects: usize) -> Result<TempDir> {
+    let repository = tempfile::tempdir().context("making a folder")?;
+    git(&repository, &["init", "--quiet", "--initial-branch=main"])?;
+    for number in 0..objects {
+        let folder = repository.path().join(folder(number));
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::write(folder.join("spec.yaml"), "resources: []\n")?;
+    }
+    git(&repository, &["add", "--all"])?;
+    git(&repository, &["commit", "--quiet", "--message=Begin"])?;
+    Ok(repository)
 }
 
 /// Runs git in a repository.

@@ -72,7 +72,7 @@ impl Size {
             generations: 5,
             generations_together: 60,
             idle_windows: 2,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
         }
     }
 

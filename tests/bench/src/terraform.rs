@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::client::{Call, Client};
-use crate::measure::{Bench, Experiment, Side, Target, Turn, Window};
-use crate::process::resident_with_descendants;
+use crate::measure::{Bench, Experiment, MeasuredCollection, Side, Turn, Window};
+use crate::process::memory_with_descendants;
 use crate::report::{Better, Numbers};
 use crate::rollouts::{run_to_end, succeed};
 use crate::scene::{Scene, git};
@@ -29,8 +29,16 @@ use crate::size::Size;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// How often the memory of a side is read.
 const SAMPLING: Duration = Duration::from_millis(10);
+/// How many calls of one warm provider its memory is compared over.
+const CALLS: usize = 10_000;
+/// The calls of a preview for a resource without a change: its state is converted and read, its configuration validated
+/// and planned.
+const CALLS_OF_A_PREVIEW: usize = 4;
 /// The version that the mirror says the provider has.
 const VERSION: &str = "3.6.0";
+
+const FIRST_CALLS: &str = "memory, first 1,000 of 10,000 calls";
+const LAST_CALLS: &str = "memory, last 1,000 of them";
 
 /// A step in the life of the resources. Each round has its resources, which take the steps in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +119,7 @@ impl Sampler {
         let thread = std::thread::spawn(move || {
             let mut most = 0;
             while !ended.load(Ordering::Relaxed) {
-                most = most.max(resident_with_descendants(pid));
+                most = most.max(memory_with_descendants(pid));
                 std::thread::sleep(SAMPLING);
             }
             most
@@ -174,7 +182,7 @@ impl Deployment<'_> {
         succeed(&mut init)
     }
 
-    async fn prepare_stoa(&self, target: &Target, round: usize) -> Result<()> {
+    async fn prepare_stoa(&self, target: &MeasuredCollection, round: usize) -> Result<()> {
         if self.step != Step::Create {
             return Ok(());
         }
@@ -193,7 +201,7 @@ impl Deployment<'_> {
         target.ask(&Call::post(target.collection.clone(), &stack)).await.map(drop)
     }
 
-    async fn run(&self, client: &mut Client, round: usize) -> Result<Value> {
+    async fn run(&self, client: &mut Client, round: usize, suffix: &str) -> Result<Value> {
         let operation = match self.step {
             Step::Create => "Apply",
             Step::Preview => "Preview",
@@ -201,7 +209,7 @@ impl Deployment<'_> {
         };
         let stack = self.name(round);
         let runs = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/runs", self.scene.name);
-        let name = format!("{stack}-{operation}").to_lowercase();
+        let name = format!("{stack}-{operation}{suffix}").to_lowercase();
         run_to_end(client, &runs, &name, json!({"stack": stack, "operation": operation})).await
     }
 
@@ -219,6 +227,28 @@ impl Deployment<'_> {
         let status = child.wait()?;
         ensure!(status.success(), "terraform failed at {:?}: {status}", self.step);
         memory.stop()
+    }
+
+    /// The most memory of the function-runner with its providers, in bytes, during the first tenth of many calls and
+    /// during the last one.
+    async fn first_and_last_calls(&self, round: usize) -> Result<[u64; 2]> {
+        let mut client = self.scene.stoa.clients(1).await?.pop().context("there is no client")?;
+        let runs = CALLS.div_ceil(CALLS_OF_A_PREVIEW * self.resources).max(2);
+        let tenth = (runs / 10).max(1);
+        let mut most = [0; 2];
+        for run in 0..runs {
+            let memory = Sampler::start(self.runner);
+            let preview = self.run(&mut client, round, &format!("-{run}")).await?;
+            let used = memory.stop()?;
+            self.check_run(&preview)?;
+            if run < tenth {
+                most[0] = used.max(most[0]);
+            } else if run >= runs - tenth {
+                most[1] = used.max(most[1]);
+            }
+        }
+        self.scene.stoa.put_back(vec![client]);
+        Ok(most)
     }
 
     fn check_run(&self, run: &Value) -> Result<()> {
@@ -251,7 +281,7 @@ impl Experiment for Deployment<'_> {
         if self.resources < 1_000 { size.rounds } else { 1 }
     }
 
-    async fn prepare(&self, target: &Target, round: usize) -> Result<Option<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, round: usize) -> Result<Option<Client>> {
         if target.side == Side::Terraform {
             let folder = self.mirror.folder.path().join(self.name(round));
             tokio::task::block_in_place(|| self.prepare_terraform(&folder))?;
@@ -261,12 +291,18 @@ impl Experiment for Deployment<'_> {
         Ok(target.clients(1).await?.pop())
     }
 
-    async fn work(&self, target: &Target, round: usize, client: Option<Client>) -> Result<Turn<Option<Value>>> {
+    async fn work(
+        &self,
+        target: &MeasuredCollection,
+        round: usize,
+        client: Option<Client>,
+    ) -> Result<Turn<Option<Value>>> {
         let started = Instant::now();
         let (run, elapsed, most) = match client {
             Some(mut client) => {
                 let memory = Sampler::start(self.runner);
-                let run = timeout(PATIENCE, self.run(&mut client, round)).await.context("the run does not end")??;
+                let run =
+                    timeout(PATIENCE, self.run(&mut client, round, "")).await.context("the run does not end")??;
                 let elapsed = started.elapsed();
                 target.put_back(vec![client]);
                 (Some(run), elapsed, memory.stop()?)
@@ -281,7 +317,7 @@ impl Experiment for Deployment<'_> {
         Ok(Turn { latencies: vec![elapsed], elapsed, units: 1, output: run })
     }
 
-    async fn check(&self, _: &Target, round: usize, run: Option<Value>) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, round: usize, run: Option<Value>) -> Result<usize> {
         match run {
             Some(run) => self.check_run(&run)?,
             None => self.check_terraform(&self.mirror.folder.path().join(self.name(round)))?,
@@ -323,8 +359,8 @@ pub(crate) async fn measure(bench: &mut Bench, scene: &Scene) -> Result<()> {
     let terraform = json!({"mirror": {"directory": mirror.folder.path()}, "lock": mirror.lock()?});
     scene.create_workspace(&Deployment::workspace(scene), json!({ "terraform": terraform })).await?;
     bench.report.note(
-        "Terraform: memory is that of function-runner, or of terraform, each with its providers, sampled every 10 ms; \
-         a run a resource is what terraform takes for one, times their number",
+        "Terraform: memory is that of function-runner, or of terraform, each with its providers, sampled every 10 ms, \
+         where pages that processes share count once; a run a resource is what terraform takes for one, times their number",
     );
     let mut alone: Vec<(Step, f64)> = Vec::new();
     for resources in [1].into_iter().chain(bench.size.terraform_resources.iter().copied()) {
@@ -336,6 +372,13 @@ pub(crate) async fn measure(bench: &mut Bench, scene: &Scene) -> Result<()> {
             let deployment = Deployment { scene, mirror: &mirror, runner, resources, step, peaks: &peaks };
             let summaries = bench.compare(&[&scene.stoa, &scene.terraform], &deployment).await.context(title)?;
             bench.report.operation(title, &summaries);
+            if step == Step::Preview && bench.size.terraform_resources.first() == Some(&resources) {
+                let [first, last] = deployment.first_and_last_calls(0).await.context("many calls")?;
+                for (title, bytes) in [(FIRST_CALLS, first), (LAST_CALLS, last)] {
+                    let numbers = [(Side::Stoa, bytes as f64 / 1e6)].into_iter().collect();
+                    bench.report.row(title, "MB", Better::Less, numbers);
+                }
+            }
             let cpu = Numbers::of(&summaries, |side| side.cpu_ms());
             match alone.iter().find(|(of, _)| *of == step) {
                 Some((_, one)) => {

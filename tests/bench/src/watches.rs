@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::client::{Call, Client, Lines};
-use crate::measure::{Experiment, Target, Turn};
+use crate::measure::{Experiment, MeasuredCollection, Turn};
 use crate::scene;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ pub(crate) struct Ready {
 }
 
 impl Watches {
-    fn prefix(&self, target: &Target, round: usize) -> String {
+    fn prefix(&self, target: &MeasuredCollection, round: usize) -> String {
         format!("Watched by {} x {} from {:?}, turn {round}, write ", self.watchers, self.sharing, target.side)
     }
 }
@@ -107,7 +107,7 @@ impl Experiment for Watches {
     type Ready = Ready;
     type Output = ();
 
-    async fn prepare(&self, target: &Target, round: usize) -> Result<Ready> {
+    async fn prepare(&self, target: &MeasuredCollection, round: usize) -> Result<Ready> {
         let list = target.ask(&Call::get(format!("{}?limit=1", target.collection))).await?;
         let version = list["metadata"]["resourceVersion"].as_str().context("the list has no resourceVersion")?;
         let call = Call::get(format!("{}?watch=true&resourceVersion={version}", target.collection));
@@ -125,7 +125,7 @@ impl Experiment for Watches {
         Ok(Ready { writer, clients, watchers })
     }
 
-    async fn work(&self, target: &Target, round: usize, ready: Ready) -> Result<Turn<()>> {
+    async fn work(&self, target: &MeasuredCollection, round: usize, ready: Ready) -> Result<Turn<()>> {
         let Ready { mut writer, clients, watchers } = ready;
         let mut pace = interval(self.interval);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -157,7 +157,7 @@ impl Experiment for Watches {
         Ok(Turn { latencies, elapsed, units, output: () })
     }
 
-    async fn check(&self, _: &Target, _: usize, (): ()) -> Result<usize> {
+    async fn check(&self, _: &MeasuredCollection, _: usize, (): ()) -> Result<usize> {
         // The watchers count and compare as they go.
         Ok(0)
     }

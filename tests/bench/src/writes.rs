@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::client::{Call, Client};
 use crate::gets::somewhere;
 use crate::load::{self, Done, Load};
-use crate::measure::{Experiment, Target, Turn, Window};
+use crate::measure::{Experiment, MeasuredCollection, Turn, Window};
 use crate::scene::{self, Scene, TURN};
 
 /// Clients that create objects, beside all those that are there.
@@ -21,7 +21,7 @@ pub(crate) struct Creates<'a> {
 }
 
 impl Creates<'_> {
-    fn turn(&self, target: &Target, round: usize) -> String {
+    fn turn(&self, target: &MeasuredCollection, round: usize) -> String {
         format!("{:?}-{}-{round}", target.side, self.clients).to_lowercase()
     }
 }
@@ -31,11 +31,11 @@ impl Experiment for Creates<'_> {
     type Ready = Vec<Client>;
     type Output = Vec<Done>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Vec<Client>> {
         target.clients(self.clients).await
     }
 
-    async fn work(&self, target: &Target, round: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+    async fn work(&self, target: &MeasuredCollection, round: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
         let turn = self.turn(target, round);
         let calls: Vec<Call> = (0..self.writes)
             .map(|number| Call::post(target.collection.clone(), &self.scene.object(target, number, &turn)))
@@ -44,7 +44,7 @@ impl Experiment for Creates<'_> {
         load::run(target, clients, Load::ALL, move |client, count| calls.get(client + count * stride).cloned()).await
     }
 
-    async fn check(&self, target: &Target, round: usize, output: Vec<Done>) -> Result<usize> {
+    async fn check(&self, target: &MeasuredCollection, round: usize, output: Vec<Done>) -> Result<usize> {
         let turn = self.turn(target, round);
         let list = target.ask(&Call::get(format!("{}?labelSelector={TURN}%3D{turn}", target.collection))).await?;
         let there = list["items"].as_array().map_or(0, Vec::len);
@@ -74,7 +74,7 @@ pub(crate) struct Patches<'a> {
 }
 
 impl Patches<'_> {
-    fn description(&self, target: &Target, round: usize, client: usize, count: usize) -> String {
+    fn description(&self, target: &MeasuredCollection, round: usize, client: usize, count: usize) -> String {
         let (how, side, clients) = (self.how, target.side, self.clients);
         format!("{how:?} by {side:?}: {clients} clients, turn {round}, client {client}, patch {count}")
     }
@@ -85,11 +85,11 @@ impl Experiment for Patches<'_> {
     type Ready = Vec<Client>;
     type Output = Vec<Done>;
 
-    async fn prepare(&self, target: &Target, _: usize) -> Result<Vec<Client>> {
+    async fn prepare(&self, target: &MeasuredCollection, _: usize) -> Result<Vec<Client>> {
         target.clients(self.clients).await
     }
 
-    async fn work(&self, target: &Target, round: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
+    async fn work(&self, target: &MeasuredCollection, round: usize, clients: Vec<Client>) -> Result<Turn<Vec<Done>>> {
         let each = self.writes.div_ceil(self.clients);
         let calls: Vec<Vec<Call>> = (0..self.clients)
             .map(|client| {
@@ -114,7 +114,7 @@ impl Experiment for Patches<'_> {
         load::run(target, clients, Load::ALL, move |client, count| calls[client].get(count).cloned()).await
     }
 
-    async fn check(&self, target: &Target, round: usize, output: Vec<Done>) -> Result<usize> {
+    async fn check(&self, target: &MeasuredCollection, round: usize, output: Vec<Done>) -> Result<usize> {
         let bytes = output.first().map_or(0, |done| done.answer.wire_bytes());
         let mut last = None;
         for done in output {

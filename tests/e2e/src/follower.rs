@@ -15,7 +15,7 @@ pub type Versions = BTreeMap<String, String>;
 
 /// What a watcher has said so far.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct FollowerReport {
     /// What is there now.
     pub there: Versions,
     /// Lists so far, complete ones.
@@ -31,7 +31,7 @@ pub struct Told {
 pub struct Follower {
     /// What messages call it.
     pub name: &'static str,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<FollowerReport>>,
     task: JoinHandle<()>,
 }
 
@@ -47,7 +47,7 @@ impl Follower {
     where
         K: Resource + Debug + Send + 'static,
     {
-        let told = Arc::<Mutex<Told>>::default();
+        let told = Arc::<Mutex<FollowerReport>>::default();
         let shared = told.clone();
         let task = tokio::spawn(async move {
             let mut events = pin!(events);
@@ -61,12 +61,12 @@ impl Follower {
     }
 
     /// Looks at what it has said.
-    pub fn look<T>(&self, at: impl FnOnce(&Told) -> T) -> T {
+    pub fn look<T>(&self, at: impl FnOnce(&FollowerReport) -> T) -> T {
         at(&self.told.lock().expect("nobody panics with it"))
     }
 }
 
-impl Told {
+impl FollowerReport {
     fn hear<K: Resource>(&mut self, event: Result<Event<K>, Error>, list: &mut Versions) {
         let entry = |object: &K| (object.name_any(), object.resource_version().unwrap_or_default());
         match event {

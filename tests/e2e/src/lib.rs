@@ -38,7 +38,7 @@ pub use child::Child;
 pub use command::{eventually, eventually_or, git, kubectl_versions, kubectls, kubectls_of_interest, run, unique};
 pub use etcd::Etcd;
 pub use flunders::Flunders;
-pub use follower::{Follower, Told, Versions};
+pub use follower::{Follower, FollowerReport, Versions};
 pub use go::{SHORT_HISTORY, go_tests, go_tests_of_short_history};
 pub use handshake::is_let_in;
 pub use kubectl::Kubectl;

@@ -40,7 +40,7 @@ const COUNT: &str = "test.stoa.dev/count";
 
 /// What the writers know.
 #[derive(Debug, Default)]
-struct Told {
+struct WriteRecord {
     /// The versions of acknowledged creations, by name.
     created: BTreeMap<String, u64>,
     /// The versions of acknowledged increments.
@@ -49,7 +49,7 @@ struct Told {
     unknown: u64,
 }
 
-impl Told {
+impl WriteRecord {
     /// Waits until every acknowledged write is in Git, and each is there once.
     fn are_committed_once(&self, cluster: &Cluster, repository: &Path) {
         let acknowledged = || self.created.values().chain(&self.counted);
@@ -84,7 +84,7 @@ fn told_of_git(cluster: &Cluster) -> String {
 struct Traffic {
     end: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
-    writers: Vec<JoinHandle<Told>>,
+    writers: Vec<JoinHandle<WriteRecord>>,
     watchers: Vec<JoinHandle<Vec<(String, u64)>>>,
 }
 
@@ -123,9 +123,9 @@ impl Traffic {
     }
 
     /// Ends it; returns what the writers know, and what the watchers will have seen.
-    async fn stop(mut self) -> (Told, Vec<JoinHandle<Vec<(String, u64)>>>) {
+    async fn stop(mut self) -> (WriteRecord, Vec<JoinHandle<Vec<(String, u64)>>>) {
         self.end.store(true, Ordering::Relaxed);
-        let mut told = Told::default();
+        let mut told = WriteRecord::default();
         for writer in mem::take(&mut self.writers) {
             let of_one = writer.await.unwrap();
             told.created.extend(of_one.created);
@@ -158,8 +158,8 @@ impl Drop for Traffic {
 
 /// Creates projects and counts in one that all writers share, now here and now there, and reads each of its writes
 /// elsewhere.
-async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Told {
-    let mut told = Told::default();
+async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, written: Arc<AtomicU64>) -> WriteRecord {
+    let mut told = WriteRecord::default();
     let mut turn = number;
     while !end.load(Ordering::Relaxed) {
         turn += 1;
@@ -186,7 +186,7 @@ async fn write(apis: Vec<Api<Project>>, number: usize, end: Arc<AtomicBool>, wri
     told
 }
 
-async fn count(here: &Api<Project>, there: &Api<Project>, told: &mut Told) {
+async fn count(here: &Api<Project>, there: &Api<Project>, told: &mut WriteRecord) {
     let Ok(mut shared) = answered("a read", there.get("shared")).await else { return };
     let before: u64 = shared.labels().get(COUNT).map_or(0, |count| count.parse().unwrap());
     shared.labels_mut().insert(COUNT.to_owned(), (before + 1).to_string());
@@ -338,7 +338,7 @@ async fn kill_everything_once() {
     let mut shared = Project::new("shared", ProjectSpec::default());
     shared.spec.source.name = "config".to_owned();
     projects(&clients[1], &namespace).create(&PostParams::default(), &shared).await.unwrap();
-    let others = tokio::task::block_in_place(|| told::Told::start(&cluster, &organization));
+    let others = tokio::task::block_in_place(|| told::NotifiedOrganization::start(&cluster, &organization));
     let mut runs = tokio::task::block_in_place(|| Runs::start(&cluster, &organization));
     let traffic = Traffic::start(&clients, &namespace).await;
 

@@ -21,8 +21,8 @@ const ROLES: [(&str, bool); 5] = [
 ];
 
 /// A resource or subresource, with the roles that have rights on it.
-struct Asked {
-    /// `group/resource` or `group/resource/subresource`.
+struct ExpectedRights {
+    /// `group/resource` or `group/resource/subresource`; a group of Stoa is without `.stoa.dev`.
     what: String,
     namespaced: bool,
     /// Verbs by role.
@@ -30,7 +30,7 @@ struct Asked {
 }
 
 /// All resources and subresources of all kinds.
-fn asked() -> Vec<Asked> {
+fn asked() -> Vec<ExpectedRights> {
     let of_kind = |kind: Kind| {
         let group = kind.group.trim_end_matches(".stoa.dev").to_owned();
         let names: Vec<String> = ["".to_owned()].into_iter().chain(kind.subresources.into_keys()).collect();
@@ -39,14 +39,14 @@ fn asked() -> Vec<Asked> {
                 kind.rights.iter().filter_map(|(role, verbs)| Some((role.clone(), verbs.get(&subresource)?.clone())));
             let rights = rights.collect();
             let what = format!("{group}/{}/{subresource}", kind.plural).trim_end_matches('/').to_owned();
-            Asked { what, namespaced: kind.namespaced, rights }
+            ExpectedRights { what, namespaced: kind.namespaced, rights }
         };
         names.into_iter().map(asked)
     };
     kinds().into_iter().flat_map(of_kind).collect()
 }
 
-impl Asked {
+impl ExpectedRights {
     fn may(&self, role: &str, verb: &str) -> bool {
         self.rights.get(role).is_some_and(|verbs| verbs.iter().any(|allowed| allowed == verb))
     }
@@ -72,7 +72,9 @@ struct Question<'a> {
 impl Question<'_> {
     fn parts(&self) -> (String, &str, &str) {
         let mut parts = self.what.splitn(3, '/');
-        let group = format!("{}.stoa.dev", parts.next().unwrap_or_default());
+        let group = parts.next().unwrap_or_default();
+        // The groups of Porch are written in full.
+        let group = if group.contains('.') { group.to_owned() } else { format!("{group}.stoa.dev") };
         (group, parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }
 

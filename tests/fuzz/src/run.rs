@@ -1,6 +1,7 @@
 //! Runs targets without a fuzzer: the inputs that are kept, and random changes to them.
 
 use std::{
+    cell::Cell,
     env, fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -17,7 +18,7 @@ use crate::{
 /// How long one input may take on a slow and busy machine, in a build that nothing was optimized in.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many bytes of memory the process may have had at once; no input is larger than a few kilobytes.
+/// How many bytes of memory one input may take; no input is larger than a few kilobytes.
 const MOST_MEMORY: u64 = 2 << 30;
 
 /// How a target is run.
@@ -117,11 +118,18 @@ pub fn run(target: Target, options: Options) -> io::Result<Counts> {
 }
 
 fn work(target: Target, options: &Options, place: &Path, done: &dyn Fn()) -> io::Result<Counts> {
+    let peak = Cell::new(memory("VmHWM:"));
     let check = |input: &[u8]| {
         fs::write(place, input)?;
+        let before = memory("VmRSS:");
         (target.check)(input);
-        let memory = peak_memory();
-        assert!(memory.is_none_or(|bytes| bytes <= MOST_MEMORY), "{memory:?} bytes of memory were in use");
+        // Other tests of the same program have memory, too: only the growth is the input's.
+        let growth = memory("VmHWM:").zip(before).map(|(peak, before)| peak.saturating_sub(before));
+        let earlier = peak.replace(memory("VmHWM:"));
+        assert!(
+            earlier == peak.get() || growth.is_none_or(|bytes| bytes <= MOST_MEMORY),
+            "an input took {growth:?} bytes of memory"
+        );
         done();
         io::Result::Ok(())
     };
@@ -145,9 +153,10 @@ fn kept(target: Target) -> io::Result<Vec<Vec<u8>>> {
     files.iter().map(|file| fs::read(file.path())).collect()
 }
 
-/// The most memory that the process ever had, in bytes, where the system tells.
-fn peak_memory() -> Option<u64> {
+/// A size in bytes of the status that the system keeps of the process, where it tells: `VmRSS:` is the memory in use, and
+/// `VmHWM:` the most that ever was.
+fn memory(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(kilobytes.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }

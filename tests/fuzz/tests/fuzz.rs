@@ -9,7 +9,7 @@ use stoa_fuzz::{
 };
 
 /// Targets that are tests of programs.
-const ELSEWHERE: [&str; 4] = ["spec_files", "pushed_files", "webhooks", "kusion_releases"];
+const ELSEWHERE: [&str; 5] = ["spec_files", "pushed_files", "webhooks", "kusion_releases", "wasm_modules"];
 
 macro_rules! tests {
     ($($name:ident)*) => {
@@ -34,6 +34,9 @@ tests! {
     specs references schemas health_policies custom_resources terraform_values terraform_locks terraform_archives
     kcl_sources kcl_errors
     artifact_names artifact_manifests artifact_challenges chart_indexes tar_archives
+    signing_keys signed_objects age_files sops_files
+    resource_lists kptfiles function_descriptions
+    control_planes
 }
 
 #[test]

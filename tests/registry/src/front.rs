@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 /// A request as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// The path with its query.
     pub path: String,
     /// The header `Authorization`.
@@ -47,7 +47,7 @@ impl Answer {
 /// A server on loopback; ends with the value. Needs a runtime.
 pub struct Front {
     port: u16,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
@@ -59,10 +59,10 @@ impl fmt::Debug for Front {
 
 impl Front {
     /// Starts one before the registry at this host, if there is any. It may have credentials for it.
-    pub async fn start(behind: &str, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn start(behind: &str, answer: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let seen = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let (log, behind, answer) = (Arc::clone(&seen), Arc::<str>::from(behind), Arc::new(answer));
         let task = tokio::spawn(async move {
             loop {
@@ -74,7 +74,7 @@ impl Front {
                         let authorization = request.headers().get(header::AUTHORIZATION);
                         let authorization = authorization.map(|it| it.to_str().unwrap().to_owned());
                         let path = request.uri().path_and_query().unwrap().as_str().to_owned();
-                        let seen = Seen { path, authorization };
+                        let seen = ReceivedRequest { path, authorization };
                         log.lock().unwrap().push(seen.clone());
                         let answer = match answer(&seen) {
                             Answer::Own(answer) => answer,
@@ -100,7 +100,7 @@ impl Front {
     }
 
     /// The requests so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 }

@@ -19,7 +19,7 @@ use std::{
 use stoa_test_s3::free_port;
 use tempfile::TempDir;
 
-pub use self::front::{Answer, Front, Seen};
+pub use self::front::{Answer, Front, ReceivedRequest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

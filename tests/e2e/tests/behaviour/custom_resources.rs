@@ -1,7 +1,7 @@
 //! Custom resources that come with the definition of their kind.
 
 use serde_json::Value;
-use stoa_e2e::fixture::{Organization, condition, config_maps, widgets};
+use stoa_e2e::fixture::{Organization, Repository, condition, config_maps, widgets};
 use stoa_e2e::{Cluster, Server as _, Standalone};
 
 use crate::PATIENCE;
@@ -96,6 +96,35 @@ fn one_run_changes_definition_and_dependent_resource() {
     assert_eq!(cluster.kubectl().run(&get), "30 red");
     let run = organization.succeed("web", "Preview", "");
     assert_eq!(run["status"]["plan"]["summary"]["unchanged"], 4, "{run:#}");
+}
+
+#[test]
+fn definition_elsewhere_in_repository_validates_custom_resources() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let group = format!("{}.example.com", organization.name);
+    let schema = "{type: object, properties: {size: {type: integer}}}";
+    let clone = Repository::clone_of(&organization.deploy);
+    clone.commit("platform/crds/widgets.yaml", &widgets(&group, "Cluster", schema));
+    clone.git(&["push", "--quiet", "origin", "HEAD:main"]);
+    let folder = r#"{"spec": {"gitops": {"directory": "clusters/dev"}}}"#;
+    server.kubectl().run(&["patch", "workspace", &organization.name, "--type=merge", "--patch", folder]);
+    let widget = |more: &str| {
+        format!(
+            "- id: {group}/v1:Widget:w\n  type: Kubernetes\n  attributes: {{apiVersion: {group}/v1, kind: Widget, \
+             metadata: {{name: w}}, {more}}}\n"
+        )
+    };
+    organization.stack("web", &format!("resources:\n{}", widget("size: large")));
+    message_names(&organization.fail("web", "Preview", ""), &["attributes.size"]);
+    organization.stack("web", &format!("resources:\n{}", widget("size: 3")));
+    let run = organization.succeed("web", "Apply", "");
+    assert_eq!(condition(&run, "PlannedWithWarnings"), Value::Null, "{run:#}");
+    // Its kind is cluster-scoped, so that the object in a namespace is the same one.
+    let again = widget("size: 3").replace(":w\n", ":default:w\n").replace("{name: w}", "{name: w, namespace: default}");
+    organization.stack("web", &format!("resources:\n{}{again}", widget("size: 3")));
+    let message = organization.fail("web", "Preview", "");
+    message_names(&message, &[&format!("{group}/v1:Widget:w"), &format!("{group}/v1:Widget:default:w")]);
 }
 
 #[test]

@@ -287,3 +287,48 @@ fn waiting_run_reports_pod_waiting_reasons() {
     let run = organization.ended(&run, PATIENCE);
     assert_eq!(run["status"]["phase"], "Succeeded", "{run:#}");
 }
+
+#[test]
+fn waiting_run_reports_events_of_any_kind() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let namespace = format!("{}-web", organization.name);
+    let object = |id: &str, attributes: Value| {
+        format!(
+            "- {}\n",
+            json!({"id": id, "type": "Kubernetes", "dependsOn": [format!("v1:Namespace:{namespace}")], "attributes": attributes})
+        )
+    };
+    let metadata = |name: &str| json!({"name": name, "namespace": namespace});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata("front"),
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata("data"),
+        "spec": {"storageClassName": "none-of-this-name", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    let spec = config_maps(&namespace, 0, "a")
+        + &object(&format!("v1:Service:{namespace}:front"), service)
+        + &object(&format!("v1:PersistentVolumeClaim:{namespace}:data"), claim);
+    organization.stack("web", &spec);
+    let run = organization.start("web", "Apply", "");
+    let mut said = Vec::new();
+    for (kind, name) in [("Service", "front"), ("PersistentVolumeClaim", "data")] {
+        let what = format!("{kind}/{name}");
+        let live = eventually("it is made", PATIENCE, || kubectl.try_get(&[what.as_str(), "--namespace", &namespace]));
+        let message = format!("nothing here provides a {kind}");
+        kubectl.apply(
+            &json!({"apiVersion": "v1", "kind": "Event", "metadata": metadata(&format!("{name}-refused")),
+                "type": "Warning", "reason": "Refused", "message": message,
+                "involvedObject": {"kind": kind, "namespace": namespace, "name": name, "uid": live["metadata"]["uid"]}})
+            .to_string(),
+        );
+        said.push(format!("Warning Refused: {message}"));
+    }
+    let is_said = |text: &str| said.iter().all(|part| text.contains(part)).then_some(());
+    kubectl.watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
+        is_said(condition(run, "Waiting")["message"].as_str().unwrap_or_default())
+    });
+    let cancel = r#"{"spec":{"cancel":true}}"#;
+    kubectl.run(&["patch", "run", &run, "--namespace", &organization.name, "--type=merge", "--patch", cancel]);
+    organization.ended(&run, PATIENCE);
+}

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stoa_e2e::fixture::{Organization, condition};
-use stoa_e2e::{Cluster, Server, eventually};
+use stoa_e2e::fixture::{Organization, Repository, condition};
+use stoa_e2e::{Cluster, Server, Standalone, eventually, git};
 
 use crate::PATIENCE;
 
@@ -356,4 +356,90 @@ fn apply_removes_dropped_fields_and_spares_foreign_ones() {
     assert_eq!(live["data"], json!({"changed": "2", "extra": "kept", "own": "z"}), "{live:#}");
     let again = organization.succeed("web", "Apply", "");
     assert_eq!(again["status"]["plan"]["summary"]["unchanged"], 1, "{again:#}");
+}
+
+/// Manifests of a GitOps repository, as people write them.
+const BY_HAND: &str = "# the settings of the shop
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings   # read by web
+  namespace: shop
+  creationTimestamp: null
+data:
+  value: \"1\"
+---
+# no stack deploys this one
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other, namespace: shop}
+";
+
+/// The same encrypted by SOPS.
+const ENCRYPTED: &str = "apiVersion: v1
+kind: ConfigMap
+metadata: {name: hidden, namespace: shop}
+data: {value: \"ENC[AES256_GCM,data:qX0=,iv:aa=,tag:bb=,type:str]\"}
+sops: {mac: \"ENC[AES256_GCM,data:x]\", version: 3.9.0}
+";
+
+#[test]
+fn import_adopts_objects_of_gitops_folder() {
+    let server = Standalone::shared();
+    let organization = Organization::create(&*server);
+    let name = &organization.name;
+    let clone = Repository::clone_of(&organization.deploy);
+    clone.commit("apps/all.yml", BY_HAND);
+    clone.commit("apps/hidden.yaml", ENCRYPTED);
+    clone.commit("apps/broken.yaml", "a: [\n");
+    clone.git(&["push", "--quiet", "origin", "HEAD:main"]);
+    let file = || git(&organization.deploy, &["show", "main:apps/all.yml"]);
+    let spec = |maps: &[(&str, &str)]| {
+        let map = |(name, value): &(&str, &str)| {
+            format!(
+                "- id: v1:ConfigMap:shop:{name}\n  type: Kubernetes\n  attributes: {{apiVersion: v1, kind: ConfigMap, \
+                 metadata: {{name: {name}, namespace: shop}}, data: {{value: \"{value}\"}}}}\n"
+            )
+        };
+        format!("resources:\n{}", maps.iter().map(map).collect::<String>())
+    };
+    let import = |map: &str| format!("import: {{resources: [{{id: \"v1:ConfigMap:shop:{map}\"}}]}}");
+
+    organization.stack("web", &spec(&[("settings", "1"), ("new", "1"), ("hidden", "1")]));
+    let why = organization.fail("web", "Import", &import("new"));
+    assert!(
+        why.contains("no file in the folder of the Workspace has this object") && why.contains("apps/broken.yaml"),
+        "{why}"
+    );
+    let why = organization.fail("web", "Import", &import("hidden"));
+    assert!(why.contains("encrypted by SOPS"), "{why}");
+
+    organization.stack("web", &spec(&[("settings", "1")]));
+    let preview = organization.succeed("web", "Preview", "of: Import");
+    assert_eq!(preview["status"]["plan"]["summary"]["import"], 1, "{preview:#}");
+    let imported = organization.succeed("web", "Import", "");
+    assert_eq!((&imported["status"]["release"], file().as_str()), (&json!(1), BY_HAND), "{imported:#}");
+    organization.nothing_is_left("web", "Preview");
+    organization.nothing_is_left("web", "Refresh");
+    // A stack beside it may not record the same file.
+    organization.stack("beside", &spec(&[("settings", "1")]));
+    let why = organization.fail("beside", "Import", &import("settings"));
+    assert!(why.contains(&format!("is on record for {name}/web/{name}")), "{why}");
+
+    organization.stack("web", &spec(&[("settings", "2")]));
+    let applied = organization.succeed("web", "Apply", "");
+    assert_eq!(applied["status"]["plan"]["summary"]["update"], 1, "{applied:#}");
+    let text = file();
+    for kept in [
+        "# the settings of the shop",
+        "  name: settings   # read by web",
+        "value: \"2\"",
+        "# no stack deploys this one",
+    ] {
+        assert!(text.contains(kept), "{kept}: {text}");
+    }
+    let files = git(&organization.deploy, &["ls-tree", "-r", "--name-only", "main"]);
+    assert_eq!(files.lines().collect::<Vec<_>>(), ["apps/all.yml", "apps/broken.yaml", "apps/hidden.yaml"]);
+    organization.succeed("web", "Destroy", "");
+    assert!(!file().contains("name: settings") && file().contains("name: other"), "{}", file());
 }

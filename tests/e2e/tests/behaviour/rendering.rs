@@ -7,7 +7,7 @@ use stoa_e2e::{Cluster, Kubectl, Server as _};
 const STAGES: [&str; 3] = ["dev", "stage", "prod"];
 
 /// Whether the test bed has the renderer.
-fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let is_there = std::env::var_os("STOA_TEST_RENDERER").is_some();
     if !is_there {
         eprintln!("skipped: STOA_TEST_RENDERER is not set");
@@ -16,7 +16,7 @@ fn is_there() -> bool {
 }
 
 /// A Stack of this organization, whose folder is at a path.
-fn stack(kubectl: &Kubectl, organization: &str, name: &str, path: &str, generator: &str) {
+pub(crate) fn stack(kubectl: &Kubectl, organization: &str, name: &str, path: &str, generator: &str) {
     kubectl.apply(&format!(
         "{{apiVersion: config.stoa.dev/v1alpha1, kind: Stack, metadata: {{name: {name}, namespace: {organization}}},
           spec: {{project: {organization}, path: {path}, workspaces: [{organization}], generator: {generator}}}}}"
@@ -106,4 +106,30 @@ fn chart_with_values_files_deploys_three_stages() {
     file("values-dev.yaml", "stage: [\n");
     let message = organization.fail("dev", "Preview", "");
     assert!(message.contains("apps/chart/values-dev.yaml"), "{message}");
+}
+
+#[test]
+fn chart_reads_capabilities_of_its_cluster() {
+    if !is_there() {
+        return;
+    }
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = organization.name.clone();
+    let file = |path: &str, text: &str| organization.source.commit(&format!("apps/chart/{path}"), text);
+    file("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n");
+    let template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: target}\ndata:\n  version: {{ .Capabilities.KubeVersion.Version }}\n  \
+                    stoa: {{ .Capabilities.APIVersions.Has \"delivery.stoa.dev/v1alpha1/Run\" | quote }}\n  \
+                    none: {{ .Capabilities.APIVersions.Has \"none.example.com/v1\" | quote }}\n";
+    file("templates/a.yaml", template);
+    stack(&kubectl, &name, "web", "apps/chart", &format!("{{type: Helm, helm: {{namespace: {name}}}}}"));
+    organization.succeed("web", "Apply", "");
+    let version: Value = serde_json::from_str(&kubectl.raw("/version")).unwrap();
+    let data = &config_map(&kubectl, &name, "target")["data"];
+    assert_eq!(data, &serde_json::json!({"version": version["gitVersion"], "stoa": "true", "none": "false"}));
+    let stack =
+        format!("/apis/config.stoa.dev/v1alpha1/namespaces/{name}/stacks/web/generate?show=inputs&format=table");
+    let inputs = kubectl.run(&["create", "--raw", &stack, "-f", "/dev/null"]);
+    assert!(inputs.contains(&format!("KUBERNETES   {}\n", version["gitVersion"].as_str().unwrap())), "{inputs}");
 }

@@ -1,5 +1,8 @@
 //! Values of the platform: where each comes from, who may use them, and what a Run keeps of them.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, condition, config_maps};
 use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually, unique};
@@ -176,6 +179,56 @@ fn stored_secrets_deploy_and_are_stored_nowhere() {
     organization.stack("web", &config_maps(&namespace, 1, "ref://db/none"));
     let why = organization.fail("web", "Preview", "");
     assert!(why.contains(&format!("ref://db/none: secret {name}/db has no key \"none\"")), "{why}");
+}
+
+#[test]
+fn value_chooses_its_secret_store_by_name() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    let organization = Organization::create(&cluster);
+    let name = organization.name.as_str();
+    let namespace = format!("{name}-web");
+    let passwords = [unique("first"), unique("second")];
+    for (secret, password) in [("db", &passwords[0]), ("other", &passwords[1])] {
+        kubectl.apply_secret(name, secret, &[("password", password)]);
+    }
+    // A file that age encrypted, and the key that opens it.
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../function-runner/sops/tests/data");
+    let read = |file: &str| fs::read_to_string(data.join(file)).unwrap();
+    organization.source.commit("secrets.age", &read("secrets.age"));
+    kubectl.apply_secret(name, "age", &[("team.agekey", &read("keys.txt"))]);
+    let stores = format!(
+        "[{{\"name\":\"team\",\"provider\":{{\"kubernetes\":{{\"namespace\":\"{name}\"}}}}}},\
+         {{\"name\":\"files\",\"provider\":{{\"file\":{{\"path\":\"secrets.age\"}}}},\
+         \"secretRef\":{{\"namespace\":\"{name}\",\"name\":\"age\"}}}}]"
+    );
+    let patch = format!(
+        "--patch={{\"spec\":{{\"secretStore\":{{\"provider\":{{\"kubernetes\":{{}}}}}},\"secretStores\":{stores}}}}}"
+    );
+    kubectl.run(&["patch", "workspace", name, "--type=merge", &patch]);
+    let deployed = || kubectl.get(&["configmap", "c0", "--namespace", &namespace])["data"]["value"].clone();
+    for (text, value) in [
+        ("ref://db/password", passwords[0].as_str()),
+        ("ref://other/password?store=team", &passwords[1]),
+        ("ref://team/db/user?store=files", "shop"),
+    ] {
+        organization.stack("web", &config_maps(&namespace, 1, text));
+        organization.succeed("web", "Apply", "");
+        assert_eq!(deployed(), value, "{text}");
+    }
+    for (text, expected) in [
+        ("ref://a/b?store=none", "has no store \"none\"; it has team, files"),
+        ("ref://a/b?store=files", "secret store \"files\": ref://a/b?store=files: secrets.age has no secret \"a\""),
+    ] {
+        organization.stack("web", &config_maps(&namespace, 1, text));
+        let why = organization.fail("web", "Preview", "");
+        assert!(why.contains(expected), "{why}");
+    }
+    let wrong = "--patch={\"spec\":{\"secretStores\":[{\"name\":\"x\",\"provider\":{\"aws\":{\"region\":\"eu-1\"}}}]}}";
+    let refused = kubectl.refused(&["patch", "workspace", name, "--type=merge", wrong]);
+    assert!(refused.contains("spec.secretStores[0].secretRef: Required value"), "{refused}");
+    let explained = kubectl.run(&["explain", "workspace.spec.secretStores.provider.aws.region"]);
+    assert!(explained.contains("such as eu-central-1"), "{explained}");
 }
 
 #[test]

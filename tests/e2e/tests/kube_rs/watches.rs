@@ -14,7 +14,7 @@ use kube::runtime::reflector;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use stoa_e2e::{Follower, Told, Versions, unique};
+use stoa_e2e::{Follower, FollowerReport, Versions, unique};
 use stoa_types::platform::Backend;
 
 use crate::{LABEL, backend, both_doors};
@@ -44,7 +44,7 @@ async fn all_at_the_truth(followers: &[Follower], backends: &Api<Backend>, selec
     Ok(())
 }
 
-fn ensure_sound(name: &str, told: &Told) -> Result<()> {
+fn ensure_sound(name: &str, told: &FollowerReport) -> Result<()> {
     ensure!(told.faults.is_empty(), "{name}: {:?}", told.faults);
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::PATIENCE;
 
 /// A sink of an organization's events, and a workflow with a hook before its run, which passes, and one after it, which has
 /// no answer yet.
-pub(crate) struct Told<'a> {
+pub(crate) struct NotifiedOrganization<'a> {
     cluster: &'a Cluster,
     organization: &'a Organization,
     sink: Endpoint,
@@ -26,7 +26,7 @@ fn calls(endpoint: &Endpoint) -> Vec<(u16, Value)> {
     endpoint.came.lock().unwrap().clone()
 }
 
-impl<'a> Told<'a> {
+impl<'a> NotifiedOrganization<'a> {
     /// Makes both, and returns once the second hook was called.
     pub(crate) fn start(cluster: &'a Cluster, organization: &'a Organization) -> Self {
         let told = Self {

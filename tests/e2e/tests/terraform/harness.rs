@@ -16,13 +16,15 @@ pub(crate) const STACK: &str = "shop";
 #[derive(Debug)]
 pub(crate) struct Mirror {
     folder: TempDir,
+    providers: Vec<(String, String)>,
 }
 
 impl Mirror {
     /// A mirror with versions of providers, each a type and a version. The executables are those of
     /// `STOA_TEST_TERRAFORM_PROVIDERS`.
     pub(crate) fn of(providers: &[(&str, &str)]) -> Self {
-        let mirror = Self { folder: tempfile::tempdir().unwrap() };
+        let owned = providers.iter().map(|(provider, version)| ((*provider).to_owned(), (*version).to_owned()));
+        let mirror = Self { folder: tempfile::tempdir().unwrap(), providers: owned.collect() };
         for (provider, version) in providers {
             let package = mirror.package(provider, version);
             fs::create_dir_all(&package).unwrap();
@@ -39,6 +41,11 @@ impl Mirror {
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Its providers, each a type and a version.
+    pub(crate) fn providers(&self) -> &[(String, String)] {
+        &self.providers
     }
 
     /// The lock file for versions of providers.

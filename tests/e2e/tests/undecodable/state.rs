@@ -34,7 +34,7 @@ fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 /// Where something is kept.
-enum Place {
+enum Location {
     Key(String),
     File(PathBuf),
 }
@@ -78,23 +78,23 @@ impl Deployed {
         format!("{}resources/v1:ConfigMap:{}:c{number}", self.prefix, self.namespace)
     }
 
-    async fn read(&self, place: &Place) -> Vec<u8> {
+    async fn read(&self, place: &Location) -> Vec<u8> {
         match place {
-            Place::Key(key) => self.etcd.get(key).await.unwrap_or_else(|| panic!("there is no {key}")),
-            Place::File(file) => fs::read(file).unwrap(),
+            Location::Key(key) => self.etcd.get(key).await.unwrap_or_else(|| panic!("there is no {key}")),
+            Location::File(file) => fs::read(file).unwrap(),
         }
     }
 
-    async fn write(&self, place: &Place, bytes: &[u8]) {
+    async fn write(&self, place: &Location, bytes: &[u8]) {
         match place {
-            Place::Key(key) => self.etcd.put(key, bytes).await,
-            Place::File(file) => fs::write(file, bytes).unwrap(),
+            Location::Key(key) => self.etcd.put(key, bytes).await,
+            Location::File(file) => fs::write(file, bytes).unwrap(),
         }
     }
 
     /// The file of the body that is too large for its record.
     async fn body(&self) -> PathBuf {
-        let record: Value = serde_json::from_slice(&self.read(&Place::Key(self.record(OBJECTS))).await).unwrap();
+        let record: Value = serde_json::from_slice(&self.read(&Location::Key(self.record(OBJECTS))).await).unwrap();
         let digest = record["document"].as_str().expect("the body is a document");
         let hex = digest.rsplit(':').next().unwrap();
         let found = files(&self.documents).into_keys().find(|file| file.ends_with(hex));
@@ -125,15 +125,15 @@ impl Deployed {
 async fn unreadable_state_fails_run_without_overwrite() {
     let deployed = block_in_place(Deployed::new);
     let organization = &deployed.organization;
-    let head = || Place::Key(format!("{}head", deployed.prefix));
-    let record = |number| Place::Key(deployed.record(number));
-    let body = Place::File(deployed.body().await);
+    let head = || Location::Key(format!("{}head", deployed.prefix));
+    let record = |number| Location::Key(deployed.record(number));
+    let body = Location::File(deployed.body().await);
     let (newer, later) = (r#""schemaVersion":1"#, r#""schemaVersion":9"#);
     let (unreadable, damaged) = ("UnreadableState", "UnreadableDocument");
     let (upgrade, restore) = ("run the version of Stoa that wrote it, or a later one", "restore it from a backup");
-    let key = |place: &Place| match place {
-        Place::Key(key) => key.clone(),
-        Place::File(file) => file.file_name().unwrap().to_str().unwrap().to_owned(),
+    let key = |place: &Location| match place {
+        Location::Key(key) => key.clone(),
+        Location::File(file) => file.file_name().unwrap().to_str().unwrap().to_owned(),
     };
     let cases = [
         ("Apply", head(), [newer, later], unreadable, ["schemaVersion 9 is newer than 1", upgrade]),
