@@ -18,8 +18,8 @@ use prost_types::compiler::{CodeGeneratorRequest, CodeGeneratorResponse};
 struct Proto {
     /// The folder of a crate, from the root of the repository.
     folder: &'static str,
-    /// The file, in the crate's folder `proto`.
-    file: &'static str,
+    /// The files, in the crate's folder `proto`.
+    files: &'static [&'static str],
     /// The folder for the code, in the crate's.
     code: &'static str,
     /// Whether clients and servers are written beside the messages.
@@ -28,24 +28,31 @@ struct Proto {
     go: Option<&'static str>,
 }
 
-const PROTOS: [Proto; 5] = [
+const PROTOS: [Proto; 6] = [
     Proto {
         folder: "function-runner/proto",
-        file: "stoa/runner/v1/runner.proto",
+        files: &["stoa/runner/v1/runner.proto", "stoa/runner/v1/packages.proto", "stoa/runner/v1/fleet.proto"],
         code: "src/generated",
         with_services: true,
         go: None,
     },
     Proto {
+        folder: "function-runner/proto",
+        files: &["evaluator/evaluator.proto"],
+        code: "src/evaluator",
+        with_services: true,
+        go: None,
+    },
+    Proto {
         folder: "function-runner/renderer",
-        file: "renderer.proto",
+        files: &["renderer.proto"],
         code: "../proto/src/renderer",
         with_services: true,
         go: Some("rendererpb"),
     },
     Proto {
         folder: "function-runner/kusion-module",
-        file: "module.proto",
+        files: &["module.proto"],
         code: "src/generated",
         with_services: true,
         go: None,
@@ -53,14 +60,14 @@ const PROTOS: [Proto; 5] = [
     // One set of calls serves both protocols, so only their messages are written.
     Proto {
         folder: "engine/terraform-provider",
-        file: "tfplugin5.proto",
+        files: &["tfplugin5.proto"],
         code: "src/generated/tfplugin5",
         with_services: false,
         go: None,
     },
     Proto {
         folder: "engine/terraform-provider",
-        file: "tfplugin6.proto",
+        files: &["tfplugin6.proto"],
         code: "src/generated/tfplugin6",
         with_services: false,
         go: None,
@@ -77,7 +84,7 @@ impl Proto {
     }
 
     fn descriptors(&self) -> Result<FileDescriptorSet> {
-        let mut descriptors = protox::compile([self.file], [self.folder().join("proto")])?;
+        let mut descriptors = protox::compile(self.files, [self.folder().join("proto")])?;
         // The proto has the documentation.
         descriptors.file.iter_mut().for_each(|file| file.source_code_info = None);
         Ok(descriptors)
@@ -90,13 +97,13 @@ impl Proto {
             .build_server(self.with_services)
             .bytes(".")
             .out_dir(into);
-        compiler.compile_fds(self.descriptors()?).with_context(|| format!("compiling {}", self.file))
+        compiler.compile_fds(self.descriptors()?).with_context(|| format!("compiling {}", self.files.join(" ")))
     }
 
     /// The code in Go, by the names of its files.
     fn compile_go(&self) -> Result<BTreeMap<String, String>> {
         let request = CodeGeneratorRequest {
-            file_to_generate: vec![self.file.to_owned()],
+            file_to_generate: self.files.iter().map(|file| (*file).to_owned()).collect(),
             parameter: Some("paths=source_relative".to_owned()),
             proto_file: self.descriptors()?.file,
             compiler_version: None,
@@ -147,9 +154,13 @@ mod tests {
         for proto in PROTOS {
             let folder = tempfile::tempdir().unwrap();
             proto.compile(folder.path()).unwrap();
-            assert!(files(folder.path()) == files(&proto.code()), "{}: run this example", proto.file);
+            assert!(files(folder.path()) == files(&proto.code()), "{}: run this example", proto.files.join(" "));
             let Some(go) = proto.go else { continue };
-            assert!(proto.compile_go().unwrap() == files(&proto.folder().join(go)), "{}: run this example", proto.file);
+            assert!(
+                proto.compile_go().unwrap() == files(&proto.folder().join(go)),
+                "{}: run this example",
+                proto.files.join(" ")
+            );
         }
     }
 }

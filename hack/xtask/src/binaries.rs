@@ -65,6 +65,26 @@ pub(crate) const ORAS: GoCommand = GoCommand {
     tags: "",
 };
 
+/// The program that tests encrypt files with: SOPS.
+pub(crate) const SOPS: GoCommand = GoCommand {
+    name: "sops",
+    module: "github.com/getsops/sops/v3",
+    folder: "tests/sops",
+    versions: "go.mod",
+    package: "github.com/getsops/sops/v3/cmd/sops",
+    tags: "",
+};
+
+/// The command line of Porch that tests play a package's life with.
+pub(crate) const PORCHCTL: GoCommand = GoCommand {
+    name: "porchctl",
+    module: "github.com/nephio-project/porch",
+    folder: "tests/porch",
+    versions: "go.mod",
+    package: "github.com/nephio-project/porch/cmd/porchctl",
+    tags: "",
+};
+
 /// The Git server with pull requests: Gitea, with its database in it.
 pub(crate) const GITEA: GoCommand = GoCommand {
     name: "gitea",

@@ -24,6 +24,7 @@ use crate::binaries::{self, Profile};
 use crate::cluster::{self, WardleLog};
 use crate::conformance;
 use crate::coverage;
+use crate::function_worker;
 use crate::kcl;
 use crate::kubectl;
 use crate::paths;
@@ -87,6 +88,7 @@ pub(crate) fn run(args: &Checks) -> Result<()> {
     phases.run("Go programs", || go_programs(&work));
     if args.all {
         phases.run("each crate alone", each_crate_alone);
+        phases.run("function worker", || function_worker::binary().and_then(|_| function_worker::test()));
     }
     // Each set of packages has other features and so would be compiled anew: what is tested is built once, with all.
     phases.run("build", || cargo(&["build", "--workspace", "--all-targets", REAL]));
@@ -415,8 +417,7 @@ fn tests(setting: &Setting<'_>, targets: &Targets) -> Result<()> {
     let log = File::create(&shown_later).context("making the log of tests")?;
     let mut beside = run_of(&programs, &targets.others);
     let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
-    // Without this example, cargo shares other crates with build scripts, and compiles most of them anew.
-    let on_bed = run_of(&["--example=protos"], &targets.on_bed).status().context("running cargo");
+    let on_bed = run_of(&[], &targets.on_bed).status().context("running cargo");
     let others = beside.wait().context("waiting for cargo");
     io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing the log of tests")?;
     let mut results = vec![("tests on the test bed", on_bed?), ("other tests", others?)];
@@ -453,10 +454,13 @@ struct Targets {
 /// * `STOA_TEST_ETCD`: the program etcd;
 /// * `STOA_TEST_S3`: the program versitygw, an S3 server;
 /// * `STOA_TEST_REGISTRY`, `STOA_TEST_ORAS`: the program registry, an OCI registry, and the program oras, a client of it;
+/// * `STOA_TEST_SOPS`: the program sops;
+/// * `STOA_TEST_PORCHCTL`: the program porchctl, Porch's command line;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
 /// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between;
 /// * `STOA_TEST_KCL`: the Python package with KCL's library;
-/// * `STOA_TEST_MODULES`: a module of Kusion.
+/// * `STOA_TEST_MODULES`: a module of Kusion;
+/// * `STOA_TEST_FUNCTION_WORKER`: the program that runs WebAssembly and Starlark, if it is built.
 pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(&'static str, String)>> {
     let text = |path: PathBuf| path.into_os_string().into_string().ok().context("a path is not UTF-8");
     let kubectls = env::join_paths(kubectl::versions()?).context("a path with a colon")?;
@@ -477,6 +481,8 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_S3", text(binaries::S3.binary()?)?),
         ("STOA_TEST_REGISTRY", text(binaries::REGISTRY.binary()?)?),
         ("STOA_TEST_ORAS", text(binaries::ORAS.binary()?)?),
+        ("STOA_TEST_SOPS", text(binaries::SOPS.binary()?)?),
+        ("STOA_TEST_PORCHCTL", text(binaries::PORCHCTL.binary()?)?),
         ("STOA_TEST_GITEA", text(binaries::GITEA.binary()?)?),
         ("STOA_TEST_GITEA_FILES", text(binaries::GITEA.source()?)?),
     ];
@@ -485,6 +491,9 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
     }
     if let Some(wheel) = kcl::wheel()? {
         environment.push(("STOA_TEST_KCL", text(wheel)?));
+    }
+    if let Some(worker) = function_worker::built() {
+        environment.push(("STOA_TEST_FUNCTION_WORKER", text(worker)?));
     }
     Ok(environment)
 }

@@ -8,6 +8,7 @@ mod checks;
 mod cluster;
 mod conformance;
 mod coverage;
+mod function_worker;
 mod kcl;
 mod kubectl;
 mod paths;
@@ -19,6 +20,7 @@ mod renderer;
 mod run_test;
 mod schemas;
 mod soak;
+mod sources;
 mod walls;
 
 use std::process::ExitCode;

@@ -25,7 +25,7 @@ use crate::kubectl::Kubectl;
 use crate::paths;
 use crate::ports;
 use crate::process::{Daemon, Signal};
-use sample::{Sample, Target};
+use sample::{Sample, SampleTarget};
 use tools::Tools;
 
 /// From a clone to a first rollout.
@@ -66,10 +66,10 @@ pub(crate) fn run(args: &Quickstart) -> Result<()> {
         step("A Kubernetes control plane with Stoa behind it");
         let built = Some(args.built.clone());
         let options = cluster::Options { stoa: Some(Profile::Debug), built, ..cluster::Options::default() };
-        (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), Target::Cluster)
+        (cluster::up(&dir.join("cluster"), options)?.kubeconfig(), SampleTarget::Cluster)
     } else {
         step("Stoa on its own");
-        (standalone(&dir, &args.built, &Tools::there())?, Target::GitOps)
+        (standalone(&dir, &args.built, &Tools::there())?, SampleTarget::GitOps)
     };
     let kubectl = Kubectl::new(&kubeconfig)?;
 

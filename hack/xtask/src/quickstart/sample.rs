@@ -11,7 +11,7 @@ use crate::paths;
 
 /// Where the sample is deployed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum SampleTarget {
     /// A Git repository that a GitOps tool would reconcile.
     GitOps,
     /// The cluster that Stoa runs in.
@@ -23,12 +23,12 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Sample {
     folder: PathBuf,
-    target: Target,
+    target: SampleTarget,
 }
 
 impl Sample {
     /// Makes the repositories that are not there yet, below the absolute path `dir`.
-    pub(super) fn make(dir: &Path, target: Target) -> Result<Self> {
+    pub(super) fn make(dir: &Path, target: SampleTarget) -> Result<Self> {
         let folder = paths::make_folder(&dir.join("quickstart"))?;
         let sample = Self { folder, target };
         if !sample.source().exists() {
@@ -48,7 +48,7 @@ impl Sample {
             git(&partial, &["-c", "commit.gpgsign=false", "commit", "--quiet", "--message=Describe the web shop"])?;
             fs::rename(&partial, sample.source()).context("renaming the sample repository")?;
         }
-        if target == Target::GitOps && !sample.deploy().exists() {
+        if target == SampleTarget::GitOps && !sample.deploy().exists() {
             let partial = sample.folder.join("deploy.partial");
             remove_folder(&partial)?;
             fs::create_dir_all(&partial).context("making the deployment repository")?;
@@ -76,8 +76,8 @@ impl Sample {
     /// Applies the sample's objects and waits until they are ready.
     pub(super) fn create_objects(&self, kubectl: &Kubectl) -> Result<()> {
         let platform = match self.target {
-            Target::GitOps => "platform-gitops",
-            Target::Cluster => "platform-kubernetes",
+            SampleTarget::GitOps => "platform-gitops",
+            SampleTarget::Cluster => "platform-kubernetes",
         };
         self.apply(kubectl, platform, &["backend/default", "workspace/dev"])?;
         self.apply(kubectl, "organization", &["organization/shop"])?;
@@ -101,11 +101,11 @@ impl Sample {
     /// Shows what the rollout made: the commit, or the objects.
     pub(super) fn show_result(&self, kubectl: &Kubectl) -> Result<()> {
         match self.target {
-            Target::GitOps => {
+            SampleTarget::GitOps => {
                 println!("The commit in {}:\n", self.deploy().display());
                 git(&self.deploy(), &["--no-pager", "log", "-1", "--stat", "main"])
             }
-            Target::Cluster => {
+            SampleTarget::Cluster => {
                 println!("The objects in the cluster:\n");
                 let kinds = "serviceaccounts,services,configmaps,roles,rolebindings,networkpolicies,ingresses,\
                              resourcequotas,limitranges";
@@ -117,11 +117,11 @@ impl Sample {
     /// The commands that show the history, to be printed.
     pub(super) fn history_hint(&self, dir: &Path) -> String {
         let (deployed, control) = match self.target {
-            Target::GitOps => (
+            SampleTarget::GitOps => (
                 format!("git --git-dir {} log --stat main   # what was deployed", self.deploy().display()),
                 dir.join("control.git"),
             ),
-            Target::Cluster => {
+            SampleTarget::Cluster => {
                 ("kubectl get configmap settings -n web-dev -o yaml".to_owned(), dir.join("cluster/stoa/control.git"))
             }
         };
@@ -175,14 +175,14 @@ mod tests {
     #[test]
     fn history_is_in_the_control_repository_of_either_server() {
         let hint = |target| Sample { folder: PathBuf::from("/s/quickstart"), target }.history_hint(Path::new("/s"));
-        assert!(hint(Target::GitOps).contains("git --git-dir /s/control.git log main"));
-        assert!(hint(Target::Cluster).contains("git --git-dir /s/cluster/stoa/control.git log main"));
+        assert!(hint(SampleTarget::GitOps).contains("git --git-dir /s/control.git log main"));
+        assert!(hint(SampleTarget::Cluster).contains("git --git-dir /s/cluster/stoa/control.git log main"));
     }
 
     #[test]
     fn source_is_one_commit_and_survives_a_second_call() {
         let dir = tempfile::tempdir().unwrap();
-        let sample = Sample::make(dir.path(), Target::GitOps).unwrap();
+        let sample = Sample::make(dir.path(), SampleTarget::GitOps).unwrap();
         let head = |sample: &Sample| {
             let output =
                 Command::new("git").arg("-C").arg(sample.source()).args(["rev-parse", "main"]).output().unwrap();
@@ -191,7 +191,7 @@ mod tests {
         };
         let first = head(&sample);
         fs::write(sample.spec(), "resources: []\n").unwrap();
-        let again = Sample::make(dir.path(), Target::GitOps).unwrap();
+        let again = Sample::make(dir.path(), SampleTarget::GitOps).unwrap();
         assert_eq!(head(&again), first);
         assert_eq!(fs::read_to_string(again.spec()).unwrap(), "resources: []\n");
         assert!(again.deploy().join("HEAD").exists());

@@ -53,6 +53,7 @@ impl Tools {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -63,8 +64,10 @@ mod tests {
         assert_eq!(tools.flags(), ["--renderer=/bin/r-1"]);
         // It reads its standard input until that ends, and its command line has the flag.
         let mut command = Command::new("sh");
-        command.args(["-c", "read line", "sh"]).args(tools.flags()).stdin(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        command.args(["-c", "echo started; read line", "sh"]).args(tools.flags());
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // The kernel shows no command line before the program runs, and `spawn` returns a moment earlier.
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
         assert!(tools.are_used_by(process.id()) && Tools::default().are_used_by(process.id()));
         let more = Tools { kcl: Some(PathBuf::from("/bin/kcl.whl")), ..tools };
         assert!(!more.are_used_by(process.id()));
