@@ -144,19 +144,19 @@ impl Rollout<'_> {
     async fn prepare_stoa(&self, target: &MeasuredCollection, round: usize, namespace: &str) -> Result<()> {
         if matches!(self.change, Change::Everything | Change::One) {
             let stack = Self::stack(round);
-            let folder = self.scene.repository.path().join("apps").join(&stack);
+            let folder = self.scene.deployed.path().join("apps").join(&stack);
             fs::create_dir_all(&folder)?;
             // JSON is YAML.
             fs::write(folder.join("spec.yaml"), format!("{:#}\n", self.spec(namespace)))?;
-            git(&self.scene.repository, &["add", "--all"])?;
-            git(&self.scene.repository, &["commit", "--quiet", "--message", &format!("{:?} of {stack}", self.change)])?;
+            git(&self.scene.deployed, &["add", "--all"])?;
+            git(&self.scene.deployed, &["commit", "--quiet", "--message", &format!("{:?} of {stack}", self.change)])?;
         }
         if self.change == Change::Everything {
             let stack = json!({
                 "apiVersion": "config.stoa.dev/v1alpha1",
                 "kind": "Stack",
                 "metadata": {"name": Self::stack(round)},
-                "spec": {"project": self.scene.name, "workspaces": [self.scene.name], "deletionPolicy": "Orphan"},
+                "spec": {"project": self.scene.deployed_project(), "workspaces": [self.scene.name], "deletionPolicy": "Orphan"},
             });
             target.ask(&Call::post(target.collection.clone(), &stack)).await?;
         }
@@ -219,7 +219,7 @@ impl Experiment for Rollout<'_> {
     async fn prepare(&self, target: &MeasuredCollection, round: usize) -> Result<(Actor, Versions)> {
         let namespace = self.scene.rollout_namespace(target.side, round);
         // Beside the work tree's files, where git does not look.
-        let aside = self.scene.repository.path().join(".git");
+        let aside = self.scene.deployed.path().join(".git");
         let actor = match target.side {
             Side::Reference => {
                 let file = aside.join(format!("{}.yaml", self.run_name(round)));

@@ -61,8 +61,11 @@ pub(crate) struct Scene {
     pub(crate) kpt: MeasuredCollection,
     /// Where terraform works: on files alone.
     pub(crate) terraform: MeasuredCollection,
-    /// The Git repository that stacks are rendered from.
+    /// The Git repository of the stacks that are only read and written.
     pub(crate) repository: TempDir,
+    /// The Git repository of the stacks that are deployed. A commit changes the status of every stack of its Source, so
+    /// that these have a Source of their own.
+    pub(crate) deployed: TempDir,
     /// By side; those that have none have the objects of another.
     padding: BTreeMap<Side, String>,
 }
@@ -103,6 +106,7 @@ impl Scene {
             kpt: MeasuredCollection::new(Side::Kpt, bed.kubernetes.clone(), copies.clone()),
             terraform: MeasuredCollection::new(Side::Terraform, bed.kubernetes.clone(), copies.clone()),
             repository: repository(size.objects.max(size.writes_together))?,
+            deployed: repository(1)?,
             padding: BTreeMap::new(),
             name,
         })
@@ -143,18 +147,29 @@ impl Scene {
     async fn build_stoa(&self) -> Result<()> {
         let name = &self.name;
         let namespace = Some(name.as_str());
-        let remote = format!("file://{}", self.repository.path().display());
         let backend = json!({"type": "Local", "local": {"directory": name}});
-        let source = json!({"remote": remote, "ref": "main", "pollInterval": "1h"});
-        let project = json!({"source": {"name": name}, "path": "apps", "deletionPolicy": "Orphan"});
         self.create("platform.stoa.dev", "Backend", None, backend).await?;
         self.create_workspace(name, json!({})).await?;
         self.create("config.stoa.dev", "Organization", None, json!({"deletionPolicy": "Orphan"})).await?;
         self.wait_until_ready("config.stoa.dev", "Organization", None).await?;
-        self.create("config.stoa.dev", "Source", namespace, source).await?;
-        self.create("config.stoa.dev", "Project", namespace, project).await?;
+        let deployed = self.deployed_project();
+        for (name, repository) in [(name, &self.repository), (&deployed, &self.deployed)] {
+            let remote = format!("file://{}", repository.path().display());
+            let source = json!({"remote": remote, "ref": "main", "pollInterval": "1h"});
+            let project = json!({"source": {"name": name}, "path": "apps", "deletionPolicy": "Orphan"});
+            self.create_named(name, "config.stoa.dev", "Source", namespace, source).await?;
+            self.create_named(name, "config.stoa.dev", "Project", namespace, project).await?;
+        }
         // Objects that are there before their source was read are written again by then.
-        self.wait_until_ready("config.stoa.dev", "Project", namespace).await
+        for project in [name, &deployed] {
+            self.wait_for(&format!("{}/{project}", collection("config.stoa.dev", "Project", namespace))).await?;
+        }
+        Ok(())
+    }
+
+    /// The project of the stacks that are deployed, and its Source.
+    pub(crate) fn deployed_project(&self) -> String {
+        format!("{}-deployed", self.name)
     }
 
     /// Makes a workspace whose cluster is the one around Stoa, with further fields.
@@ -198,7 +213,8 @@ impl Scene {
     /// When it does not get ready.
     pub(crate) async fn ready_for_rollouts(&self) -> Result<()> {
         self.wait_until_ready("platform.stoa.dev", "Workspace", None).await?;
-        self.wait_until_ready("config.stoa.dev", "Source", Some(&self.name)).await
+        let sources = collection("config.stoa.dev", "Source", Some(&self.name));
+        self.wait_for(&format!("{sources}/{}", self.deployed_project())).await
     }
 
     /// Waits until an organization of any name has its namespace.

@@ -187,16 +187,16 @@ impl Deployment<'_> {
             return Ok(());
         }
         let stack = self.name(round);
-        let folder = self.scene.repository.path().join("apps").join(&stack);
+        let folder = self.scene.deployed.path().join("apps").join(&stack);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("spec.yaml"), format!("{:#}\n", self.spec()))?;
-        git(&self.scene.repository, &["add", "--all"])?;
-        git(&self.scene.repository, &["commit", "--quiet", "--message", &stack])?;
+        git(&self.scene.deployed, &["add", "--all"])?;
+        git(&self.scene.deployed, &["commit", "--quiet", "--message", &stack])?;
         let stack = json!({
             "apiVersion": "config.stoa.dev/v1alpha1",
             "kind": "Stack",
             "metadata": {"name": stack},
-            "spec": {"project": self.scene.name, "workspaces": [Self::workspace(self.scene)], "deletionPolicy": "Orphan"},
+            "spec": {"project": self.scene.deployed_project(), "workspaces": [Self::workspace(self.scene)], "deletionPolicy": "Orphan"},
         });
         target.ask(&Call::post(target.collection.clone(), &stack)).await.map(drop)
     }
