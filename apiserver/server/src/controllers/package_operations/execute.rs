@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_controller::queue;
 use stoa_kinds::{lookup, package_names::revision_name, package_operation::workspace_of, package_revision::APPROVAL};
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, registry::WatchOptions};
 use stoa_types::{
     delivery::{PackageChange, PackageOperation, PackageOperationType, PackagePhase},
     porch::{
@@ -19,9 +20,9 @@ use crate::packages::{Agent, PackageService};
 
 /// The annotation of revisions with the uid of the operation that created them.
 const OPERATION: &str = "delivery.stoa.dev/package-operation";
-/// How often a change of the lifecycle is repeated after another write.
+/// How often a change of the lifecycle is repeated after a conflict.
 const TRIES: usize = 10;
-/// The wait before that.
+/// The longest wait before that. The cause of a conflict may be in Git, and no write of the revision ends the wait then.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Changes a package, from wherever an earlier try ended. A refusal is its failure.
@@ -171,7 +172,7 @@ async fn advance(
 ) -> Result<(Lifecycle, String), ApiError> {
     let wanted = operation.spec.lifecycle;
     if wanted != Lifecycle::Draft && revision.spec.lifecycle == Lifecycle::Draft {
-        revision = change_lifecycle(agent, &revision, Lifecycle::Proposed).await?;
+        revision = change_lifecycle(service, agent, &revision, Lifecycle::Proposed).await?;
     }
     if wanted != Lifecycle::Published || revision.spec.lifecycle != Lifecycle::Proposed {
         return Ok((revision.spec.lifecycle, String::new()));
@@ -179,7 +180,7 @@ async fn advance(
     let context = context_of(service, operation);
     let (namespace, name) = queue::key_of(&revision);
     let published = match lookup::require::<PackageRevision>(&context, "update", APPROVAL, &namespace, &name).await {
-        Ok(()) => change_lifecycle(agent, &revision, Lifecycle::Published).await,
+        Ok(()) => change_lifecycle(service, agent, &revision, Lifecycle::Published).await,
         Err(error) => Err(error),
     };
     match published {
@@ -193,16 +194,26 @@ async fn advance(
 
 /// Changes the lifecycle, also when a push of the draft comes between.
 async fn change_lifecycle(
+    service: &PackageService,
     agent: &Agent,
     revision: &PackageRevision,
     lifecycle: Lifecycle,
 ) -> Result<PackageRevision, ApiError> {
+    let revisions = service.services().lookup.api::<PackageRevision>()?;
+    let (namespace, name) = queue::key_of(revision);
     let mut tries = 0;
     loop {
+        let before = revisions.get(&namespace, &name).await?;
         match agent.set_lifecycle(revision, lifecycle).await {
             Err(error) if error.code() == 409 && tries < TRIES => {
                 tries += 1;
-                tokio::time::sleep(AGAIN).await;
+                let changed = WatchOptions {
+                    name: Some(name.clone()),
+                    resource_version: before.resource_version(),
+                    timeout: AGAIN,
+                    ..WatchOptions::default()
+                };
+                revisions.store().watch(Some(&namespace), &changed).await?.next().await;
             }
             done => return done,
         }
