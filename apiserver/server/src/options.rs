@@ -529,13 +529,13 @@ mod tests {
 
         assert_eq!(wrapper(&[], &keys).unwrap(), None);
         assert!(matches!(wrapper(&vault, &keys), Ok(Some(Wrapper::Transit(_)))));
-        let told = error(&[&vault[..], &[key, region]].concat(), &keys);
-        assert!(told.contains("--sealing-key-kms-key") && told.contains("cannot be used with"), "{told}");
+        let message = error(&[&vault[..], &[key, region]].concat(), &keys);
+        assert!(message.contains("--sealing-key-kms-key") && message.contains("cannot be used with"), "{message}");
         assert!(error(&[region], &keys).contains("--sealing-key-kms-key"));
         assert!(error(&[key], &keys).contains("--sealing-key-kms-region"));
         assert!(error(&[key, region], &[]).contains("--sealing-key-kms-credentials-file"));
-        let told = error(&[key, region], &keys[1..]);
-        assert!(told.contains("AWS_ACCESS_KEY_ID; set both") && !told.contains("hunter2"), "{told}");
+        let message = error(&[key, region], &keys[1..]);
+        assert!(message.contains("AWS_ACCESS_KEY_ID; set both") && !message.contains("hunter2"), "{message}");
         let endpoint = "--sealing-key-kms-endpoint=http://kms.example.com";
         assert!(error(&[key, region, endpoint], &keys).contains("must be an https URL"));
 

@@ -198,7 +198,7 @@ pub(super) mod tests {
         AwsKeys { id: "AKID".to_owned(), secret: "s.secret".to_owned(), session_token: Some("s.session".to_owned()) }
     }
 
-    /// KMS with two keys, `alias/stoa` and `alias/other`, and one that nobody may use. It makes the signature of each
+    /// KMS with two keys, `alias/stoa` and `alias/other`, and one without a permission. It makes the signature of each
     /// request itself. A ciphertext has the key and the context in clear.
     pub(in super::super) fn stub() -> String {
         service(answer)

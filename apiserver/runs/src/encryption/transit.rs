@@ -119,10 +119,8 @@ impl Transit {
 pub(super) mod tests {
     use std::{fs, path::Path};
 
-    use super::{
-        super::wrapper::tests::{Seen, backwards, service},
-        *,
-    };
+    use super::super::wrapper::tests::{Seen, backwards, service};
+    use super::*;
 
     /// A transit engine, as its documentation says: the text is the key itself, written backwards.
     pub(in super::super) fn stub(token: &'static str) -> String {

@@ -190,7 +190,7 @@ mod tests {
         operation(json!({"phase": "Pending", "requester": {"username": "ann"}}))
     }
 
-    /// Two packages, of which one has nothing to change.
+    /// A package that changes, and one that has nothing to change.
     fn running() -> PackageOperation {
         operation(json!({
             "phase": "Running", "requester": {"username": "ann"}, "planDigest": "sha256:ab",
