@@ -6,7 +6,10 @@ use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_controller::queue;
 use stoa_kinds::{lookup, package_names::revision_name, package_operation::workspace_of, package_revision::APPROVAL};
-use stoa_machinery::{ApiError, registry::WatchOptions};
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, WatchOptions},
+};
 use stoa_types::{
     delivery::{PackageChange, PackageOperation, PackageOperationType, PackagePhase},
     porch::{
@@ -15,7 +18,7 @@ use stoa_types::{
     reason,
 };
 
-use super::{context_of, plan};
+use super::{AWAY, context_of, plan};
 use crate::packages::{Agent, PackageService};
 
 /// The annotation of revisions with the uid of the operation that created them.
@@ -84,13 +87,19 @@ async fn revise(
         }
         PackageOperationType::Upgrade | PackageOperationType::Rollback | PackageOperationType::Validate => {}
     }
-    let revision = lookup.api::<PackageRevision>()?.get(&namespace, &name).await?;
+    let revisions = lookup.api::<PackageRevision>()?;
+    let is_rendering = |revision: &PackageRevision| rendered(revision).is_some_and(|it| it.status == "Unknown");
+    let mut revision = revisions.get(&namespace, &name).await?;
+    if is_rendering(&revision) {
+        changed(&revisions, &revision, AWAY).await?;
+        revision = revisions.get(&namespace, &name).await?;
+    }
     if let Some(error) = render_error(&revision) {
         let message = format!("its functions fail, so that it stays {}: {error}", revision.spec.lifecycle.name());
         let lifecycle = Some(revision.spec.lifecycle);
         return Ok(PackageChange { phase: PackagePhase::Failed, message, lifecycle, ..change });
     }
-    if rendered(&revision).is_some_and(|rendered| rendered.status == "Unknown") {
+    if is_rendering(&revision) {
         return Err(ApiError::service_unavailable(format!("the functions of {name} still run")));
     }
     let (lifecycle, message) = advance(service, operation, &agent, revision).await?;
@@ -207,15 +216,22 @@ async fn change_lifecycle(
         match agent.set_lifecycle(revision, lifecycle).await {
             Err(error) if error.code() == 409 && tries < TRIES => {
                 tries += 1;
-                let changed = WatchOptions {
-                    name: Some(name.clone()),
-                    resource_version: before.resource_version(),
-                    timeout: AGAIN,
-                    ..WatchOptions::default()
-                };
-                revisions.store().watch(Some(&namespace), &changed).await?.next().await;
+                changed(&revisions, &before, AGAIN).await?;
             }
             done => return done,
         }
     }
+}
+
+/// Waits until a revision has another version than the one that was read, and no longer than `most`.
+async fn changed(revisions: &Api<PackageRevision>, read: &PackageRevision, most: Duration) -> Result<(), ApiError> {
+    let (namespace, name) = queue::key_of(read);
+    let options = WatchOptions {
+        name: Some(name),
+        resource_version: read.resource_version(),
+        timeout: most,
+        ..WatchOptions::default()
+    };
+    revisions.store().watch(Some(&namespace), &options).await?.next().await;
+    Ok(())
 }
