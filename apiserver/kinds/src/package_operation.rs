@@ -45,7 +45,13 @@ const MOST_PARALLEL: i64 = 50;
 pub static KIND: Kind = Kind {
     definition,
     register: |builder, definition, _: Surroundings| builder.register(definition, PackageOperationStrategy),
-    rights: &[right(READERS, &["", "status"], READ), right(READERS, &["plan"], &["get"]), DEVELOPED, OWNED, APPROVED],
+    rights: &[
+        right(READERS, &["", "status"], READ),
+        right(READERS, &["log", "plan"], &["get"]),
+        DEVELOPED,
+        OWNED,
+        APPROVED,
+    ],
     ..Kind::of::<PackageOperation>()
 };
 

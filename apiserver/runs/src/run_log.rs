@@ -31,7 +31,7 @@ const WAITING: usize = 8 << 20;
 const AT_ONCE: usize = 16;
 
 /// One line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
     /// When it was written.
@@ -56,6 +56,12 @@ pub struct Line {
 }
 
 impl Line {
+    /// A line about the whole: without an id, an action and an outcome.
+    pub fn new(time: Timestamp, phase: &str, message: String) -> Self {
+        let (id, action, outcome) = Default::default();
+        Self { time, phase: phase.to_owned(), id, action, outcome, message, continued: false }
+    }
+
     /// The line as text, ending in a newline.
     pub fn text(&self) -> String {
         if self.continued {
@@ -133,8 +139,7 @@ impl RunLog {
     }
 
     fn line(&self, phase: &str, message: String) -> Line {
-        let (id, action, outcome) = Default::default();
-        Line { time: time_of(&*self.clock), phase: phase.to_owned(), id, action, outcome, message, continued: false }
+        Line::new(time_of(&*self.clock), phase, message)
     }
 
     /// Adds a line, which [`Self::flush`] writes.

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
+use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stoa_control_repo::RemoteOptions;
 use stoa_kinds::validation::holds_credentials;
@@ -9,7 +10,7 @@ use stoa_machinery::{
     options::{FeatureOptions, RecommendedOptions},
     registry::Window,
 };
-use stoa_runs::encryption::Transit;
+use stoa_runs::encryption::{AwsCredentials, AwsKeys, Kms, Transit, Wrapper};
 
 use crate::storage::{EtcdSettings, TlsFiles};
 
@@ -183,6 +184,8 @@ pub(crate) struct StorageOptions {
     #[command(flatten)]
     pub(crate) sealing_key_vault: SealingKeyVaultOptions,
     #[command(flatten)]
+    pub(crate) sealing_key_kms: SealingKeyKmsOptions,
+    #[command(flatten)]
     pub(crate) git: GitRemoteOptions,
     #[command(flatten)]
     pub(crate) history: HistoryOptions,
@@ -215,21 +218,12 @@ pub(crate) struct SealingKeyVaultOptions {
 }
 
 impl SealingKeyVaultOptions {
-    /// The key that wraps the sealing keys, if there is one.
-    pub(crate) fn transit(&self) -> anyhow::Result<Option<Transit>> {
+    fn transit(&self) -> anyhow::Result<Option<Transit>> {
         let (Some(server), Some(token_file)) = (&self.sealing_key_vault_server, &self.sealing_key_vault_token_file)
         else {
             return Ok(None);
         };
-        let uri: Option<http::Uri> = server.parse().ok();
-        let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-        let scheme = uri.as_ref().and_then(http::Uri::scheme_str);
-        anyhow::ensure!(
-            scheme == Some("https") || (scheme == Some("http") && is_loopback),
-            "--sealing-key-vault-server must be an https URL; http is for loopback addresses alone"
-        );
+        check_is_private("--sealing-key-vault-server", server)?;
         Ok(Some(Transit {
             server: server.clone(),
             mount: self.sealing_key_vault_mount.clone(),
@@ -241,7 +235,109 @@ impl SealingKeyVaultOptions {
     }
 }
 
+/// AWS KMS, which wraps the sealing keys.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SealingKeyKmsOptions {
+    /// Key of AWS KMS that wraps the sealing keys: its id, its ARN, or an alias such as `alias/stoa`. A line `aws-kms:…`
+    /// of the file with the keys is the CiphertextBlob of `aws kms encrypt --encryption-context
+    /// purpose=stoa-sealing-key`. Default: none, and no line may be wrapped
+    #[arg(long, value_name = "KEY", conflicts_with = "sealing_key_vault_server")]
+    pub(crate) sealing_key_kms_key: Option<String>,
+    /// Region of that key; default: that of the ARN, or else AWS_REGION or AWS_DEFAULT_REGION
+    #[arg(long, value_name = "REGION", requires = "sealing_key_kms_key")]
+    pub(crate) sealing_key_kms_region: Option<String>,
+    /// URL of the service: https, or http of a loopback address; default: that of the region
+    #[arg(long, value_name = "URL", requires = "sealing_key_kms_key")]
+    pub(crate) sealing_key_kms_endpoint: Option<String>,
+    /// Shared credentials file of AWS, read at each use. The credentials need kms:Encrypt and kms:Decrypt for the key.
+    /// Default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or else AWS_SHARED_CREDENTIALS_FILE
+    #[arg(long, value_name = "FILE", requires = "sealing_key_kms_key")]
+    pub(crate) sealing_key_kms_credentials_file: Option<PathBuf>,
+    /// Profile in that file; default: AWS_PROFILE, or else `default`
+    #[arg(long, value_name = "NAME", requires = "sealing_key_kms_key")]
+    pub(crate) sealing_key_kms_profile: Option<String>,
+    /// Certificate authorities of the service, PEM; default: those of the system
+    #[arg(long, value_name = "FILE", requires = "sealing_key_kms_key")]
+    pub(crate) sealing_key_kms_cafile: Option<PathBuf>,
+}
+
+impl SealingKeyKmsOptions {
+    fn kms(&self, variable: Variable<'_>) -> anyhow::Result<Option<Kms>> {
+        let Some(key) = &self.sealing_key_kms_key else { return Ok(None) };
+        // arn:aws:kms:REGION:ACCOUNT:key/ID
+        let of_arn = key.strip_prefix("arn:").and_then(|arn| arn.split(':').nth(2)).map(str::to_owned);
+        let region = self.sealing_key_kms_region.clone().or(of_arn);
+        let region = region.or_else(|| variable("AWS_REGION")).or_else(|| variable("AWS_DEFAULT_REGION"));
+        let region = region.context("the region of AWS KMS is unknown; set --sealing-key-kms-region")?;
+        if let Some(url) = &self.sealing_key_kms_endpoint {
+            check_is_private("--sealing-key-kms-endpoint", url)?;
+        }
+        Ok(Some(Kms {
+            key: key.clone(),
+            region,
+            endpoint: self.sealing_key_kms_endpoint.clone(),
+            credentials: self.credentials(variable)?,
+            ca_file: self.sealing_key_kms_cafile.clone(),
+        }))
+    }
+
+    fn credentials(&self, variable: Variable<'_>) -> anyhow::Result<AwsCredentials> {
+        let file = |path: PathBuf| {
+            let profile = self.sealing_key_kms_profile.clone().or_else(|| variable("AWS_PROFILE"));
+            AwsCredentials::File { path, profile: profile.unwrap_or_else(|| "default".to_owned()) }
+        };
+        if let Some(path) = &self.sealing_key_kms_credentials_file {
+            return Ok(file(path.clone()));
+        }
+        match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+            (Some(id), Some(secret)) => {
+                Ok(AwsCredentials::Keys(AwsKeys { id, secret, session_token: variable("AWS_SESSION_TOKEN") }))
+            }
+            (None, None) => {
+                let path = variable("AWS_SHARED_CREDENTIALS_FILE").context(
+                    "AWS KMS has no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+                     or --sealing-key-kms-credentials-file",
+                )?;
+                Ok(file(path.into()))
+            }
+            (Some(_), None) => bail!("AWS_ACCESS_KEY_ID is set without AWS_SECRET_ACCESS_KEY; set both"),
+            (None, Some(_)) => bail!("AWS_SECRET_ACCESS_KEY is set without AWS_ACCESS_KEY_ID; set both"),
+        }
+    }
+}
+
+/// Gives variables of the environment; an empty one counts as absent.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Checks that a URL is encrypted, or leads to this machine.
+fn check_is_private(flag: &str, url: &str) -> anyhow::Result<()> {
+    let uri: Option<http::Uri> = url.parse().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let scheme = uri.as_ref().and_then(http::Uri::scheme_str);
+    anyhow::ensure!(
+        scheme == Some("https") || (scheme == Some("http") && is_loopback),
+        "{flag} must be an https URL; http is for loopback addresses alone"
+    );
+    Ok(())
+}
+
 impl StorageOptions {
+    /// The service that wraps the sealing keys, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Names the flag or the variable that is missing or has a wrong value.
+    pub(crate) fn wrapper(&self) -> anyhow::Result<Option<Wrapper>> {
+        self.wrapper_of(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn wrapper_of(&self, variable: Variable<'_>) -> anyhow::Result<Option<Wrapper>> {
+        let transit = self.sealing_key_vault.transit()?.map(Wrapper::Transit);
+        Ok(transit.or(self.sealing_key_kms.kms(variable)?.map(Wrapper::Kms)))
+    }
+
     /// The etcd of the log, if there is one.
     pub(crate) fn etcd(&self) -> Option<EtcdSettings> {
         let client = self.etcd_certfile.clone().zip(self.etcd_keyfile.clone());
@@ -409,6 +505,52 @@ mod tests {
         assert_eq!(parse(&[]).unwrap(), (100_000, usual.events, usual.age.as_secs()));
         assert_eq!(parse(&["--history-records=500", "--history-seconds=7"]).unwrap(), (500, 50, 7));
         assert!(parse(&["--history-records=99"]).is_err() && parse(&["--history-seconds=0"]).is_err());
+    }
+
+    #[test]
+    fn one_service_wraps_sealing_keys() {
+        let wrapper = |flags: &[&str], variables: &[(&str, &str)]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
+            let Command::Standalone(options) = Options::try_parse_from(all)?.command else { unreachable!("it is") };
+            options.storage.wrapper_of(&|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let kms = |flags: &[&str], variables: &[(&str, &str)]| match wrapper(flags, variables) {
+            Ok(Some(Wrapper::Kms(kms))) => kms,
+            other => panic!("{other:?}"),
+        };
+        let error =
+            |flags: &[&str], variables: &[(&str, &str)]| format!("{:#}", wrapper(flags, variables).unwrap_err());
+        let (key, region) = ("--sealing-key-kms-key=alias/stoa", "--sealing-key-kms-region=eu-central-1");
+        let vault = ["--sealing-key-vault-server=https://vault.example.com", "--sealing-key-vault-token-file=t"];
+        let keys = [("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "hunter2")];
+
+        assert_eq!(wrapper(&[], &keys).unwrap(), None);
+        assert!(matches!(wrapper(&vault, &keys), Ok(Some(Wrapper::Transit(_)))));
+        let message = error(&[&vault[..], &[key, region]].concat(), &keys);
+        assert!(message.contains("--sealing-key-kms-key") && message.contains("cannot be used with"), "{message}");
+        assert!(error(&[region], &keys).contains("--sealing-key-kms-key"));
+        assert!(error(&[key], &keys).contains("--sealing-key-kms-region"));
+        assert!(error(&[key, region], &[]).contains("--sealing-key-kms-credentials-file"));
+        let message = error(&[key, region], &keys[1..]);
+        assert!(message.contains("AWS_ACCESS_KEY_ID; set both") && !message.contains("hunter2"), "{message}");
+        let endpoint = "--sealing-key-kms-endpoint=http://kms.example.com";
+        assert!(error(&[key, region, endpoint], &keys).contains("must be an https URL"));
+
+        let of_keys = kms(&[key, region], &keys);
+        assert!(matches!(&of_keys.credentials, AwsCredentials::Keys(keys) if keys.secret == "hunter2"), "{of_keys:?}");
+        assert!(!format!("{of_keys:?}").contains("hunter2"));
+        let arn = "--sealing-key-kms-key=arn:aws:kms:us-east-2:111122223333:key/1234abcd";
+        assert_eq!(kms(&[arn], &keys).region, "us-east-2");
+        let variables = [("AWS_REGION", "us-west-1"), ("AWS_SHARED_CREDENTIALS_FILE", "y"), ("AWS_PROFILE", "stoa")];
+        let of_variables = kms(&[key], &variables);
+        assert_eq!(of_variables.region, "us-west-1");
+        let file = |path: &str, profile: &str| AwsCredentials::File { path: path.into(), profile: profile.to_owned() };
+        assert_eq!(of_variables.credentials, file("y", "stoa"));
+        let flag = "--sealing-key-kms-credentials-file=z";
+        assert_eq!(kms(&[key, region, flag], &keys).credentials, file("z", "default"), "the flag is stronger");
     }
 
     #[test]

@@ -180,9 +180,9 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let log = storage.log.clone();
     log::begin(&*log).await.context("the log cannot be begun")?;
     let is_replicated = etcd.is_some();
-    let transit = parts.storage.sealing_key_vault.transit()?;
+    let wrapper = parts.storage.wrapper()?;
     let key_file = parts.storage.sealing_key_file.as_deref();
-    let encryption = Encryption::open_wrapped(transit, key_file, is_replicated, &parts.data_dir)?;
+    let encryption = Encryption::open_wrapped(wrapper, key_file, is_replicated, &parts.data_dir)?;
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;

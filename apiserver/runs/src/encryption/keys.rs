@@ -1,5 +1,5 @@
-//! The file with the encryption keys: a key on each line, 32 random bytes in base64, or the text that Vault's transit engine made
-//! of them. Empty lines and comments after `#` are skipped.
+//! The file with the encryption keys: a key on each line, 32 random bytes in base64, or the text that a service made of them.
+//! Empty lines and comments after `#` are skipped.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use ring::{
 };
 use stoa_machinery::serve::ReloadError;
 
-use super::transit::{PREFIX, Transit, TransitError};
+use super::wrapper::{Form, WrapError, Wrapper, key_of};
 
 /// The length of a secret, in bytes.
 pub(super) const LENGTH: usize = 32;
@@ -67,36 +67,36 @@ enum KeyError {
     Line(usize),
     #[error("line {0} has a key that is there already")]
     Twice(usize),
-    #[error("line {0} is a key that Vault wrapped; name the server with --sealing-key-vault-server")]
-    NoVault(usize),
+    #[error("line {line} is a key that {} wrapped; name the service with {}", form.service, form.flag)]
+    NoWrapper { line: usize, form: &'static Form },
     #[error("line {0} cannot be unwrapped")]
-    Wrapped(usize, #[source] TransitError),
+    Wrapped(usize, #[source] WrapError),
 }
 
-/// The file, and Vault if it wraps keys in it.
+/// The file, and the service that wraps keys in it.
 #[derive(educe::Educe)]
 #[educe(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
-    transit: Option<Transit>,
-    /// The keys by the texts that Vault made of them, so that Vault is asked once for each.
+    wrapper: Option<Wrapper>,
+    /// The keys by the texts that the service made of them, so that it is asked once for each.
     #[educe(Debug(ignore))]
     unwrapped: Mutex<HashMap<String, [u8; LENGTH]>>,
 }
 
 impl KeyFile {
-    pub(super) fn new(path: &Path, transit: Option<Transit>) -> Self {
-        Self { path: path.to_owned(), transit, unwrapped: Mutex::default() }
+    pub(super) fn new(path: &Path, wrapper: Option<Wrapper>) -> Self {
+        Self { path: path.to_owned(), wrapper, unwrapped: Mutex::default() }
     }
 
     /// The file of this name in a folder; it is made, with one new key, when it is not there.
-    pub(super) fn in_folder(folder: &Path, name: &str, transit: Option<Transit>) -> anyhow::Result<Self> {
+    pub(super) fn in_folder(folder: &Path, name: &str, wrapper: Option<Wrapper>) -> anyhow::Result<Self> {
         let path = folder.join(name);
         if !path.try_exists().with_context(|| format!("{} cannot be read", path.display()))? {
             let mut bytes = [0; LENGTH];
             SystemRandom::new().fill(&mut bytes).ok().context("the system has no random bytes")?;
-            let line = match &transit {
-                Some(transit) => transit.wrap(&bytes).context("a new sealing key cannot be wrapped")?,
+            let line = match &wrapper {
+                Some(wrapper) => wrapper.wrap(&bytes).context("a new sealing key cannot be wrapped")?,
                 None => STANDARD.encode(bytes),
             };
             let text = format!("{line}\n");
@@ -106,31 +106,32 @@ impl KeyFile {
                 "a key for sensitive values was made; without it no earlier release that has any can be rolled back to"
             );
         }
-        Ok(Self::new(&path, transit))
+        Ok(Self::new(&path, wrapper))
     }
 
     pub(super) fn read(&self) -> Result<Vec<EncryptionKey>, ReloadError> {
         let text =
             fs::read_to_string(&self.path).map_err(|source| ReloadError::Read { path: self.path.clone(), source })?;
-        let unwrap = |number, line: &str| self.unwrap(number, line);
+        let unwrap = |number, form, line: &str| self.unwrap(number, form, line);
         parse(&text, &unwrap)
             .map_err(|error| ReloadError::Unusable { path: self.path.clone(), source: Box::new(error) })
     }
 
-    /// The key that Vault wrapped in a line.
-    fn unwrap(&self, number: usize, line: &str) -> Result<[u8; LENGTH], KeyError> {
-        let transit = self.transit.as_ref().ok_or(KeyError::NoVault(number))?;
+    /// The key that a service wrapped in a line of this number.
+    fn unwrap(&self, number: usize, form: &'static Form, line: &str) -> Result<[u8; LENGTH], KeyError> {
+        let wrapper = self.wrapper.as_ref().filter(|wrapper| wrapper.form() == form);
+        let wrapper = wrapper.ok_or(KeyError::NoWrapper { line: number, form })?;
         if let Some(known) = self.unwrapped.lock().get(line) {
             return Ok(*known);
         }
-        let secret = transit.unwrap(line).map_err(|error| KeyError::Wrapped(number, error))?;
+        let secret = wrapper.unwrap(line).map_err(|error| KeyError::Wrapped(number, error))?;
         self.unwrapped.lock().insert(line.to_owned(), secret);
         Ok(secret)
     }
 }
 
-/// Unwraps the key in a line of this number.
-type Unwrap<'a> = dyn Fn(usize, &str) -> Result<[u8; LENGTH], KeyError> + 'a;
+/// Unwraps the key in a line of this number and form.
+type Unwrap<'a> = dyn Fn(usize, &'static Form, &str) -> Result<[u8; LENGTH], KeyError> + 'a;
 
 fn parse(text: &str, unwrap: &Unwrap<'_>) -> Result<Vec<EncryptionKey>, KeyError> {
     let mut keys = Vec::new();
@@ -138,11 +139,9 @@ fn parse(text: &str, unwrap: &Unwrap<'_>) -> Result<Vec<EncryptionKey>, KeyError
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let bytes = if line.starts_with(PREFIX) {
-            unwrap(index + 1, line)?
-        } else {
-            let bytes = STANDARD.decode(line).ok().and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
-            bytes.ok_or(KeyError::Line(index + 1))?
+        let bytes = match Form::of(line) {
+            Some(form) => unwrap(index + 1, form, line)?,
+            None => key_of(line).ok_or(KeyError::Line(index + 1))?,
         };
         let key = EncryptionKey::new(bytes);
         if keys.contains(&key) {
@@ -159,27 +158,32 @@ mod tests {
 
     use tempfile::TempDir;
 
+    use super::super::{
+        kms::{self, Kms},
+        transit,
+    };
     use super::*;
 
     #[test]
     fn a_file_has_a_key_on_each_line() {
         let line = |byte: u8| STANDARD.encode([byte; LENGTH]);
-        let read = |text: &str| parse(text, &|number, _| Err(KeyError::NoVault(number)));
+        let read = |text: &str| parse(text, &|line, form, _| Err(KeyError::NoWrapper { line, form }));
         let ids = |text: &str| read(text).unwrap().into_iter().map(|key| key.secret[0]).collect::<Vec<_>>();
         assert_eq!(ids(&format!("# new\n{}\r\n\n  {}  ", line(1), line(2))), [1, 2]);
         assert!(matches!(read("# none\n\n"), Err(KeyError::NoKey)));
         assert!(matches!(read(&format!("{}\nhunter2\n", line(1))), Err(KeyError::Line(2))));
         assert!(matches!(read(&STANDARD.encode([1; 31])), Err(KeyError::Line(1))));
         assert!(matches!(read(&format!("{}\n{}\n", line(1), line(1))), Err(KeyError::Twice(2))));
-        assert!(matches!(read(&format!("{}\nvault:v1:abc\n", line(1))), Err(KeyError::NoVault(2))));
+        for wrapped in ["vault:v1:abc", "aws-kms:abc"] {
+            assert!(matches!(read(&format!("{}\n{wrapped}\n", line(1))), Err(KeyError::NoWrapper { line: 2, .. })));
+        }
     }
 
     #[test]
     fn vault_wraps_the_new_key_of_a_first_start() {
         let folder = TempDir::new().unwrap();
-        let transit =
-            super::super::transit::tests::transit(super::super::transit::tests::stub("s.token"), folder.path());
-        let file = KeyFile::in_folder(folder.path(), "sealing.key", Some(transit.clone())).unwrap();
+        let transit = transit::tests::transit(transit::tests::stub("s.token"), folder.path());
+        let file = KeyFile::in_folder(folder.path(), "sealing.key", Some(Wrapper::Transit(transit.clone()))).unwrap();
         let text = fs::read_to_string(folder.path().join("sealing.key")).unwrap();
         assert!(text.starts_with("vault:v1:") && text.lines().count() == 1, "{text}");
         let keys = file.read().unwrap();
@@ -187,11 +191,34 @@ mod tests {
         // A key that is known is there without Vault, and another one is not.
         fs::write(&transit.token_file, "s.other").unwrap();
         assert_eq!(file.read().unwrap(), keys);
-        let error = KeyFile::new(&folder.path().join("sealing.key"), Some(transit)).read().unwrap_err();
+        let path = folder.path().join("sealing.key");
+        let error = KeyFile::new(&path, Some(Wrapper::Transit(transit))).read().unwrap_err();
         let message = stoa_outbound::causes(&error);
         assert!(message.contains("line 1 cannot be unwrapped: Vault at"), "{message}");
-        let without = KeyFile::new(&folder.path().join("sealing.key"), None).read().unwrap_err();
+        let without = KeyFile::new(&path, None).read().unwrap_err();
         assert!(stoa_outbound::causes(&without).contains("--sealing-key-vault-server"), "{without}");
+    }
+
+    #[test]
+    fn restart_unwraps_the_key_that_kms_wrapped() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("sealing.key");
+        let kms = kms::tests::kms(kms::tests::stub());
+        let start = |kms: &Kms| KeyFile::in_folder(folder.path(), "sealing.key", Some(Wrapper::Kms(kms.clone())));
+        let keys = start(&kms).unwrap().read().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("aws-kms:") && text.lines().count() == 1, "{text}");
+        assert_eq!(start(&kms).unwrap().read().unwrap(), keys);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "a restart writes nothing");
+        let other = Kms { key: "alias/other".to_owned(), ..kms };
+        let message = stoa_outbound::causes(&start(&other).unwrap().read().unwrap_err());
+        assert!(message.contains("line 1 cannot be unwrapped: AWS KMS at"), "{message}");
+        assert!(message.contains("with the key alias/other") && !message.contains(text.trim()), "{message}");
+        let vault = transit::tests::transit("http://127.0.0.1:1".to_owned(), folder.path());
+        let error = KeyFile::new(&path, Some(Wrapper::Transit(vault))).read().unwrap_err();
+        let message = stoa_outbound::causes(&error);
+        assert!(message.contains("line 1 is a key that AWS KMS wrapped"), "{message}");
+        assert!(message.contains("--sealing-key-kms-key"), "{message}");
     }
 
     #[test]

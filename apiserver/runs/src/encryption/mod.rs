@@ -9,11 +9,13 @@
 //!
 //! The states of providers are encrypted in the same way, each as a whole, with other derived keys.
 //!
-//! Elsewhere: `keys` reads the file with the keys, `transit` has Vault wrap them, `stoa_engine::sealed` decides which values of a Spec are encrypted, and
-//! `state` encrypts the states of providers before it records them.
+//! Elsewhere: `keys` reads the file with the keys, and `wrapper` has a service wrap them. `stoa_engine::sealed` decides which
+//! values of a Spec are encrypted, and `state` encrypts the states of providers before it records them.
 
 mod keys;
+mod kms;
 mod transit;
+mod wrapper;
 
 use std::{path::Path, sync::Arc};
 
@@ -31,8 +33,14 @@ use stoa_engine::{
 };
 use stoa_machinery::serve::Reload;
 
+pub use stoa_cloud_signatures::AwsKeys;
+
 use self::keys::{EncryptionKey, KeyFile};
-pub use self::transit::Transit;
+pub use self::{
+    kms::{AwsCredentials, Kms},
+    transit::Transit,
+    wrapper::Wrapper,
+};
 
 /// The form that is written here: `v1:<id of the key>:<base64 of nonce, ciphertext and tag>`.
 const FORM: &str = "v1";
@@ -85,26 +93,26 @@ impl Encryption {
         Self::open_wrapped(None, key_file, is_replicated, data_dir)
     }
 
-    /// The same with a key of Vault that wraps keys in the file.
+    /// The same with a service that wraps keys in the file.
     ///
     /// # Errors
     ///
-    /// Also when Vault does not unwrap a key.
+    /// Also when the service does not unwrap a key.
     pub fn open_wrapped(
-        transit: Option<Transit>,
+        wrapper: Option<Wrapper>,
         key_file: Option<&Path>,
         is_replicated: bool,
         data_dir: &Path,
     ) -> anyhow::Result<Self> {
         let file = match key_file {
-            Some(path) => KeyFile::new(path, transit),
+            Some(path) => KeyFile::new(path, wrapper),
             None => {
                 anyhow::ensure!(
                     !is_replicated,
                     "replicas on etcd need the same sealing key: name its file with --sealing-key-file. \
                      `head --bytes=32 /dev/urandom | base64` makes a key"
                 );
-                KeyFile::in_folder(data_dir, FILE, transit)?
+                KeyFile::in_folder(data_dir, FILE, wrapper)?
             }
         };
         let keys = file.read()?;

@@ -1,13 +1,6 @@
-//! Vault's transit engine, which wraps the keys in a file: <https://developer.hashicorp.com/vault/api-docs/secret/transit>.
-//!
-//! Start at [`Transit`]. The file has the texts that Vault made of the keys, and the keys are in memory alone.
+//! Vault's transit engine: <https://developer.hashicorp.com/vault/api-docs/secret/transit>.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::path::PathBuf;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -15,72 +8,14 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::json;
-use stoa_outbound::causes;
 
-use super::keys::LENGTH;
+use super::{
+    keys::LENGTH,
+    wrapper::{self, Form, WrapError, key_of, read},
+};
 
-/// How a text begins that Vault made of a key.
-pub(super) const PREFIX: &str = "vault:";
-/// How long Vault may take for one key.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest answer, in bytes.
-const LARGEST: usize = 64 << 10;
-
-/// Why Vault did not wrap or unwrap a key. No message contains a key or a token.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TransitError {
-    /// A file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: std::io::Error,
-    },
-    /// The settings are of no use.
-    #[error("{0}")]
-    Settings(String),
-    /// There is no answer.
-    #[error("Vault at {server} {why}; try again")]
-    Unavailable {
-        /// The address.
-        server: String,
-        /// The problem.
-        why: String,
-    },
-    /// Vault refuses.
-    #[error(
-        "Vault at {server} does not permit the token to {verb} with the key {key}: grant `update` on {path} by a policy, or renew the token"
-    )]
-    Refused {
-        /// The address.
-        server: String,
-        /// `encrypt` or `decrypt`.
-        verb: &'static str,
-        /// The name of the key.
-        key: String,
-        /// The path that needs a policy.
-        path: String,
-    },
-    /// The key of the engine does not exist, or did not make the text.
-    #[error(
-        "Vault at {server} cannot {verb} a sealing key with the key {key}: it does not exist, or it did not encrypt the text"
-    )]
-    Rejected {
-        /// The address.
-        server: String,
-        /// `encrypt` or `decrypt`.
-        verb: &'static str,
-        /// The name of the key.
-        key: String,
-    },
-    /// The answer has another form.
-    #[error("the answer of Vault at {server} has no key of 32 bytes")]
-    Answer {
-        /// The address.
-        server: String,
-    },
-}
+/// The texts that Vault makes of keys.
+pub(super) static FORM: Form = Form { prefix: "vault:", service: "Vault", flag: "--sealing-key-vault-server" };
 
 /// A key of Vault's transit engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,13 +36,13 @@ pub struct Transit {
 
 impl Transit {
     /// The text that Vault makes of a key.
-    pub(super) fn wrap(&self, secret: &[u8; LENGTH]) -> Result<String, TransitError> {
+    pub(super) fn wrap(&self, secret: &[u8; LENGTH]) -> Result<String, WrapError> {
         #[derive(Deserialize)]
         struct Data {
             ciphertext: String,
         }
         let data: Data = self.ask("encrypt", &json!({"plaintext": STANDARD.encode(secret)}))?;
-        if data.ciphertext.starts_with(PREFIX) && !data.ciphertext.contains(char::is_whitespace) {
+        if data.ciphertext.starts_with(FORM.prefix) && !data.ciphertext.contains(char::is_whitespace) {
             Ok(data.ciphertext)
         } else {
             Err(self.no_key())
@@ -115,40 +50,30 @@ impl Transit {
     }
 
     /// The key in a text that Vault made.
-    pub(super) fn unwrap(&self, text: &str) -> Result<[u8; LENGTH], TransitError> {
+    pub(super) fn unwrap(&self, text: &str) -> Result<[u8; LENGTH], WrapError> {
         #[derive(Deserialize)]
         struct Data {
             plaintext: String,
         }
         let data: Data = self.ask("decrypt", &json!({"ciphertext": text}))?;
-        let bytes = STANDARD.decode(data.plaintext).ok().and_then(|bytes| <[u8; LENGTH]>::try_from(bytes).ok());
-        bytes.ok_or_else(|| self.no_key())
+        key_of(&data.plaintext).ok_or_else(|| self.no_key())
     }
 
-    fn no_key(&self) -> TransitError {
-        TransitError::Answer { server: self.server.clone() }
+    fn service(&self) -> String {
+        format!("Vault at {}", self.server)
     }
 
-    /// Asks Vault on a thread of its own, since keys are read where nothing else waits for them.
-    fn ask<D: for<'de> Deserialize<'de>>(
-        &self,
-        verb: &'static str,
-        body: &serde_json::Value,
-    ) -> Result<D, TransitError> {
+    fn no_key(&self) -> WrapError {
+        WrapError::Answer { service: self.service() }
+    }
+
+    fn ask<D: for<'de> Deserialize<'de>>(&self, verb: &'static str, body: &serde_json::Value) -> Result<D, WrapError> {
         #[derive(Deserialize)]
         struct Answer<D> {
             data: D,
         }
-        let request = self.request(verb, body)?;
-        let authorities = self.ca_file.as_deref().map(read).transpose()?.unwrap_or_default();
-        let tls = stoa_outbound::tls(&authorities)
-            .map_err(|error| TransitError::Settings(format!("the authorities of Vault: {error}")))?;
-        let unavailable = |why: String| TransitError::Unavailable { server: self.server.clone(), why };
-        let asked = thread::scope(|scope| scope.spawn(|| send(tls, request)).join());
-        let (status, answer) = asked
-            .unwrap_or_else(|_| Err("was not asked, because of a defect in the server".to_owned()))
-            .map_err(unavailable)?;
-        let (server, key) = (self.server.clone(), self.key.clone());
+        let (service, key) = (self.service(), self.key.clone());
+        let (status, answer) = wrapper::call(&service, self.ca_file.as_deref(), self.request(verb, body)?)?;
         match status {
             StatusCode::OK => {
                 let answer: Result<Answer<D>, _> = serde_json::from_slice(&answer);
@@ -156,10 +81,14 @@ impl Transit {
                 answer.map(|answer| answer.data).map_err(|_| self.no_key())
             }
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-                Err(TransitError::Refused { server, verb, key, path: self.path(verb) })
+                let remedy = format!("grant the token `update` on {} by a policy, or renew the token", self.path(verb));
+                Err(WrapError::Refused { service, verb, key, remedy })
             }
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Err(TransitError::Rejected { server, verb, key }),
-            status => Err(unavailable(format!("answered {}", status.as_u16()))),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
+                let why = "it does not exist, or it did not encrypt the text";
+                Err(WrapError::Rejected { service, verb, key, why })
+            }
+            status => Err(WrapError::Unavailable { service, why: format!("answered {}", status.as_u16()) }),
         }
     }
 
@@ -167,11 +96,11 @@ impl Transit {
         format!("{}/{verb}/{}", self.mount.trim_matches('/'), self.key)
     }
 
-    fn request(&self, verb: &str, body: &serde_json::Value) -> Result<Request<Full<Bytes>>, TransitError> {
+    fn request(&self, verb: &str, body: &serde_json::Value) -> Result<Request<Full<Bytes>>, WrapError> {
         let token = String::from_utf8(read(&self.token_file)?).unwrap_or_default();
         let header = |text: &str, what: &str| {
             HeaderValue::from_str(text.trim())
-                .map_err(|_| TransitError::Settings(format!("{what} is no text in one line")))
+                .map_err(|_| WrapError::Settings(format!("{what} is no text in one line")))
         };
         let mut token = header(&token, "the token of Vault")?;
         token.set_sensitive(true);
@@ -182,84 +111,34 @@ impl Transit {
         }
         let request = request.header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(Full::from(body.to_string()));
-        request.map_err(|_| TransitError::Settings("the address, mount or key of Vault make no URL".to_owned()))
+        request.map_err(|_| WrapError::Settings("the address, mount or key of Vault make no URL".to_owned()))
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TransitError> {
-    fs::read(path).map_err(|source| TransitError::Read { path: path.to_owned(), source })
-}
-
-/// Sends a request, and returns the status and the body of its answer.
-fn send(tls: rustls::ClientConfig, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot be asked: {error}"))?;
-    runtime.block_on(async {
-        let asked = async {
-            let answer = stoa_outbound::client(tls).request(request).await;
-            let answer = answer.map_err(|error| format!("cannot be reached: {}", causes(&error)))?;
-            let status = answer.status();
-            let body = stoa_outbound::read(answer.into_body(), LARGEST).await;
-            body.map(|body| (status, body)).ok_or_else(|| "sent an incomplete answer".to_owned())
-        };
-        let late = || Err(format!("gave no answer within {} s", TIMEOUT.as_secs()));
-        tokio::time::timeout(TIMEOUT, asked).await.unwrap_or_else(|_| late())
-    })
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::{
-        io::{Read as _, Write as _},
-        net::{TcpListener, TcpStream},
-    };
+    use std::{fs, path::Path};
 
+    use super::super::wrapper::tests::{Seen, backwards, service};
     use super::*;
 
     /// A transit engine, as its documentation says: the text is the key itself, written backwards.
     pub(in super::super) fn stub(token: &'static str) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                answer(stream.unwrap(), token).unwrap_or_default();
-            }
-        });
-        format!("http://{address}")
+        service(move |seen| answer(seen, token))
     }
 
-    fn answer(mut stream: TcpStream, token: &str) -> Option<()> {
-        let (mut seen, mut part) = (Vec::new(), [0; 4096]);
-        let (head, body) = loop {
-            let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
-            seen.extend_from_slice(&part[..read]);
-            let text = String::from_utf8_lossy(&seen).into_owned();
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let head = head.to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok())?;
-            if body.len() == length {
-                break (head, body.to_owned());
+    fn answer(seen: &Seen, token: &str) -> (u16, serde_json::Value) {
+        if seen.header("x-vault-token") != token {
+            return (403, json!({"errors": ["permission denied"]}));
+        }
+        match (seen.path.as_str(), seen.field("ciphertext").strip_prefix("vault:v1:")) {
+            ("/v1/transit/encrypt/stoa", _) => {
+                let text = format!("vault:v1:{}", backwards(seen.field("plaintext")));
+                (200, json!({"data": {"ciphertext": text}}))
             }
-        };
-        let body: serde_json::Value = serde_json::from_str(&body).ok()?;
-        let backwards = |text: &str| text.chars().rev().collect::<String>();
-        let field = |name: &str| body[name].as_str().map(str::to_owned);
-        let known = |text: String| text.strip_prefix("vault:v1:").map(str::to_owned);
-        let (status, data) = if !head.contains(&format!("x-vault-token: {token}\r\n")) {
-            (403, json!({"errors": ["permission denied"]}))
-        } else if head.starts_with("post /v1/transit/encrypt/stoa ") {
-            (200, json!({"data": {"ciphertext": format!("vault:v1:{}", backwards(&field("plaintext")?))}}))
-        } else if let (true, Some(text)) =
-            (head.starts_with("post /v1/transit/decrypt/stoa "), field("ciphertext").and_then(known))
-        {
-            (200, json!({"data": {"plaintext": backwards(&text)}}))
-        } else {
-            (400, json!({"errors": ["encryption key not found"]}))
-        };
-        let body = data.to_string();
-        let answer =
-            format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-        stream.write_all(answer.as_bytes()).ok()
+            ("/v1/transit/decrypt/stoa", Some(text)) => (200, json!({"data": {"plaintext": backwards(text)}})),
+            _ => (400, json!({"errors": ["encryption key not found"]})),
+        }
     }
 
     pub(in super::super) fn transit(server: String, folder: &Path) -> Transit {
@@ -282,11 +161,14 @@ pub(super) mod tests {
         let text = transit.wrap(&[7; LENGTH]).unwrap();
         assert_eq!(transit.unwrap(&text).unwrap(), [7; LENGTH]);
         let other = Transit { key: "other".to_owned(), ..transit.clone() };
-        assert!(matches!(other.unwrap(&text), Err(TransitError::Rejected { verb: "decrypt", .. })));
-        assert!(matches!(transit.unwrap("vault:v1:AAAA"), Err(TransitError::Answer { .. })));
+        assert!(matches!(other.unwrap(&text), Err(WrapError::Rejected { verb: "decrypt", .. })));
+        assert!(matches!(transit.unwrap("vault:v1:AAAA"), Err(WrapError::Answer { .. })));
         fs::write(&transit.token_file, "s.other").unwrap();
         let error = transit.unwrap(&text).unwrap_err();
-        assert!(matches!(&error, TransitError::Refused { path, .. } if path == "transit/decrypt/stoa"), "{error}");
+        assert!(
+            matches!(&error, WrapError::Refused { remedy, .. } if remedy.contains("transit/decrypt/stoa")),
+            "{error}"
+        );
         assert!(!format!("{error} {error:?}").contains("s.other"));
     }
 

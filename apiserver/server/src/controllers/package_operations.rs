@@ -155,6 +155,7 @@ async fn make_plan(service: &PackageService, operation: &PackageOperation) -> Re
     let message = format!("plan {digest} for {} packages waits for approval", packages.len());
     write(service, operation, |status, generation| {
         status.packages.clone_from(&packages);
+        status.plan_time = Some(now());
         status.plan_digest.clone_from(&digest);
         status.progress = Some(counted(&status.packages));
         match waits {
@@ -185,6 +186,15 @@ fn is_same(one: &PackageChange, other: &PackageChange) -> bool {
     (&one.repository, &one.package) == (&other.repository, &other.package)
 }
 
+/// Replaces the entries of packages by their new ones.
+fn replace(packages: &mut [PackageChange], new: &[PackageChange]) {
+    for package in packages {
+        if let Some(change) = new.iter().find(|change| is_same(change, package)) {
+            package.clone_from(change);
+        }
+    }
+}
+
 /// Changes the next packages, or ends the operation; whether nothing is out of reach.
 async fn next_wave(service: &PackageService, operation: &PackageOperation) -> Result<bool, ApiError> {
     let status = operation.status.clone().unwrap_or_default();
@@ -194,18 +204,21 @@ async fn next_wave(service: &PackageService, operation: &PackageOperation) -> Re
     // Those that had begun come first.
     let begun = status.packages.iter().filter(|package| package.phase == PackagePhase::Running);
     let pending = status.packages.iter().filter(|package| may_begin && package.phase == PackagePhase::Pending);
-    let wave: Vec<PackageChange> = begun.chain(pending).take(most).cloned().collect();
+    let mut wave: Vec<PackageChange> = begun.chain(pending).take(most).cloned().collect();
     if wave.is_empty() {
         end(service, operation, outcome(&status, may_begin)).await?;
         return Ok(true);
     }
-    write(service, operation, |status, _| {
-        for package in status.packages.iter_mut().filter(|package| wave.iter().any(|of| is_same(of, package))) {
-            package.phase = PackagePhase::Running;
-        }
-    })
-    .await?;
-    let work = wave.into_iter().map(|change| execute::execute(service, operation, change));
+    for package in &mut wave {
+        package.phase = PackagePhase::Running;
+        package.start_time.get_or_insert_with(now);
+    }
+    write(service, operation, |status, _| replace(&mut status.packages, &wave)).await?;
+    let work = wave.into_iter().map(|change| async move {
+        let mut change = execute::execute(service, operation, change).await?;
+        change.completion_time = Some(now());
+        Ok::<_, ApiError>(change)
+    });
     let done: Vec<Result<PackageChange, ApiError>> = stream::iter(work).buffer_unordered(most).collect().await;
     let mut away = None;
     let mut ended = Vec::with_capacity(done.len());
@@ -216,11 +229,7 @@ async fn next_wave(service: &PackageService, operation: &PackageOperation) -> Re
         }
     }
     write(service, operation, |status, _| {
-        for package in &mut status.packages {
-            if let Some(change) = ended.iter().find(|change| is_same(change, package)) {
-                package.clone_from(change);
-            }
-        }
+        replace(&mut status.packages, &ended);
         status.progress = Some(counted(&status.packages));
     })
     .await?;
@@ -266,6 +275,7 @@ async fn end(service: &PackageService, operation: &PackageOperation, ending: End
         status.completion_time = Some(now());
         for package in status.packages.iter_mut().filter(|package| !package.phase.is_terminal()) {
             package.phase = PackagePhase::Canceled;
+            package.completion_time = package.start_time.as_ref().map(|_| now());
         }
         let conditions = &mut status.conditions;
         if conditions.iter().any(|condition| condition.type_ == reason::AWAITING_APPROVAL && condition.status == "True")

@@ -5,19 +5,25 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use jiff::{Timestamp, civil::Time as TimeOfDay, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use serde::{Deserialize, de::IgnoredAny};
 use stoa_controller::{
     conditions::set_condition,
+    index::{Index, Member},
     object::ObjectKey,
     queue::{self, Trigger},
 };
 use stoa_machinery::ApiError;
 use stoa_types::{
-    delivery::{PromotedEnvironment, Promotion, PromotionPhase, PromotionStep, PromotionStepPhase, PromotionWindow},
+    delivery::{
+        PromotedEnvironment, Promotion, PromotionPhase, PromotionSpec, PromotionStep, PromotionStepPhase,
+        PromotionWindow,
+    },
     reason,
-    scheduler::{Environment, GitOpsRepo},
+    scheduler::{Environment, FleetPullRequest, GitOpsRepo},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -27,16 +33,34 @@ use crate::fleet::FleetService;
 const AT_ONCE: usize = 8;
 /// The time between two steps of a promotion in progress.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The time between two steps of one that waits for people.
+/// The time between two steps of one that waits for people, or for a GitOpsRepo, whose changes end the wait.
 const WAIT: Duration = Duration::from_secs(30);
 /// The BaseRepo without another name.
 const MAIN: &str = "main";
 /// How many broken assignments a message names.
 const NAMED: usize = 5;
 
+/// The part of a GitOpsRepo's status that promotions wait for.
+#[derive(Default, Deserialize, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
+struct Delivery {
+    promoted_commit: String,
+    changed_files: Option<i64>,
+    pull_request: Option<FleetPullRequest>,
+}
+
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
     let Ok(registry) = service.services().lookup.registry().cloned() else { return };
-    let triggers = vec![Trigger::on(&registry.api::<Promotion>(), |promotion| vec![queue::key_of(promotion)])];
+    let by_environment = Index::<String>::default();
+    let moved = by_environment.follow(&registry.api::<Promotion>(), |promotion: &Member<PromotionSpec, IgnoredAny>| {
+        promotion.spec.environments.iter().map(|step| step.environment.clone()).collect()
+    });
+    let triggers = vec![
+        Trigger::new(moved.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
+        Trigger::on_change(&registry.api::<GitOpsRepo>(), move |repo: &Member<IgnoredAny, Delivery>| {
+            by_environment.members(&repo.namespace().to_owned())
+        }),
+    ];
     let reconcile = |key| reconcile(service.clone(), key);
     queue::drive_some(service.services().queues.of("promotions"), AT_ONCE, triggers, end, reconcile).await;
 }
@@ -140,7 +164,7 @@ impl Walk<'_> {
                     let commit = self.promotion.spec.commit.clone();
                     if let Some(why) = self.lacks(&step.environment, &commit).await? {
                         self.set(at, PromotionStepPhase::Proposed, why);
-                        return Ok(Next::In(AGAIN));
+                        return Ok(Next::In(WAIT));
                     }
                     self.set(at, PromotionStepPhase::Promoted, "");
                     return Ok(Next::In(Duration::ZERO));
@@ -282,7 +306,7 @@ impl Walk<'_> {
                     }
                     if let Some(why) = self.lacks(&environment, &previous_commit).await? {
                         self.set(at, PromotionStepPhase::RollingBack, why);
-                        return Ok(Next::In(AGAIN));
+                        return Ok(Next::In(WAIT));
                     }
                     self.set(at, PromotionStepPhase::RolledBack, "");
                 }

@@ -33,7 +33,7 @@ pub(super) async fn run_log(services: Services, call: SubresourceCall) -> Result
     let runs = services.lookup.api::<Run>()?;
     let run = runs.get(&call.namespace, &call.name).await?;
     let uid = run.uid().unwrap_or_default();
-    let content_type = if as_json { "application/json" } else { "text/plain; charset=utf-8" };
+    let content_type = content_type(as_json);
     if let Some(kept) = kept(services, &run, as_json, content_type).await? {
         return Ok(kept);
     }
@@ -47,14 +47,32 @@ pub(super) async fn run_log(services: Services, call: SubresourceCall) -> Result
     }
     let written = render(&lines, as_json);
     let has_ended = status(&now).phase.is_terminal() || lines.iter().any(Line::is_end);
-    if !matches!(parameter(&call.query, "follow"), Some("true" | "1" | "")) || has_ended {
+    if !is_followed(&call.query) || has_ended {
         return answer(StatusCode::OK, content_type, written);
     }
     let later = run_log::follow(&*services.log, &uid, version).await.map_err(unreadable)?;
     let services = services.clone();
-    let frames = stream::once(std::future::ready(Ok(written)))
-        .chain(until_ended(later, move || is_over(services.clone(), run.clone()), as_json))
-        .map_ok(Frame::data);
+    let later = until_ended(later, move || is_over(services.clone(), run.clone()), as_json);
+    streamed(content_type, written, later)
+}
+
+/// The type of a log's lines.
+pub(super) fn content_type(as_json: bool) -> &'static str {
+    if as_json { "application/json" } else { "text/plain; charset=utf-8" }
+}
+
+/// Whether a client waits for further lines.
+pub(super) fn is_followed(query: &[(String, String)]) -> bool {
+    matches!(parameter(query, "follow"), Some("true" | "1" | ""))
+}
+
+/// An answer of lines that are there and lines that come later.
+pub(super) fn streamed(
+    content_type: &'static str,
+    written: Bytes,
+    later: impl Stream<Item = Result<Bytes, io::Error>> + Send + 'static,
+) -> Result<SubresourceResponse, ApiError> {
+    let frames = stream::once(std::future::ready(Ok(written))).chain(later).map_ok(Frame::data);
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, content_type)
@@ -126,7 +144,8 @@ fn until_ended<F: Future<Output = bool> + Send>(
     })
 }
 
-fn render(lines: &[Line], as_json: bool) -> Bytes {
+/// Lines as a client wants them.
+pub(super) fn render(lines: &[Line], as_json: bool) -> Bytes {
     if as_json { run_log::json_lines(lines) } else { lines.iter().map(Line::text).collect::<String>().into() }
 }
 

@@ -10,6 +10,7 @@ mod generate;
 mod graph;
 mod log;
 mod package_diff;
+mod package_log;
 mod release_diff;
 mod release_documents;
 mod run_plan;
@@ -231,14 +232,24 @@ impl Subresources {
     /// Those of package operations.
     pub(crate) fn of_package_operations(&self) -> Vec<Subresource> {
         let packages = self.packages.clone();
-        vec![Subresource {
-            name: "plan",
-            verbs: &["get"],
-            kind: names::sibling::<PackageOperation>("PackageOperationPlan"),
-            description: "The changes of the operation in each package, as JSON or YAML, or as text for people.",
-            produces: package_diff::PRODUCES,
-            handler: self.handler(move |_, call| package_diff::operation_plan(packages.clone(), call)),
-        }]
+        vec![
+            Subresource {
+                name: "log",
+                verbs: &["get"],
+                kind: names::sibling::<PackageOperation>("PackageOperation"),
+                description: "The log of the operation, as text or as JSON lines; with follow=true until it ends.",
+                produces: &["text/plain"],
+                handler: self.handler(package_log::operation_log),
+            },
+            Subresource {
+                name: "plan",
+                verbs: &["get"],
+                kind: names::sibling::<PackageOperation>("PackageOperationPlan"),
+                description: "The changes of the operation in each package, as JSON or YAML, or as text for people.",
+                produces: package_diff::PRODUCES,
+                handler: self.handler(move |_, call| package_diff::operation_plan(packages.clone(), call)),
+            },
+        ]
     }
 
     /// Those of releases.

@@ -205,6 +205,9 @@ pub struct PackageOperationStatus {
     /// The digest of the plan, `sha256:` and 64 hex digits. An approval names it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub plan_digest: String,
+    /// The time at which the plan was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_time: Option<Time>,
     /// The decision about the plan. Only the subresource approval writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<PlanApproval>,
@@ -271,6 +274,12 @@ pub struct PackageChange {
     /// The phase: Pending, Running, and at the end Succeeded, Failed, Skipped or Canceled.
     #[serde(default)]
     pub phase: PackagePhase,
+    /// The time at which the package began. Absent for one that ended in the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// The time at which the package ended, if it had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
     /// The new PackageRevision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use stoa_cloud_signatures::{Canonical, alibaba, sha256};
 use stoa_engine::stored_secret::StoredSecret;
 
 use super::service::{RESERVED, Service, Store, address, of_text};
-use super::signing::{self, Canonical, sha256};
 use super::{Credentials, invalid};
 use crate::failure::Failure;
 
@@ -96,7 +96,7 @@ impl Kms {
             headers.insert(4, ("x-acs-security-token", token.clone()));
         }
         let canonical = Canonical { method: "POST", path: "/", query: &query, headers: &headers, body: b"" };
-        let authorization = signing::alibaba(&canonical, (&self.key_id, &self.key_secret));
+        let authorization = alibaba(&canonical, (&self.key_id, &self.key_secret));
         let mut request = Request::post(format!("{}/?{query}", self.url)).header("authorization", authorization);
         for (name, value) in headers {
             request = request.header(name, value);
@@ -163,7 +163,7 @@ mod tests {
         ];
         let headers = names.map(|name| (name, seen.header(name).to_owned()));
         let request = Canonical { method: &seen.method, path: "/", query, headers: &headers, body: b"" };
-        if seen.header("authorization") != signing::alibaba(&request, ("LTAI", "s.secret")) {
+        if seen.header("authorization") != alibaba(&request, ("LTAI", "s.secret")) {
             return fault("SignatureDoesNotMatch");
         }
         let secret = |text: &str, kind: &str| (200, json!({"SecretData": text, "SecretDataType": kind}).to_string());

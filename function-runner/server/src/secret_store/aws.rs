@@ -3,20 +3,19 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode, Uri};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use stoa_cloud_signatures::{AwsKeys, JsonCall, endpoint, fault};
 use stoa_engine::stored_secret::StoredSecret;
 
 use super::service::{Service, Store, address, of_text};
-use super::signing::{self, Canonical};
 use super::{Credentials, invalid};
 use crate::failure::Failure;
 
+const SERVICE: &str = "secretsmanager";
 const TARGET: &str = "secretsmanager.GetSecretValue";
-const JSON: &str = "application/x-amz-json-1.1";
 /// The length of the shortest version id; shorter versions are labels, such as `AWSPREVIOUS`.
 const SHORTEST_ID: usize = 32;
 
@@ -36,9 +35,7 @@ pub(super) struct SecretsManager {
     service: Service,
     region: String,
     url: String,
-    access_key: String,
-    secret_key: String,
-    session_token: Option<String>,
+    keys: AwsKeys,
 }
 
 #[derive(Deserialize)]
@@ -47,31 +44,21 @@ struct Answer {
     secret_string: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Fault {
-    #[serde(rename = "__type")]
-    kind: String,
-}
-
 impl SecretsManager {
     /// The service with its credentials: `accessKey` and `secretKey`, and possibly `sessionToken` and `ca.crt`.
     pub(super) fn new(settings: Settings, credentials: &Credentials<'_>) -> Result<Self, Failure> {
-        let Settings { region, endpoint } = settings;
-        if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return Err(invalid("provider.aws.region must be the name of a region, such as eu-central-1".to_owned()));
-        }
-        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        let endpoint = if endpoint.is_empty() { format!("https://secretsmanager.{region}.{domain}") } else { endpoint };
-        let url = address("provider.aws.endpoint", &endpoint)?;
+        let of_region = endpoint(SERVICE, &settings.region).ok_or_else(|| {
+            invalid("provider.aws.region must be the name of a region, such as eu-central-1".to_owned())
+        })?;
+        let named = if settings.endpoint.is_empty() { of_region } else { settings.endpoint };
+        let url = address("provider.aws.endpoint", &named)?;
         let service = Service::new(format!("AWS Secrets Manager at {url}"), credentials.authorities())?;
-        Ok(Self {
-            service,
-            access_key: credentials.text("accessKey")?,
-            secret_key: credentials.text("secretKey")?,
+        let keys = AwsKeys {
+            id: credentials.text("accessKey")?,
+            secret: credentials.text("secretKey")?,
             session_token: credentials.optional_text("sessionToken")?,
-            region,
-            url,
-        })
+        };
+        Ok(Self { service, region: settings.region, url, keys })
     }
 
     fn request(&self, stored: &StoredSecret, now: Timestamp) -> Result<Request<Full<Bytes>>, Failure> {
@@ -81,28 +68,12 @@ impl SecretsManager {
             body[field] = version.as_str().into();
         }
         let body = body.to_string();
-        let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
         let uri = self.url.parse::<Uri>().ok();
         let host = uri.as_ref().and_then(Uri::authority).map(ToString::to_string).unwrap_or_default();
-        let mut headers = vec![
-            ("content-type", JSON.to_owned()),
-            ("host", host),
-            ("x-amz-date", time.clone()),
-            ("x-amz-target", TARGET.to_owned()),
-        ];
-        if let Some(token) = &self.session_token {
-            headers.insert(3, ("x-amz-security-token", token.clone()));
-        }
-        let canonical = Canonical { method: "POST", path: "/", query: "", headers: &headers, body: body.as_bytes() };
-        let scope = signing::Scope { region: &self.region, service: "secretsmanager", time: &time };
-        let authorization = signing::aws(&canonical, &scope, (&self.access_key, &self.secret_key));
-        let mut request = Request::post(format!("{}/", self.url)).header(AUTHORIZATION, authorization);
-        for (name, value) in headers {
-            let name = match name {
-                "content-type" => CONTENT_TYPE.as_str(),
-                "host" => HOST.as_str(),
-                other => other,
-            };
+        let (region, body_bytes) = (self.region.as_str(), body.as_bytes());
+        let call = JsonCall { service: SERVICE, region, host: &host, target: TARGET, body: body_bytes };
+        let mut request = Request::post(format!("{}/", self.url));
+        for (name, value) in call.headers(&self.keys, now) {
             request = request.header(name, value);
         }
         request.body(Full::from(body)).map_err(|_| invalid("the keys of AWS are no header values".to_owned()))
@@ -124,9 +95,7 @@ impl Store for SecretsManager {
                 .map(|text| of_text(&text))
                 .ok_or_else(|| self.service.refused(stored, "has a binary secret there"));
         }
-        // The type may begin with a namespace and `#`.
-        let fault = serde_json::from_slice::<Fault>(&body).map(|fault| fault.kind).unwrap_or_default();
-        Err(match fault.rsplit('#').next().unwrap_or_default() {
+        Err(match fault(&body).as_str() {
             "ResourceNotFoundException" => self.service.missing(stored),
             "AccessDeniedException" => {
                 self.service.refused(stored, "does not permit the key to read it; allow secretsmanager:GetSecretValue")

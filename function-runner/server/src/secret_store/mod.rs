@@ -4,7 +4,7 @@
 //! declared sensitive (`stoa_engine::stored_secret`). A Workspace has a default store, `spec.secretStore`, and others by name,
 //! `spec.secretStores`, which `?store=` chooses.
 //!
-//! Elsewhere: `vault`, `aws`, `azure` and `alicloud` read from services, by the requests of `service` and `signing`; `file` reads an
+//! Elsewhere: `vault`, `aws`, `azure` and `alicloud` read from services, by the requests of `service`; `file` reads an
 //! encrypted file of the source. The API server reads Kubernetes Secrets, and sends those that the Spec names.
 
 mod alicloud;
@@ -13,7 +13,6 @@ mod azure;
 mod credentials;
 mod file;
 mod service;
-mod signing;
 mod vault;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

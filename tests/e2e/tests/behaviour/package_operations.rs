@@ -45,6 +45,12 @@ fn approve(packages: &Packages, operation: &Value) {
     packages.kubectl.run(&[&args[..], &["--namespace", &packages.namespace]].concat());
 }
 
+/// The log of an operation.
+fn log(packages: &Packages, name: &str, query: &str) -> String {
+    let operations = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{}/packageoperations", packages.namespace);
+    packages.kubectl.raw(&format!("{operations}/{name}/log{query}"))
+}
+
 /// The entry of a package.
 fn entry<'o>(operation: &'o Value, package: &str) -> &'o Value {
     let packages = operation["status"]["packages"].as_array().unwrap();
@@ -212,6 +218,13 @@ fn operation_continues_after_a_crash() {
         let tags = packages.git(&["tag", "--list", &format!("shop-{number:02}/*")]);
         assert_eq!(tags.lines().count(), 2, "nothing is published twice: {tags}");
     }
+    let before = log(&packages, &upgrade, "");
+    let count = |outcome: &str| {
+        before.lines().filter(|line| line.contains(" Running Upgrade ") && line.contains(outcome)).count()
+    };
+    assert_eq!((count(" began"), count(" Succeeded: ")), (COUNT, COUNT), "{before}");
+    server.crash();
+    assert_eq!(log(&packages, &upgrade, ""), before, "a restart loses no line");
 }
 
 #[test]
@@ -228,10 +241,22 @@ fn rollback_restores_earlier_revisions() {
             "selector": {"repositories": ["blueprints"]},
         }),
     );
+    let followed = log(&packages, &rollback, "?follow=true");
     let done = ended(&packages, &rollback);
     assert_eq!(done["status"]["phase"], "Succeeded", "{done:#}");
+    let whole = log(&packages, &rollback, "");
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&followed), sorted(&whole), "the follower has read all lines");
+    assert!(whole.lines().last().unwrap().contains(" Succeeded: 2 of 2 packages succeeded"), "{whole}");
     for package in ["web", "api"] {
         assert_eq!(entry(&done, package)["to"], format!("blueprints.{package}.v1"));
+        let line =
+            format!(" Running Rollback blueprints/{package} Succeeded: blueprints.{package}.back is Published\n");
+        assert!(whole.contains(&line), "{whole}");
         let restored = packages.revision(&format!("blueprints.{package}.back"));
         assert_eq!(restored["spec"]["revision"], 3, "{restored:#}");
         assert!(packages.git(&["show", &format!("{package}/v3:{package}/settings.yaml")]).contains("color: red"));

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_controller::queue;
 use stoa_kinds::{lookup, package_names::revision_name, package_operation::workspace_of, package_revision::APPROVAL};
-use stoa_machinery::ApiError;
+use stoa_machinery::{
+    ApiError,
+    registry::{Api, WatchOptions},
+};
 use stoa_types::{
     delivery::{PackageChange, PackageOperation, PackageOperationType, PackagePhase},
     porch::{
@@ -14,14 +18,14 @@ use stoa_types::{
     reason,
 };
 
-use super::{context_of, plan};
+use super::{AWAY, context_of, plan};
 use crate::packages::{Agent, PackageService};
 
 /// The annotation of revisions with the uid of the operation that created them.
 const OPERATION: &str = "delivery.stoa.dev/package-operation";
-/// How often a change of the lifecycle is repeated after another write.
+/// How often a change of the lifecycle is repeated after a conflict.
 const TRIES: usize = 10;
-/// The wait before that.
+/// The longest wait before that. The cause of a conflict may be in Git, and no write of the revision ends the wait then.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Changes a package, from wherever an earlier try ended. A refusal is its failure.
@@ -83,13 +87,19 @@ async fn revise(
         }
         PackageOperationType::Upgrade | PackageOperationType::Rollback | PackageOperationType::Validate => {}
     }
-    let revision = lookup.api::<PackageRevision>()?.get(&namespace, &name).await?;
+    let revisions = lookup.api::<PackageRevision>()?;
+    let is_rendering = |revision: &PackageRevision| rendered(revision).is_some_and(|it| it.status == "Unknown");
+    let mut revision = revisions.get(&namespace, &name).await?;
+    if is_rendering(&revision) {
+        changed(&revisions, &revision, AWAY).await?;
+        revision = revisions.get(&namespace, &name).await?;
+    }
     if let Some(error) = render_error(&revision) {
         let message = format!("its functions fail, so that it stays {}: {error}", revision.spec.lifecycle.name());
         let lifecycle = Some(revision.spec.lifecycle);
         return Ok(PackageChange { phase: PackagePhase::Failed, message, lifecycle, ..change });
     }
-    if rendered(&revision).is_some_and(|rendered| rendered.status == "Unknown") {
+    if is_rendering(&revision) {
         return Err(ApiError::service_unavailable(format!("the functions of {name} still run")));
     }
     let (lifecycle, message) = advance(service, operation, &agent, revision).await?;
@@ -171,7 +181,7 @@ async fn advance(
 ) -> Result<(Lifecycle, String), ApiError> {
     let wanted = operation.spec.lifecycle;
     if wanted != Lifecycle::Draft && revision.spec.lifecycle == Lifecycle::Draft {
-        revision = change_lifecycle(agent, &revision, Lifecycle::Proposed).await?;
+        revision = change_lifecycle(service, agent, &revision, Lifecycle::Proposed).await?;
     }
     if wanted != Lifecycle::Published || revision.spec.lifecycle != Lifecycle::Proposed {
         return Ok((revision.spec.lifecycle, String::new()));
@@ -179,7 +189,7 @@ async fn advance(
     let context = context_of(service, operation);
     let (namespace, name) = queue::key_of(&revision);
     let published = match lookup::require::<PackageRevision>(&context, "update", APPROVAL, &namespace, &name).await {
-        Ok(()) => change_lifecycle(agent, &revision, Lifecycle::Published).await,
+        Ok(()) => change_lifecycle(service, agent, &revision, Lifecycle::Published).await,
         Err(error) => Err(error),
     };
     match published {
@@ -193,18 +203,35 @@ async fn advance(
 
 /// Changes the lifecycle, also when a push of the draft comes between.
 async fn change_lifecycle(
+    service: &PackageService,
     agent: &Agent,
     revision: &PackageRevision,
     lifecycle: Lifecycle,
 ) -> Result<PackageRevision, ApiError> {
+    let revisions = service.services().lookup.api::<PackageRevision>()?;
+    let (namespace, name) = queue::key_of(revision);
     let mut tries = 0;
     loop {
+        let before = revisions.get(&namespace, &name).await?;
         match agent.set_lifecycle(revision, lifecycle).await {
             Err(error) if error.code() == 409 && tries < TRIES => {
                 tries += 1;
-                tokio::time::sleep(AGAIN).await;
+                changed(&revisions, &before, AGAIN).await?;
             }
             done => return done,
         }
     }
+}
+
+/// Waits until a revision has another version than the one that was read, and no longer than `most`.
+async fn changed(revisions: &Api<PackageRevision>, read: &PackageRevision, most: Duration) -> Result<(), ApiError> {
+    let (namespace, name) = queue::key_of(read);
+    let options = WatchOptions {
+        name: Some(name),
+        resource_version: read.resource_version(),
+        timeout: most,
+        ..WatchOptions::default()
+    };
+    revisions.store().watch(Some(&namespace), &options).await?.next().await;
+    Ok(())
 }

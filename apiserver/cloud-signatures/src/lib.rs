@@ -1,30 +1,42 @@
 //! Signatures of requests: AWS's Signature Version 4, and Alibaba Cloud's ACS3-HMAC-SHA256.
 //!
+//! Start at [`JsonCall`] for a call of AWS, and at [`alibaba`] for one of Alibaba Cloud. Callers send the requests.
+//!
 //! <https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html> and
 //! <https://www.alibabacloud.com/help/en/sdk/product-overview/v3-request-structure-and-signature>.
 
-use ring::digest::{SHA256, digest};
-use ring::hmac::{self, HMAC_SHA256};
+mod aws_json;
+
+use ring::{
+    digest::{SHA256, digest},
+    hmac::{self, HMAC_SHA256},
+};
+
+pub use self::aws_json::{AwsKeys, JsonCall, endpoint, fault};
 
 /// A request as signatures cover it.
-#[derive(Debug)]
-pub(super) struct Canonical<'r> {
-    pub(super) method: &'r str,
-    pub(super) path: &'r str,
+pub struct Canonical<'r> {
+    /// The method, such as `POST`.
+    pub method: &'r str,
+    /// The escaped path, such as `/`.
+    pub path: &'r str,
     /// The escaped parameters, sorted.
-    pub(super) query: &'r str,
+    pub query: &'r str,
     /// The headers in lower case, sorted.
-    pub(super) headers: &'r [(&'r str, String)],
-    pub(super) body: &'r [u8],
+    pub headers: &'r [(&'r str, String)],
+    /// The whole body.
+    pub body: &'r [u8],
 }
 
 /// The service that a signature is for.
 #[derive(Debug)]
-pub(super) struct Scope<'r> {
-    pub(super) region: &'r str,
-    pub(super) service: &'r str,
+pub struct Scope<'r> {
+    /// The region, such as `eu-central-1`.
+    pub region: &'r str,
+    /// The service, such as `kms`.
+    pub service: &'r str,
     /// The time, such as `20150830T123600Z`.
-    pub(super) time: &'r str,
+    pub time: &'r str,
 }
 
 impl Canonical<'_> {
@@ -39,8 +51,8 @@ impl Canonical<'_> {
     }
 }
 
-/// The header `Authorization` for AWS.
-pub(super) fn aws(request: &Canonical<'_>, scope: &Scope<'_>, (id, secret): (&str, &str)) -> String {
+/// The header `Authorization` for AWS, by the id of a key and its secret.
+pub fn aws(request: &Canonical<'_>, scope: &Scope<'_>, (id, secret): (&str, &str)) -> String {
     let Scope { region, service, time } = scope;
     let date = time.get(..8).unwrap_or_default();
     let scope = format!("{date}/{region}/{service}/aws4_request");
@@ -51,15 +63,15 @@ pub(super) fn aws(request: &Canonical<'_>, scope: &Scope<'_>, (id, secret): (&st
     format!("AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={}, Signature={signature}", request.names())
 }
 
-/// The header `Authorization` for Alibaba Cloud.
-pub(super) fn alibaba(request: &Canonical<'_>, (id, secret): (&str, &str)) -> String {
+/// The header `Authorization` for Alibaba Cloud, by the id of a key and its secret.
+pub fn alibaba(request: &Canonical<'_>, (id, secret): (&str, &str)) -> String {
     let text = format!("ACS3-HMAC-SHA256\n{}", sha256(request.text().as_bytes()));
     let signature = hex(&hmac(secret.as_bytes(), &text));
     format!("ACS3-HMAC-SHA256 Credential={id},SignedHeaders={},Signature={signature}", request.names())
 }
 
 /// The SHA-256 of bytes, in hex digits.
-pub(super) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     hex(digest(&SHA256, bytes).as_ref())
 }
 
