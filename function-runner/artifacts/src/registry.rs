@@ -251,6 +251,10 @@ impl Registry {
 
     async fn authorize(&self, scope: &str, url: &Endpoint, offered: &[Challenge]) -> Result<HeaderValue, FetchError> {
         let refused = |message: &str| FetchError::Unauthorized { url: url.to_string(), message: message.to_owned() };
+        let takes_tokens = offered.iter().any(|it| matches!(it, Challenge::Bearer { .. }));
+        if let Some(bearer) = self.login.bearer().filter(|_| takes_tokens) {
+            return Ok(bearer);
+        }
         for challenge in offered {
             match (challenge, self.login.basic()) {
                 (Challenge::Basic, Some(basic)) => return Ok(basic),

@@ -179,6 +179,19 @@ async fn catalog_needs_a_token_of_its_own_scope() {
 }
 
 #[tokio::test]
+async fn token_of_the_secret_is_used_as_it_is() {
+    let front = Front::start("", |seen| match seen.authorization.as_deref() {
+        Some("Bearer mine") => Answer::own(200, &[], r#"{"tags": ["v1"]}"#),
+        _ => Answer::own(401, &[("www-authenticate", "Bearer realm=\"http://127.0.0.1:1/\"")], ""),
+    })
+    .await;
+    let tags = async |token: &str| registry(&front.host(), "a", login(&[("bearerToken", token)])).tags().await;
+    assert_eq!(tags("mine").await.unwrap(), ["v1"]);
+    let error = tags("other").await.unwrap_err();
+    assert!(matches!(error, FetchError::Unauthorized { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn redirect_to_another_server_has_no_credentials() {
     if !is_there() {
         return;

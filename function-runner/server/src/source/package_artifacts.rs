@@ -43,6 +43,8 @@ pub(super) async fn page(sources: &Sources, source: &Source, job: &DiscoverJob) 
     let now = if is_first { refs(source).await? } else { job.refs.clone() };
     let known = by_name(&request.known);
     let mut header = compared(&now, &known);
+    // A caller that knows no refs may have revisions from before all tags were removed.
+    header.unchanged &= !known.is_empty();
     if header.unchanged {
         return Ok(DiscoverPage { refs: Some(header), ..DiscoverPage::default() });
     }

@@ -183,6 +183,8 @@ async fn only_changed_tags_of_a_registry_are_read() {
     let (before, _) = scene.discover("packages", &[]).await;
     let moved = registry.push("packages/web", "v2", &[archive(&[KPTFILE, ("tag", "moved")])], json!({}));
     registry.untag("packages/web", "v3");
+    let (empty, _) = scene.discover("nothing", &[]).await;
+    assert!(!empty.unchanged && empty.refs.is_empty(), "a caller removes what it has");
     let (after, revisions) = scene.discover("packages", &before.refs).await;
     assert_eq!(table(&revisions), ["refs/tags/packages/web/v2: web v2 2 Published"]);
     assert_eq!(revisions[0].commit, moved);
