@@ -155,8 +155,8 @@ pub struct OciRepository {
     /// several, such as `registry.example.com/packages`. The latter needs a registry that lists its repositories.
     #[serde(default)]
     pub registry: String,
-    /// The Secret with the credentials, in the namespace of the Repository. Its keys are `username` and `password`, or
-    /// `token`, and `ca.crt` for a private authority.
+    /// The Secret with the credentials, in the namespace of the Repository. Its keys are `username` and `password`, `token`,
+    /// `bearerToken` or `.dockerconfigjson`, and `ca.crt` for a private authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<NameReference>,
 }
