@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::Repository,
+    porchconfig::{Repository, RepositoryType},
 };
 
 use crate::{
@@ -67,12 +67,28 @@ pub(crate) async fn require_change(
 ) -> Result<(), ApiError> {
     let (namespace, repository) = (revision.namespace().unwrap_or_default(), &revision.spec.repository_name);
     require(context, verb, (&namespace, repository)).await?;
-    let found = lookup.api::<Repository>()?.get_opt(&namespace, repository).await?;
-    if found.is_some_and(|found| found.spec.read_only) {
-        let why = format!("repository {repository:?} is for reading only (spec.readOnly); use another repository");
-        return Err(errors::forbidden::<PackageRevision>(&revision.name_any(), why));
-    }
-    Ok(())
+    require_writable(lookup, revision).await
+}
+
+/// Requires that the repository of a revision permits changes. One that is not registered has its own error.
+///
+/// # Errors
+///
+/// 403 for a repository that is only for reading, such as a registry.
+pub(crate) async fn require_writable(lookup: &Lookup, revision: &PackageRevision) -> Result<(), ApiError> {
+    let (namespace, repository) = (revision.namespace().unwrap_or_default(), &revision.spec.repository_name);
+    let Some(found) = lookup.api::<Repository>()?.get_opt(&namespace, repository).await? else { return Ok(()) };
+    let why = match (found.spec.kind, found.spec.read_only) {
+        (RepositoryType::Oci, _) => format!(
+            "repository {repository:?} is a registry (spec.type is oci), and packages are not published to registries; use a \
+             Git repository"
+        ),
+        (RepositoryType::Git | RepositoryType::Runner, true) => {
+            format!("repository {repository:?} is for reading only (spec.readOnly); use another repository")
+        }
+        (RepositoryType::Git | RepositoryType::Runner, false) => return Ok(()),
+    };
+    Err(errors::forbidden::<PackageRevision>(&revision.name_any(), why))
 }
 
 /// The verb that a change of the lifecycle needs on the repository.

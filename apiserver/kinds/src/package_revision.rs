@@ -255,6 +255,7 @@ impl PackageRevisionStrategy {
         if cluster::is_emptied(&*self.cluster, &namespace).await? {
             return Ok(());
         }
+        package_access::require_writable(&self.lookup, revision).await?;
         if revision.spec.lifecycle == Lifecycle::Published {
             let why = "it is published; set spec.lifecycle to DeletionProposed first";
             return Err(errors::forbidden::<PackageRevision>(&name, why));
@@ -395,7 +396,8 @@ fn tasks(tasks: &[Task], errors: &mut Vec<FieldError>) {
                 let upstream = task.clone.as_ref().map(|clone| &clone.upstream);
                 let is_oci = upstream.is_some_and(|upstream| upstream.oci.is_some());
                 if is_oci {
-                    let detail = "packages of OCI registries are not supported";
+                    let detail = "register the registry as a Repository of type oci, and name the package revision in \
+                                  upstreamRef.upstreamRef";
                     errors.push(FieldError::forbidden(format!("{path}.clone.upstreamRef.oci"), detail));
                 }
                 if let Some(upstream) = upstream

@@ -6,9 +6,11 @@ mod conflicts;
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
+use serde_json::Value;
 use stoa_machinery::{
     ApiError, RequestContext, ResourceDefinition, content,
     definition::{Cell, Column},
+    object::Object,
     status::FieldError,
     strategy::{Admission, Strategy},
 };
@@ -60,10 +62,16 @@ fn definition() -> ResourceDefinition {
         )
         .kind("boolean"),
         ready::status("Whether the repository was read."),
-        Column::new("Address", Cell::Path(&["spec", "git", "repo"]), "The address of the repository."),
+        Column::new("Address", Cell::Compute(address), "The address of the repository."),
         ready::reason(),
         ready::message(),
     ])
+}
+
+/// The address of a Git repository or registry.
+fn address(object: &Object) -> Value {
+    let of = |fields: [&str; 3]| object.get_path(&fields).cloned();
+    of(["spec", "git", "repo"]).or_else(|| of(["spec", "oci", "registry"])).unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -110,14 +118,21 @@ fn upstream(upstream: &UpstreamRepository, name: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// Finds errors in a repository of functions.
-fn functions(spec: &RepositorySpec, errors: &mut Vec<FieldError>) {
+/// Finds errors in the type and the address of a repository.
+fn origin(spec: &RepositorySpec, errors: &mut Vec<FieldError>) {
+    let has_functions = spec.content == FUNCTIONS;
     match (spec.kind, &spec.git, &spec.oci) {
+        (RepositoryType::Runner, _, _) if !has_functions => {
+            errors.push(FieldError::not_supported("spec.type", "runner", &["git", "oci"]));
+        }
         (RepositoryType::Git, Some(repository), None) => git(repository, errors),
         (RepositoryType::Oci, None, Some(oci)) => registry(&oci.registry, errors),
         (RepositoryType::Runner, None, None) => {}
         (RepositoryType::Git, None, _) => {
-            let detail = "type git needs it; set spec.type to runner for the functions of the function-runners";
+            let detail = match has_functions {
+                true => "type git needs it; set spec.type to runner for the functions of the function-runners",
+                false => "type git needs it; set spec.type to oci for the packages of a registry",
+            };
             errors.push(FieldError::required("spec.git", detail));
         }
         (RepositoryType::Oci, _, None) => errors.push(FieldError::required("spec.oci", "type oci needs it")),
@@ -139,7 +154,7 @@ fn registry(address: &str, errors: &mut Vec<FieldError>) {
     };
     let plain = address.strip_prefix("oci://").unwrap_or(address);
     if !plain.split_once('/').is_some_and(|(host, name)| is_plain(host) && is_plain(name) && !name.contains(':')) {
-        let detail = "must be HOST[:PORT]/NAME without tag, such as registry.example.com/functions";
+        let detail = "must be HOST[:PORT]/NAME without tag, such as registry.example.com/packages";
         errors.push(FieldError::invalid("spec.oci.registry", address, detail));
     }
 }
@@ -159,15 +174,7 @@ impl Strategy for RepositoryStrategy {
         let (spec, name) = (&object.spec, object.name_any());
         errors.extend(content::dns_label(&name).iter().map(|why| FieldError::invalid("metadata.name", &name, why)));
         match spec.content.as_str() {
-            FUNCTIONS => functions(spec, &mut errors),
-            PACKAGES => match (spec.kind, &spec.git) {
-                (RepositoryType::Oci, _) => errors.push(FieldError::not_supported("spec.type", "oci", &["git"])),
-                (RepositoryType::Runner, _) => {
-                    errors.push(FieldError::not_supported("spec.type", "runner", &["git"]));
-                }
-                (RepositoryType::Git, None) => errors.push(FieldError::required("spec.git", "type git needs it")),
-                (RepositoryType::Git, Some(repository)) => git(repository, &mut errors),
-            },
+            FUNCTIONS | PACKAGES => origin(spec, &mut errors),
             other => errors.push(FieldError::not_supported("spec.content", other, &[PACKAGES, FUNCTIONS])),
         }
         if let Some(schedule) = spec.sync.as_ref().map(|sync| &sync.schedule).filter(|schedule| !schedule.is_empty())
@@ -206,7 +213,9 @@ impl Strategy for RepositoryStrategy {
         let address = |repository: &Repository| {
             let git = repository.spec.git.clone().unwrap_or_default();
             let content = repository.spec.content.clone();
+            let oci = repository.spec.oci.clone().filter(|_| content == PACKAGES).unwrap_or_default();
             [
+                ("spec.oci.registry", oci.registry),
                 ("spec.content", content),
                 ("spec.git.repo", git.repo),
                 ("spec.git.branch", git.branch),
@@ -239,6 +248,7 @@ impl Strategy for RepositoryStrategy {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use stoa_types::porchconfig::OciRepository;
 
     use super::*;
@@ -258,7 +268,7 @@ mod tests {
                 ..RepositorySpec::default()
             };
             let mut errors = Vec::new();
-            functions(&spec, &mut errors);
+            origin(&spec, &mut errors);
             errors.len()
         };
         let git = Some("https://git.example.com/functions.git");
@@ -277,6 +287,28 @@ mod tests {
             (RepositoryType::Oci, None, Some("registry.example.com/a b")),
         ] {
             assert_eq!(of(kind, git, oci), 1, "{kind:?} {git:?} {oci:?}");
+        }
+    }
+
+    #[test]
+    fn repository_of_packages_is_in_git_or_a_registry() {
+        let count = |spec: Value| {
+            let mut errors = Vec::new();
+            origin(&serde_json::from_value(spec).unwrap(), &mut errors);
+            errors.len()
+        };
+        let git = json!({"repo": "https://git.example.com/packages.git", "branch": "main"});
+        let oci = json!({"registry": "oci://registry.example.com:5000/packages"});
+        assert_eq!(count(json!({"content": "Package", "git": git})), 0);
+        assert_eq!(count(json!({"content": "Package", "type": "oci", "oci": oci})), 0);
+        for wrong in [
+            json!({"content": "Package", "type": "runner"}),
+            json!({"content": "Package", "type": "oci"}),
+            json!({"content": "Package", "type": "oci", "git": git, "oci": oci}),
+            json!({"content": "Package", "oci": oci}),
+            json!({"content": "Package", "type": "oci", "oci": {"registry": "registry.example.com"}}),
+        ] {
+            assert_eq!(count(wrong.clone()), 1, "{wrong}");
         }
     }
 }

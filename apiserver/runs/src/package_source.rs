@@ -158,7 +158,8 @@ async fn git_of(
     let missing = |why: &str| StepError::failed(reason::REFERENCE_NOT_FOUND, format!("repository {name:?} {why}"));
     let repository = services.lookup.api::<Repository>()?.get_opt(&namespace, name).await?;
     let repository = repository.ok_or_else(|| missing("does not exist; register it, or change spec.package"))?;
-    let git = repository.spec.git.clone().ok_or_else(|| missing("is no Git repository; use another one"))?;
+    let other = "is no Git repository; use one, or a Source of provider OCI";
+    let git = repository.spec.git.clone().ok_or_else(|| missing(other))?;
     Ok((repository, git))
 }
 

@@ -15,6 +15,8 @@ const DOCKER: &str = ".dockerconfigjson";
 pub struct Login {
     /// The user and the password, which may be a token.
     basic: Option<(String, String)>,
+    /// A token that the registry itself takes.
+    bearer: Option<String>,
     /// Certificate authorities, PEM; empty: those of the system.
     authorities: Vec<u8>,
 }
@@ -47,7 +49,8 @@ struct DockerEntry {
 
 impl Login {
     /// The credentials for a host in keys as Secrets of the types `kubernetes.io/basic-auth` (`username`, `password`)
-    /// and `kubernetes.io/dockerconfigjson` have them, or `token`, and `ca.crt`.
+    /// and `kubernetes.io/dockerconfigjson` have them, or `token`, and `ca.crt`. `bearerToken` is for registries that take it as
+    /// it is.
     ///
     /// # Errors
     ///
@@ -64,7 +67,7 @@ impl Login {
             (None, Some(docker)) => Some(of_docker(host, docker)?),
             (None, None) => None,
         };
-        Ok(Self { basic, authorities })
+        Ok(Self { basic, bearer: text("bearerToken"), authorities })
     }
 
     /// The certificate authorities, PEM; empty: those of the system.
@@ -76,6 +79,11 @@ impl Login {
     pub(crate) fn basic(&self) -> Option<HeaderValue> {
         let (user, password) = self.basic.as_ref()?;
         sensitive(&format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
+    }
+
+    /// The header `Authorization` with the token that the registry itself takes, if there is one.
+    pub(crate) fn bearer(&self) -> Option<HeaderValue> {
+        sensitive(&format!("Bearer {}", self.bearer.as_ref()?))
     }
 }
 

@@ -40,6 +40,10 @@ pub const UNPACK: &str = "io.deis.oras.content.unpack";
 pub const REVISION: &str = "org.opencontainers.image.revision";
 /// The version of an artifact.
 pub const VERSION: &str = "org.opencontainers.image.version";
+/// The time at which an artifact was made, as of RFC 3339.
+pub const CREATED: &str = "org.opencontainers.image.created";
+/// The people who made an artifact.
+pub const AUTHORS: &str = "org.opencontainers.image.authors";
 
 /// A reference to a blob or another document.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

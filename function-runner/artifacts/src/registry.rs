@@ -22,6 +22,8 @@ const DOCUMENT: u64 = 4 << 20;
 const PAGES: usize = 100;
 /// The longest list of tags that is asked for at once.
 const PAGE: &str = "1000";
+/// The scope of a token for the names of all repositories.
+const CATALOG: &str = "registry:catalog:*";
 
 /// A repository of a registry, with the credentials for it.
 #[derive(Debug)]
@@ -143,7 +145,7 @@ impl Registry {
     ///
     /// If they cannot be listed.
     pub async fn tags(&self) -> Result<Vec<String>, FetchError> {
-        self.names(self.url("tags/list")?).await
+        self.names(self.url("tags/list")?, &self.pull()).await
     }
 
     /// The names of all repositories of the registry. Registries of several users do not list them.
@@ -153,11 +155,11 @@ impl Registry {
     /// If they cannot be listed.
     pub async fn catalog(&self) -> Result<Vec<String>, FetchError> {
         let url = self.base.join("/v2/_catalog").map_err(|error| FetchError::wrong(&self.repository, error))?;
-        self.names(url).await
+        self.names(url, CATALOG).await
     }
 
-    /// The names in all pages of a list.
-    async fn names(&self, first: Endpoint) -> Result<Vec<String>, FetchError> {
+    /// The names in all pages of a list, with a token of this scope if the registry demands one.
+    async fn names(&self, first: Endpoint, scope: &str) -> Result<Vec<String>, FetchError> {
         #[derive(Deserialize)]
         struct Names {
             #[serde(default, alias = "repositories")]
@@ -166,7 +168,7 @@ impl Registry {
         let mut url = first.with(&[("n", PAGE)]);
         let mut all = Vec::new();
         for _ in 0..PAGES {
-            let (answered, answer) = self.request(&url, "application/json").await?;
+            let (answered, answer) = self.request_for(scope, &url, "application/json").await?;
             let answer = succeeded(&answered, answer).await?;
             let next = answer.headers().get(header::LINK).and_then(|it| next_page(it.to_str().ok()?));
             let next = next.map(|next| answered.join(&next)).transpose();
@@ -216,8 +218,24 @@ impl Registry {
         self.base.join(&format!("./{path}")).map_err(|error| FetchError::wrong(&self.base, error))
     }
 
-    /// Asks, and once more with credentials if the registry demands them.
+    /// The scope of a token to pull from the repository.
+    fn pull(&self) -> String {
+        format!("repository:{}:pull", self.repository.name)
+    }
+
+    /// Asks for something of the repository.
     async fn request(&self, url: &Endpoint, accept: &str) -> Result<(Endpoint, Response<Incoming>), FetchError> {
+        let scope = self.pull();
+        self.request_for(&scope, url, accept).await
+    }
+
+    /// Asks, and once more with credentials if the registry demands them. A token has this scope.
+    async fn request_for(
+        &self,
+        scope: &str,
+        url: &Endpoint,
+        accept: &str,
+    ) -> Result<(Endpoint, Response<Incoming>), FetchError> {
         let known = self.authorization.lock().clone();
         let asked = Asked { url, accept, authorization: known.as_ref() };
         let (answered, answer) = self.http.follow(asked).await?;
@@ -226,26 +244,37 @@ impl Registry {
             return Ok((answered, answer));
         }
         let offered = challenges(answer.headers());
-        let authorization = self.authorize(&answered, &offered).await?;
+        let authorization = self.authorize(scope, &answered, &offered).await?;
         *self.authorization.lock() = Some(authorization.clone());
         self.http.follow(Asked { authorization: Some(&authorization), ..asked }).await
     }
 
-    async fn authorize(&self, url: &Endpoint, offered: &[Challenge]) -> Result<HeaderValue, FetchError> {
+    async fn authorize(&self, scope: &str, url: &Endpoint, offered: &[Challenge]) -> Result<HeaderValue, FetchError> {
         let refused = |message: &str| FetchError::Unauthorized { url: url.to_string(), message: message.to_owned() };
+        let takes_tokens = offered.iter().any(|it| matches!(it, Challenge::Bearer { .. }));
+        if let Some(bearer) = self.login.bearer().filter(|_| takes_tokens) {
+            return Ok(bearer);
+        }
         for challenge in offered {
             match (challenge, self.login.basic()) {
                 (Challenge::Basic, Some(basic)) => return Ok(basic),
                 (Challenge::Basic, None) => {}
                 // Many registries demand a token for public artifacts, too.
-                (Challenge::Bearer { realm, service }, basic) => return self.token(realm, service, basic).await,
+                (Challenge::Bearer { realm, service }, basic) => {
+                    return self.token(scope, (realm, service), basic).await;
+                }
             }
         }
         Err(refused(if self.login.basic().is_none() { ": it has no public access" } else { "" }))
     }
 
-    /// Buys a token to pull from the repository.
-    async fn token(&self, realm: &str, service: &str, basic: Option<HeaderValue>) -> Result<HeaderValue, FetchError> {
+    /// Buys a token of a scope.
+    async fn token(
+        &self,
+        scope: &str,
+        (realm, service): (&str, &str),
+        basic: Option<HeaderValue>,
+    ) -> Result<HeaderValue, FetchError> {
         #[derive(Deserialize)]
         struct Token {
             #[serde(default)]
@@ -256,8 +285,7 @@ impl Registry {
         let wrong = |problem: &str| FetchError::wrong(&self.base, problem);
         // As a reference, so that it leads to loopback from there only.
         let url = self.base.join(realm).map_err(|_| wrong("the server of its tokens is not permitted"))?;
-        let scope = format!("repository:{}:pull", self.repository.name);
-        let mut parameters = vec![("scope", scope.as_str())];
+        let mut parameters = vec![("scope", scope)];
         if !service.is_empty() {
             parameters.push(("service", service));
         }

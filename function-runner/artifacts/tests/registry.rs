@@ -164,6 +164,34 @@ async fn token_of_another_server_is_used_for_one_repository() {
 }
 
 #[tokio::test]
+async fn catalog_needs_a_token_of_its_own_scope() {
+    let tokens = Front::start("", |_| Answer::own(200, &[], r#"{"token": "t1"}"#)).await;
+    let realm = format!("Bearer realm=\"http://{}/token\",service=\"reg\"", tokens.host());
+    let front = Front::start("", move |seen| match seen.authorization.as_deref() {
+        Some("Bearer t1") => Answer::own(200, &[], r#"{"repositories": ["a", "b/c"]}"#),
+        _ => Answer::own(401, &[("www-authenticate", &realm)], ""),
+    })
+    .await;
+    let registry = registry(&front.host(), "a", Login::default());
+    assert_eq!(registry.catalog().await.unwrap(), ["a", "b/c"]);
+    let [asked] = &tokens.seen()[..] else { panic!("one token is enough: {:?}", tokens.seen()) };
+    assert_eq!(asked.path, "/token?scope=registry%3Acatalog%3A*&service=reg");
+}
+
+#[tokio::test]
+async fn token_of_the_secret_is_used_as_it_is() {
+    let front = Front::start("", |seen| match seen.authorization.as_deref() {
+        Some("Bearer mine") => Answer::own(200, &[], r#"{"tags": ["v1"]}"#),
+        _ => Answer::own(401, &[("www-authenticate", "Bearer realm=\"http://127.0.0.1:1/\"")], ""),
+    })
+    .await;
+    let tags = async |token: &str| registry(&front.host(), "a", login(&[("bearerToken", token)])).tags().await;
+    assert_eq!(tags("mine").await.unwrap(), ["v1"]);
+    let error = tags("other").await.unwrap_err();
+    assert!(matches!(error, FetchError::Unauthorized { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn redirect_to_another_server_has_no_credentials() {
     if !is_there() {
         return;

@@ -1,11 +1,12 @@
 //! Registrations of the same packages.
 //!
 //! Two servers' worth of objects for one package would race for its refs and numbers. So packages have one Repository in a
-//! namespace, and one that writes among all namespaces. Repositories with `spec.readOnly` share packages across namespaces.
+//! namespace, and one that writes among all namespaces. Repositories with `spec.readOnly` share packages across namespaces, and so
+//! do registries.
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions, status::FieldError};
-use stoa_types::porchconfig::{GitRepository, Repository};
+use stoa_types::porchconfig::{GitRepository, OciRepository, Repository};
 
 use crate::{errors, lookup::Lookup};
 
@@ -14,6 +15,11 @@ fn canonical(git: &GitRepository) -> (&str, &str, &str) {
     let repo = git.repo.trim_end_matches('/');
     let repo = repo.strip_suffix(".git").unwrap_or(repo).trim_end_matches('/');
     (repo, &git.branch, git.directory.trim_matches('/'))
+}
+
+/// The registry with the name, without the scheme.
+fn name(oci: &OciRepository) -> &str {
+    oci.registry.strip_prefix("oci://").unwrap_or(&oci.registry).trim_end_matches('/')
 }
 
 /// Whether one folder contains the other, or is it.
@@ -29,6 +35,11 @@ fn conflict(one: &Repository, other: &Repository) -> bool {
     // The server writes to no repository of functions.
     let is_read = |repository: &Repository| repository.spec.read_only || repository.spec.content == super::FUNCTIONS;
     let is_shared = one.namespace() != other.namespace() && (is_read(one) || is_read(other));
+    let is_of_packages = |repository: &Repository| repository.spec.content != super::FUNCTIONS;
+    if let (Some(oci), Some(other_oci)) = (&one.spec.oci, &other.spec.oci) {
+        let are_together = one.namespace() == other.namespace() && is_of_packages(one) && is_of_packages(other);
+        return are_together && overlap(name(oci), name(other_oci));
+    }
     let (Some(git), Some(other_git)) = (&one.spec.git, &other.spec.git) else { return false };
     let ((repo, branch, directory), (other_repo, other_branch, other_directory)) =
         (canonical(git), canonical(other_git));
@@ -53,8 +64,12 @@ pub(super) async fn refuse(lookup: &Lookup, repository: &Repository) -> Result<(
     let mut found = lookup.api::<Repository>()?.list_of(None, &ListOptions::default(), conflicts).await?;
     found.sort();
     let own = found.iter().find(|(other, _)| *other == namespace);
+    let field = if repository.spec.oci.is_some() { "spec.oci.registry" } else { "spec.git" };
     let detail = match (own, found.is_empty()) {
         (_, true) => return Ok(()),
+        (Some((_, first)), _) if repository.spec.oci.is_some() => {
+            format!("repository {first:?} has the same or a nested name of the registry; use that one")
+        }
         (Some((_, first)), _) => {
             format!("repository {first:?} has the same branch and the same or a nested directory; use that one")
         }
@@ -64,7 +79,7 @@ pub(super) async fn refuse(lookup: &Lookup, repository: &Repository) -> Result<(
                 .to_owned()
         }
     };
-    Err(errors::invalid::<Repository>(&name, &[FieldError::forbidden("spec.git", detail)]))
+    Err(errors::invalid::<Repository>(&name, &[FieldError::forbidden(field, detail)]))
 }
 
 #[cfg(test)]
@@ -100,6 +115,26 @@ mod tests {
             (repository("bank", "https://git.example.com/r/", true), false),
             (repository("shop", "https://git.example.com/r", true), true),
             (repository("bank", "https://git.example.com/other", false), false),
+        ] {
+            assert_eq!(conflict(&one, &other), expected, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn registries_conflict_in_one_namespace() {
+        let repository = |namespace: &str, content: &str, registry: &str| -> Repository {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "blueprints", "namespace": namespace},
+                "spec": {"type": "oci", "content": content, "oci": {"registry": registry}},
+            }))
+            .unwrap()
+        };
+        let one = repository("shop", "Package", "registry.example.com/packages");
+        for (other, expected) in [
+            (repository("shop", "Package", "oci://registry.example.com/packages/web"), true),
+            (repository("shop", "Package", "registry.example.com/packages2"), false),
+            (repository("shop", "Function", "registry.example.com/packages"), false),
+            (repository("bank", "Package", "registry.example.com/packages"), false),
         ] {
             assert_eq!(conflict(&one, &other), expected, "{other:?}");
         }

@@ -479,6 +479,34 @@ async fn readers_repository_takes_no_changes() {
 }
 
 #[tokio::test]
+async fn registry_takes_no_changes_of_packages() {
+    let shop = Shop::new().await;
+    let store = shop.registry.store("config.porch.kpt.dev", "v1alpha1", "repositories").unwrap();
+    let spec = json!({"type": "oci", "content": "Package", "oci": {"registry": "registry.example.com/packages"}});
+    let catalog = json!({"metadata": {"name": "catalog"}, "spec": spec});
+    store.create(&user(), "shop", object(catalog)).await.unwrap();
+    let created = shop.create(json!({"repository": "catalog"})).await.unwrap_err();
+    let context = RequestContext::internal("test").with_status();
+    let found = json!({
+        "metadata": {"name": "catalog.web.v1", "namespace": "shop"},
+        "spec": {"repository": "catalog", "packageName": "web", "workspaceName": "v1", "revision": 1, "lifecycle": "Published"},
+    });
+    let found: PackageRevision = serde_json::from_value(found).unwrap();
+    shop.registry.api::<PackageRevision>().with_context(context).create(&found).await.unwrap();
+    let users = shop.registry.api::<PackageRevision>().with_context(user());
+    let deleted = users.delete("shop", "catalog.web.v1", &DeleteOptions::default()).await.unwrap_err();
+    let propose = |revision: &mut PackageRevision| revision.spec.lifecycle = Lifecycle::DeletionProposed;
+    let proposed = users.update_with("shop", "catalog.web.v1", propose).await.unwrap_err();
+    for refused in [created, deleted, proposed] {
+        let message = refused.message();
+        assert!(
+            refused.code() == 403 && message.contains("published to registries; use a Git repository"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn clone_without_upstream_uses_that_of_the_repository() {
     let shop = Shop::new().await;
     shop.create(json!({})).await.unwrap();

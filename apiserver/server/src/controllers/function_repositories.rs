@@ -24,7 +24,7 @@ use stoa_machinery::{
     ApiError, RequestContext,
     registry::{DeleteOptions, ListOptions},
 };
-use stoa_proto::{FunctionsRequest, FunctionsResponse, OfferedFunction, Source};
+use stoa_proto::{FunctionsRequest, FunctionsResponse, OfferedFunction};
 use stoa_types::{
     common::condition,
     porch::{FUNCTION_INPUT, FUNCTION_KEYWORD, FUNCTION_TYPE, Function, FunctionConfig, FunctionSpec, NameReference},
@@ -37,7 +37,7 @@ use super::{
     package_repositories::{next_time, until},
     sources::wait_after,
 };
-use crate::packages::{PackageService, source, unanswered};
+use crate::packages::{Address, PackageService, unanswered};
 
 /// How many repositories are synchronized at once.
 const AT_ONCE: usize = 4;
@@ -122,15 +122,11 @@ async fn request(
     repository: &Repository,
     namespace: &str,
 ) -> Result<FunctionsRequest, ApiError> {
-    if let Some(git) = &repository.spec.git {
-        let source = source(service.services(), namespace, &git.repo, git.secret_ref.as_ref()).await?;
-        let directory = git.directory.trim_matches('/').to_owned();
-        return Ok(FunctionsRequest { source: Some(source), branch: git.branch.clone(), directory });
-    }
-    let Some(oci) = &repository.spec.oci else { return Ok(FunctionsRequest::default()) };
-    let source = source(service.services(), namespace, &oci.registry, oci.secret_ref.as_ref()).await?;
-    let source = Source { provider: "OCI".to_owned(), ..source };
-    Ok(FunctionsRequest { source: Some(source), ..FunctionsRequest::default() })
+    let Some(address) = Address::of(repository) else { return Ok(FunctionsRequest::default()) };
+    let source = address.source(service.services(), namespace).await?;
+    let git = repository.spec.git.clone().unwrap_or_default();
+    let directory = git.directory.trim_matches('/').to_owned();
+    Ok(FunctionsRequest { source: Some(source), branch: git.branch, directory })
 }
 
 /// Creates, changes and removes the Functions of a repository; returns their number and the errors of those that have none.

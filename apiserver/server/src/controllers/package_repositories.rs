@@ -1,4 +1,5 @@
-//! Repository: lists the package revisions in Git, at the times of its schedule, and keeps one PackageRevision for each.
+//! Repository: lists the package revisions in Git or a registry, at the times of its schedule, and keeps one PackageRevision for
+//! each.
 //!
 //! A synchronization asks a function-runner for the refs that changed since the last one. Revisions with changes that Git does not
 //! have yet stay as they are: `package_pushes` pushes them, or shows the conflict. Objects of a Repository that is unregistered are
@@ -35,7 +36,7 @@ use stoa_runs::runner::Discovery;
 use stoa_types::{
     common::condition,
     porch::{Lifecycle, PackageRevision, PorchPackage},
-    porchconfig::{GitRepository, Repository, RepositoryStatus},
+    porchconfig::{Repository, RepositoryStatus},
     reason,
 };
 use tokio::time::Instant;
@@ -43,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::reconcile::Outcome;
 use super::sources::wait_after;
-use crate::packages::{PackageService, source, unanswered};
+use crate::packages::{Address, PackageService, unanswered};
 
 /// How many repositories are synchronized at once.
 const AT_ONCE: usize = 8;
@@ -133,10 +134,10 @@ async fn reconcile(service: PackageService, memory: Memory, key: ObjectKey) -> R
     {
         return Ok(Some(until(last.next, now)));
     }
-    let Some(git) = repository.spec.git.clone() else { return Ok(None) };
+    let Some(address) = Address::of(&repository) else { return Ok(None) };
     let known = last.as_ref().map(|last| last.refs.clone()).unwrap_or_default();
     let failures = last.as_ref().map_or(0, |last| last.failures);
-    let found = synchronize(&service, &repository, &git, known).await;
+    let found = synchronize(&service, &repository, &address, known).await;
     let (refs, next, failures) = match &found {
         Ok(Synchronization { is_whole: false, .. }) => (Vec::new(), SOON, 0),
         Ok(found) => (found.refs.clone(), until(next_time(&repository, now), now), 0),
@@ -190,11 +191,12 @@ struct Synchronization {
 async fn synchronize(
     service: &PackageService,
     repository: &Repository,
-    git: &GitRepository,
+    address: &Address,
     known: Vec<GitRef>,
 ) -> Result<Synchronization, ApiError> {
     let (namespace, _) = queue::key_of(repository);
-    let source = source(service.services(), &namespace, &git.repo, git.secret_ref.as_ref()).await?;
+    let source = address.source(service.services(), &namespace).await?;
+    let git = repository.spec.git.clone().unwrap_or_default();
     let request = DiscoverRequest {
         source: Some(source),
         branch: git.branch.clone(),
@@ -204,7 +206,7 @@ async fn synchronize(
     // Every object of this list was written before the refs are read. A later list has revisions that the answer lacks.
     let (began, existing) = (Instant::now(), reconcile::existing(service, repository).await?);
     let mut found = discover(service, request.clone()).await?;
-    if found.refs.branch_commit.is_empty() {
+    if found.refs.branch_commit.is_empty() && !address.is_registry() {
         if !git.create_branch {
             let why = format!(
                 "branch {:?} does not exist in the repository; create it, or set spec.git.createBranch",

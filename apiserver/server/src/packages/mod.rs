@@ -4,7 +4,7 @@
 //! the object, so it is durable in the log before Git has it. A change of a published revision answers when Git has it.
 //!
 //! - `tasks`: the content of a new revision; `render`: the functions of a package; `derived`: fields that follow from the Kptfile;
-//! - `contents`: the documents; `refs`: the address of a revision in Git; `commits`: the pushes;
+//! - `contents`: the documents; `refs` and `registries`: the addresses of revisions in Git and in registries; `commits`: the pushes;
 //! - `claims`: one writer per revision, and one publication per package, at a time;
 //! - `agent`, `revise`, `objects`: writes of controllers, the files for their upgrades, and objects for their injections;
 //! - `upstreams`: the published revisions by which downstream packages name them.
@@ -18,6 +18,7 @@ mod contents;
 mod derived;
 mod objects;
 mod refs;
+mod registries;
 mod render;
 mod revise;
 mod tasks;
@@ -47,7 +48,8 @@ pub(crate) use self::{
     commits::{Pushed, lock_of},
     derived::{of_kptfile, set_condition},
     objects::objects,
-    refs::{RevisionInGit, source},
+    refs::{Address, RevisionInGit, registry_of},
+    registries::lock_in_registry,
     revise::{UpstreamState, upstream_state},
     upstreams::{Upstreams, upstream_lock},
 };
@@ -114,8 +116,9 @@ impl PackageService {
             return self.contents.get(&scope(revision), digest).await;
         }
         let Some(commit) = commit(revision) else { return Ok(Arc::default()) };
-        let in_git = self.in_git(revision).await?;
-        self.contents.of_commit(&in_git.source, commit, &in_git.path).await
+        let repository = self.repository(revision).await?;
+        let (source, path) = refs::folder(&self.services, &repository, revision).await?;
+        self.contents.of_commit(&source, commit, &path).await
     }
 
     /// Renders a document, stores it as the content of a revision, and sets the fields that follow from it. A render that takes

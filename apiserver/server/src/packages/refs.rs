@@ -1,9 +1,11 @@
-//! The address of a package revision in Git.
+//! The addresses of repositories, and that of a package revision in Git.
+//!
+//! Elsewhere: `registries` has the addresses of revisions in registries.
 
 use std::collections::HashMap;
 
 use kube::ResourceExt as _;
-use stoa_kinds::errors;
+use stoa_kinds::{errors, validation::without_credentials};
 use stoa_machinery::ApiError;
 use stoa_packages::git_layout::{self, RefKind, RevisionRef};
 use stoa_proto::{GitPerson, Source};
@@ -11,8 +13,89 @@ use stoa_runs::{Services, target};
 use stoa_types::{
     SecretReference,
     porch::{NameReference, PackageRevision},
-    porchconfig::{GitRepository, Repository},
+    porchconfig::{GitRepository, OciRepository, Repository, RepositoryType},
 };
+
+use super::registries;
+
+/// The provider of sources in Git, as function-runners have it.
+const GIT: &str = "Git";
+/// The same of repositories of a registry.
+const OCI: &str = "OCI";
+
+/// The origin of the content of a Repository: a Git repository, or a name in a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    provider: &'static str,
+    remote: String,
+    secret: Option<NameReference>,
+}
+
+impl Address {
+    /// The address of a Repository; nothing for the functions of the function-runners.
+    pub(crate) fn of(repository: &Repository) -> Option<Self> {
+        if let Some(oci) = registry_of(repository) {
+            return Some(Self { provider: OCI, remote: registries::remote(oci), secret: oci.secret_ref.clone() });
+        }
+        let git = repository.spec.git.as_ref()?;
+        Some(Self { provider: GIT, remote: git.repo.clone(), secret: git.secret_ref.clone() })
+    }
+
+    /// Whether it is a name in a registry.
+    pub(crate) fn is_registry(&self) -> bool {
+        self.provider == OCI
+    }
+
+    /// The address of the repository that a lock names, if this Repository has it.
+    pub(super) fn of_lock(&self, repo: &str) -> Option<Self> {
+        let has_it = match self.is_registry() {
+            true => registries::contains(&self.remote, repo),
+            false => without_credentials(&self.remote) == without_credentials(repo),
+        };
+        let remote = if self.is_registry() { repo.to_owned() } else { self.remote.clone() };
+        has_it.then(|| Self { remote, ..self.clone() })
+    }
+
+    /// The source for function-runners, with the credentials.
+    ///
+    /// # Errors
+    ///
+    /// 409 where the Secret does not exist.
+    pub(crate) async fn source(&self, services: &Services, namespace: &str) -> Result<Source, ApiError> {
+        let source = source(services, namespace, &self.remote, self.secret.as_ref()).await?;
+        Ok(Source { provider: self.provider.to_owned(), ..source })
+    }
+}
+
+/// The registry of a Repository; nothing for one of Git.
+pub(crate) fn registry_of(repository: &Repository) -> Option<&OciRepository> {
+    repository.spec.oci.as_ref().filter(|_| repository.spec.kind == RepositoryType::Oci)
+}
+
+/// The source of the files of a revision, and their folder there.
+///
+/// # Errors
+///
+/// As [`source`], and 409 for a Repository without packages.
+pub(super) async fn folder(
+    services: &Services,
+    repository: &Repository,
+    revision: &PackageRevision,
+) -> Result<(Source, String), ApiError> {
+    let Some(oci) = registry_of(repository) else {
+        let in_git = RevisionInGit::new(services, repository, revision).await?;
+        return Ok((in_git.source, in_git.path));
+    };
+    let namespace = repository.namespace().unwrap_or_default();
+    let stored = revision.status.as_ref().and_then(|status| status.git.as_ref());
+    let remote = stored.and_then(|stored| registries::address(oci, &stored.reference)).map(|(remote, _)| remote);
+    let remote = remote.ok_or_else(|| {
+        let why = "its status.git.ref names no repository of the registry; wait for the next synchronization";
+        errors::conflict::<PackageRevision>(&revision.name_any(), why)
+    })?;
+    let address = Address { provider: OCI, remote, secret: oci.secret_ref.clone() };
+    Ok((address.source(services, &namespace).await?, String::new()))
+}
 
 /// A package revision in Git: its repository with credentials, and its path and names there.
 #[derive(Clone, Debug)]
@@ -91,7 +174,7 @@ pub(crate) fn short(reference: &str) -> &str {
 
 fn git_of(repository: &Repository) -> Result<&GitRepository, ApiError> {
     repository.spec.git.as_ref().ok_or_else(|| {
-        errors::conflict::<Repository>(&repository.name_any(), "spec.git is not set, so it has no packages")
+        errors::conflict::<Repository>(&repository.name_any(), "spec.git is not set, so its packages never change")
     })
 }
 
@@ -99,7 +182,7 @@ fn git_of(repository: &Repository) -> Result<&GitRepository, ApiError> {
 const CA: &str = "ca.crt";
 
 /// A Git repository with its credentials. As in Porch, the Secret `<namespace>-ca-bundle` has the private authority of those
-/// that name none.
+/// that name none, and of registries.
 ///
 /// # Errors
 ///
@@ -120,7 +203,7 @@ pub(crate) async fn source(
             })?
         }
     };
-    if repo.starts_with("https://")
+    if (repo.starts_with("https://") || repo.starts_with(registries::SCHEME))
         && !credentials.contains_key(CA)
         && let Some(mut bundle) = services.cluster.secret(namespace, &format!("{namespace}-ca-bundle")).await?
         && let Some(certificate) = bundle.remove(CA)
@@ -128,7 +211,7 @@ pub(crate) async fn source(
         credentials.insert(CA.to_owned(), certificate.into());
     }
     Ok(Source {
-        provider: "Git".to_owned(),
+        provider: GIT.to_owned(),
         remote: repo.to_owned(),
         credentials,
         organization: namespace.to_owned(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde_json::Value;
-use stoa_kinds::{errors, package_revision::refers_to, validation::without_credentials};
+use stoa_kinds::{errors, package_revision::refers_to};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_packages::{
     Tree,
@@ -13,7 +13,7 @@ use stoa_packages::{
 };
 use stoa_types::{porch::PackageRevision, porchconfig::Repository};
 
-use super::{PackageService, contents::Document, render, tasks};
+use super::{Address, PackageService, contents::Document, registries, render, tasks};
 
 /// The upstream that a revision has, compared with the one that it is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub(crate) fn upstream_state(revision: &PackageRevision, upstream: &PackageRevis
     let lock = revision.status.as_ref().and_then(|status| status.upstream_lock.as_ref()?.git.as_ref());
     let Some(lock) = lock.filter(|lock| !lock.reference.is_empty()) else { return UpstreamState::None };
     let now = upstream.status.as_ref().and_then(|status| status.self_lock.as_ref()?.git.as_ref());
-    // The commit of a tag never changes, and that of a branch does with other packages.
-    let may_move = !upstream.spec.lifecycle.is_published();
+    // The commit of a tag in Git never changes, and that of a branch does with other packages. Tags of registries may move.
+    let may_move = !upstream.spec.lifecycle.is_published() || lock.repo.starts_with(registries::SCHEME);
     let is_moved = may_move && now.is_some_and(|now| now.commit != lock.commit);
     if refers_to(revision, upstream) && !is_moved { UpstreamState::Current } else { UpstreamState::Other }
 }
@@ -60,16 +60,13 @@ impl PackageService {
             return Err(conflict(why.to_owned()));
         };
         let namespace = revision.namespace().unwrap_or_default();
-        let git_of = |repository: Repository| {
-            let git = repository.spec.git?;
-            (without_credentials(&git.repo) == without_credentials(&lock.repo)).then_some(git)
-        };
+        let address_of = |repository: Repository| Address::of(&repository)?.of_lock(&lock.repo);
         let all = self.services.lookup.api::<Repository>()?;
-        let found = all.list_of(Some(&namespace), &ListOptions::default(), git_of).await?;
-        let git = found.into_iter().next().ok_or_else(|| {
+        let found = all.list_of(Some(&namespace), &ListOptions::default(), address_of).await?;
+        let address = found.into_iter().next().ok_or_else(|| {
             conflict(format!("its upstream is in {}, which is not registered; register that repository", lock.repo))
         })?;
-        let source = super::source(&self.services, &namespace, &git.repo, git.secret_ref.as_ref()).await?;
+        let source = address.source(&self.services, &namespace).await?;
         let path = lock.directory.trim_matches('/');
         tree(&self.contents.of_commit(&source, &lock.commit, path).await?)
     }

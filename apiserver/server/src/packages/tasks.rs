@@ -103,11 +103,11 @@ async fn named(
 ///
 /// # Errors
 ///
-/// 409 as long as Git does not have the revision.
+/// 409 as long as Git does not have the revision, or where the manifest in its registry cannot be read.
 pub(super) fn upstream_lock(upstream: &PackageRevision) -> Result<UpstreamLock, ApiError> {
     let lock = upstream.status.as_ref().and_then(|status| status.self_lock.as_ref()?.git.clone());
     let lock = lock.ok_or_else(|| {
-        let why = "it is not in Git yet, so that no other package can refer to it; retry later";
+        let why = "its repository does not have it yet, so that no other package can refer to it; retry later";
         errors::conflict::<PackageRevision>(&upstream.name_any(), why)
     })?;
     Ok(UpstreamLock {

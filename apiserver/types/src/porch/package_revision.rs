@@ -126,7 +126,7 @@ pub struct PackageRevisionStatus {
     /// The revision of the upstream package that this package has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_lock: Option<Locator>,
-    /// The revision itself in Git. Absent before the first push.
+    /// The revision itself in Git or the registry. Absent before the first push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_lock: Option<Locator>,
     /// The users who made or proposed the change that waits for an approval, or did before the last one, the latest last, at
@@ -208,13 +208,14 @@ pub struct PackageContent {
     pub files: Option<i64>,
 }
 
-/// A package revision as Git has it.
+/// A package revision as Git or a registry has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredInGit {
-    /// The branch or tag, such as `drafts/basens/v1` or `basens/v1`.
+    /// The branch or tag, such as `refs/heads/drafts/basens/v1` or `refs/tags/basens/v1`. In a registry:
+    /// `refs/tags/REPOSITORY/TAG`.
     #[serde(default, rename = "ref")]
     pub reference: String,
-    /// The commit of the ref.
+    /// The commit of the ref. In a registry: the digest of the manifest.
     #[serde(default)]
     pub commit: String,
     /// The hash of the package's folder in that commit.
@@ -228,13 +229,13 @@ pub struct StoredInGit {
     pub lifecycle: Lifecycle,
 }
 
-/// A package in Git.
+/// A package in Git or a registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Locator {
-    /// The type of the repository: git.
+    /// The type of the repository: git, also for a registry, since Kptfiles have no other type.
     #[serde(default, rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// The package in Git.
+    /// The package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitLock>,
 }
@@ -242,16 +243,16 @@ pub struct Locator {
 /// A folder at a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GitLock {
-    /// The address of the repository.
+    /// The address of the repository. In a registry: `oci://` with the registry and the name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repo: String,
-    /// The folder.
+    /// The folder. In a registry: empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub directory: String,
     /// The branch or tag.
     #[serde(default, rename = "ref", skip_serializing_if = "String::is_empty")]
     pub reference: String,
-    /// The commit.
+    /// The commit. In a registry: the digest of the manifest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
 }

@@ -63,7 +63,7 @@ pub struct UpstreamPackage {
     /// A folder of a Git repository that is not registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitPackage>,
-    /// A package in an OCI registry. The server rejects it.
+    /// A package in an OCI registry that is not registered. The server rejects it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci: Option<OciPackage>,
     /// A PackageRevision of the same namespace.

@@ -25,7 +25,7 @@ use crate::{
     status = "RepositoryStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Repository is a Git repository whose packages are served. Its deletion removes nothing from Git."
+    doc = "Repository is a Git repository or an OCI registry whose packages are served. Its deletion removes nothing there."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RepositorySpec {
@@ -35,20 +35,21 @@ pub struct RepositorySpec {
     /// Whether the packages of the repository are deployed as they are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deployment: bool,
-    /// The type of the repository: git or oci. Defaults to git. Only a repository of functions can be oci.
+    /// The type of the repository: git, oci or runner. Defaults to git. The packages of a registry are for reading and cloning
+    /// only.
     #[serde(default, rename = "type")]
     pub kind: RepositoryType,
     /// The content of the repository: Package or Function. Defaults to Package. A repository of functions without
     /// `git` and `oci` offers the functions of the function-runners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub content: String,
-    /// The Git repository. Packages require it.
+    /// The Git repository. Type git requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitRepository>,
     /// The OCI registry. Type oci requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci: Option<OciRepository>,
-    /// The times of synchronization with Git. Absent: every ten minutes.
+    /// The times of synchronization with Git or the registry. Absent: every ten minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<RepositorySync>,
     /// The repository whose packages are cloned where a task of type clone names no upstream, or only a folder of it.
@@ -150,17 +151,17 @@ impl GitRepository {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciRepository {
-    /// A repository of the registry, such as `registry.example.com/functions/set-team`, or the beginning of the names of
-    /// several.
+    /// A repository of the registry, such as `registry.example.com/packages/basens`, or the beginning of the names of
+    /// several, such as `registry.example.com/packages`. The latter needs a registry that lists its repositories.
     #[serde(default)]
     pub registry: String,
-    /// The Secret with the credentials, in the namespace of the Repository. Its keys are `username` and `password`, or
-    /// `token`, and `ca.crt` for a private authority.
+    /// The Secret with the credentials, in the namespace of the Repository. Its keys are `username` and `password`, `token`,
+    /// `bearerToken` or `.dockerconfigjson`, and `ca.crt` for a private authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<NameReference>,
 }
 
-/// The times of synchronization with Git.
+/// The times of synchronization with Git or a registry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepositorySync {
@@ -192,7 +193,7 @@ pub struct RepositoryStatus {
     /// The number of package revisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package_count: Option<i64>,
-    /// The commit of the branch at the last synchronization.
+    /// The commit of the branch at the last synchronization. Empty for a registry.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub git_commit_hash: String,
     /// The value of `spec.sync.runOnceAt` that the last synchronization served.

@@ -16,7 +16,7 @@ use crate::failure::{Failure, reason};
 use crate::source::{Cache, Head, Heads, error, parse_commit};
 
 /// The most bytes of a page, as soon as it has one revision.
-const PAGE: usize = 24 << 20;
+pub(crate) const PAGE: usize = 24 << 20;
 
 /// The most refs that are fetched by name; more are fetched by patterns.
 const MOST_BY_NAME: usize = 32;
@@ -25,13 +25,13 @@ const MOST_BY_NAME: usize = 32;
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DiscoverJob {
     #[prost(message, optional, tag = "1")]
-    request: Option<DiscoverRequest>,
+    pub(crate) request: Option<DiscoverRequest>,
     /// The refs of the first page, so that all pages are of one moment.
     #[prost(message, repeated, tag = "2")]
-    refs: Vec<GitRef>,
+    pub(crate) refs: Vec<GitRef>,
     /// The position; 0 is the first page, which lists the refs.
     #[prost(uint32, tag = "3")]
-    from: u32,
+    pub(crate) from: u32,
     /// Whether the first page has all packages of the deployed branch.
     #[prost(bool, tag = "4")]
     is_complete: bool,
@@ -47,7 +47,7 @@ pub(crate) struct DiscoverPage {
     pub(crate) revisions: Vec<DiscoveredRevision>,
     /// Where the next page begins; 0 after the last.
     #[prost(uint32, tag = "3")]
-    next: u32,
+    pub(crate) next: u32,
 }
 
 impl DiscoverJob {
@@ -84,18 +84,11 @@ pub(super) fn page_within(cache: &Cache, job: &DiscoverJob, most: usize) -> Resu
     let is_first = job.from == 0;
     let heads = if is_first { Some(cache.list()?) } else { None };
     let now = heads.as_ref().map_or_else(|| job.refs.clone(), |heads| relevant(heads, &branch, directory));
-    let known: HashMap<&str, &str> = request.known.iter().map(|of| (&*of.name, &*of.commit)).collect();
+    let known = by_name(&request.known);
     let is_known = |of: &GitRef| known.get(&*of.name) == Some(&&*of.commit);
     let branch_commit = now.iter().find(|of| of.name == branch).map(|of| of.commit.clone());
-    let names: BTreeSet<&str> = now.iter().map(|of| &*of.name).collect();
-    let removed = known.keys().filter(|name| !names.contains(**name)).map(|name| (*name).to_owned());
-    let mut header = DiscoveredRefs {
-        removed_refs: removed.collect(),
-        branch_commit: branch_commit.clone().unwrap_or_default(),
-        unchanged: now.len() == known.len() && now.iter().all(is_known),
-        ..DiscoveredRefs::default()
-    };
-    header.removed_refs.sort_unstable();
+    let mut header = compared(&now, &known);
+    header.branch_commit = branch_commit.clone().unwrap_or_default();
     if header.unchanged {
         return Ok(DiscoverPage { refs: Some(header), ..DiscoverPage::default() });
     }
@@ -151,6 +144,22 @@ pub(super) fn page_within(cache: &Cache, job: &DiscoverJob, most: usize) -> Resu
     header.refs = now;
     page.refs = is_first.then_some(header);
     Ok(page)
+}
+
+/// The ids of refs.
+pub(crate) fn by_name(refs: &[GitRef]) -> HashMap<&str, &str> {
+    refs.iter().map(|of| (&*of.name, &*of.commit)).collect()
+}
+
+/// Compares refs with those that are known: which ones do not exist any more, and whether all are the same.
+pub(crate) fn compared(now: &[GitRef], known: &HashMap<&str, &str>) -> DiscoveredRefs {
+    let names: BTreeSet<&str> = now.iter().map(|of| &*of.name).collect();
+    let removed = known.keys().filter(|name| !names.contains(**name)).map(|name| (*name).to_owned());
+    let mut removed_refs: Vec<String> = removed.collect();
+    removed_refs.sort_unstable();
+    let is_known = |of: &GitRef| known.get(&*of.name) == Some(&&*of.commit);
+    let unchanged = now.len() == known.len() && now.iter().all(is_known);
+    DiscoveredRefs { unchanged, removed_refs, ..DiscoveredRefs::default() }
 }
 
 /// The failure of a page whose cache was removed after the first one.

@@ -2,12 +2,12 @@
 
 use prost::bytes::Bytes;
 use stoa_engine_git::files::{DEFAULT_FILE_BYTES, Entry, Opaque, folder, list};
-use stoa_engine_git::{bounded, git2};
+use stoa_engine_git::{bounded, git2, git2::Oid};
 use stoa_proto::{FilesRequest, PackageFile, PackageTree, Problem};
 use tonic::Code;
 
 use crate::failure::{Failure, problem, reason};
-use crate::source::{Cache, error, normalized, parse_commit};
+use crate::source::{Cache, error, normalized};
 
 /// The most bytes of the contents of a package.
 const MOST_BYTES: usize = 64 << 20;
@@ -26,8 +26,8 @@ pub(super) fn limit(max_file_bytes: u32) -> usize {
     if max_file_bytes == 0 { DEFAULT_FILE_BYTES } else { (max_file_bytes as usize).min(bounded::LARGEST_FILE) }
 }
 
-/// Reads the files, whose commit is cached.
-pub(crate) fn read(cache: &Cache, request: &FilesRequest) -> Result<PackageFiles, Failure> {
+/// Reads the files at a commit, which is cached: that of the request, or of the artifact that the request names.
+pub(crate) fn read(cache: &Cache, commit: Oid, request: &FilesRequest) -> Result<PackageFiles, Failure> {
     let path = normalized(&request.path)?;
     let wrong = |code, reason: &str, message: String| {
         Failure::of(code, vec![Problem { file: path.clone(), ..problem(reason, message) }])
@@ -37,9 +37,8 @@ pub(crate) fn read(cache: &Cache, request: &FilesRequest) -> Result<PackageFiles
         false => error::here(&err),
     };
     let repository = &cache.repository;
-    let commit = parse_commit(&request.commit)?;
     let tree = folder(repository, commit, &path).map_err(explain)?.ok_or_else(|| {
-        let message = format!("is no folder at commit {commit}");
+        let message = format!("is no folder at commit {}", request.commit);
         wrong(Code::NotFound, reason::PATH_NOT_FOUND, message)
     })?;
     let most = limit(request.max_file_bytes);

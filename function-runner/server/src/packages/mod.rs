@@ -1,10 +1,12 @@
 //! Package repositories: the gRPC service `Packages`.
 //!
-//! Start at [`PackageService`]. [`discover`], [`files`] and [`push`] are the work of a source process (`source::job`), which has the
-//! cache of the repository. `crate::functions` runs the functions of packages.
+//! Start at [`PackageService`]. [`discover`], [`artifact`], [`files`] and [`push`] are the work of a source process (`source::job`),
+//! which has the cache of the repository. `crate::functions` runs the functions of packages, and `source::package_artifacts` lists
+//! the packages of registries.
 //!
 //! The layout in Git is in `stoa_packages::git_layout`, and docs/design/packages-in-git.md.
 
+pub(crate) mod artifact;
 pub(crate) mod discover;
 pub(crate) mod files;
 pub(crate) mod functions;
@@ -14,6 +16,7 @@ mod reader;
 mod service;
 mod tree;
 
+pub(crate) use artifact::{ArtifactPackage, ArtifactQuestion};
 pub(crate) use discover::{DiscoverJob, DiscoverPage};
 pub(crate) use files::PackageFiles;
 pub(crate) use service::PackageService;

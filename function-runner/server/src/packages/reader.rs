@@ -161,6 +161,21 @@ impl<'c> Reader<'c> {
         Ok(revision)
     }
 
+    /// The tree and the Kptfile of a package that is a commit of its own.
+    pub(super) fn artifact(&self, path: &str, commit: Oid) -> Result<DiscoveredRevision, Failure> {
+        let folder = git_files::folder(self.repository(), commit, "").map_err(|err| error::here(&err))?;
+        let folder = folder.ok_or_else(|| Failure::internal(&"a commit has a root folder"))?;
+        let mut revision = DiscoveredRevision { path: path.to_owned(), ..DiscoveredRevision::default() };
+        self.fill(&mut revision, &folder)?;
+        if folder.get_name(KPTFILE).is_none() {
+            let message =
+                format!("the archive has no {KPTFILE} at its root; pack the files of the package, not its folder");
+            let file = format!("{path}/{KPTFILE}");
+            revision.problem = Some(Problem { file, ..problem(unusable::MISSING_KPTFILE, message) });
+        }
+        Ok(revision)
+    }
+
     /// A revision without content.
     fn named(&self, path: &str, workspace: &str, revision: i32) -> DiscoveredRevision {
         let deletion = self.marks.get(path, revision, workspace).filter(|_| revision != 0);

@@ -18,7 +18,6 @@ use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
 use super::{DiscoverJob, PackageFiles};
-use crate::failure::Failure;
 use crate::functions::Functions;
 use crate::service::{Call, Service, required};
 
@@ -83,9 +82,6 @@ impl Packages for PackageService {
         let (sources, answers) = (self.service.sources().clone(), self.answers.clone());
         let work = |slot| async move {
             let source = required(request.source.take(), "source")?;
-            if request.branch.is_empty() {
-                return Err(Failure::request("branch is empty; name the deployed branch"));
-            }
             let answer = answers.acquire(&source.organization, 1).await;
             let mut job = DiscoverJob::first(request);
             let mut page = sources.discover(&source, job.clone()).await?;

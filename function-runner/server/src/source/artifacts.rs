@@ -16,8 +16,8 @@ use stoa_artifacts::{
 use stoa_git::cache::UNFINISHED;
 use stoa_outbound::causes;
 use stoa_proto::{
-    CompareRequest, ContentRequest, ContentsRequest, LookRequest, LookResponse, ReadFileRequest, ResolveRequest,
-    ResolveResponse, Source,
+    CompareRequest, ContentRequest, ContentsRequest, FilesRequest, LookRequest, LookResponse, ReadFileRequest,
+    ResolveRequest, ResolveResponse, Source,
 };
 use tempfile::TempDir;
 use tonic::Code;
@@ -27,6 +27,7 @@ use super::import::{ChartQuery, Import, ImportLayer};
 use super::job::{Question, Reply};
 use super::sources::{Visit, unfitting};
 use crate::failure::{Failure, reason};
+use crate::packages::ArtifactQuestion;
 
 /// The largest artifact, in bytes: all of its blobs, as they arrive.
 const LARGEST: u64 = 256 << 20;
@@ -340,7 +341,9 @@ fn digests(question: &Question) -> Vec<&str> {
         | Question::Fetch(commit)
         | Question::WriteTree(commit)
         | Question::WritePrograms(commit)
-        | Question::Read(ContentRequest { commit, .. }) => vec![commit],
+        | Question::Read(ContentRequest { commit, .. })
+        | Question::Files(FilesRequest { commit, .. })
+        | Question::Package(ArtifactQuestion { digest: commit, .. }) => vec![commit],
         Question::Compare(CompareRequest { base, commit, .. }) => vec![base, commit],
         _ => Vec::new(),
     }

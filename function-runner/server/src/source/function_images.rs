@@ -2,83 +2,30 @@
 
 use std::sync::Arc;
 
-use stoa_artifacts::{Document, FetchError, Login, Registry, Repository};
+use stoa_artifacts::{Document, FetchError, Registry};
 use stoa_outbound::causes;
 use stoa_packages::function_metadata;
 use stoa_proto::{FunctionsResponse, OfferedFunction, Problem, Source};
-use tokio::task::JoinSet;
-use tonic::Code;
 
 use super::artifacts::failure;
-use crate::failure::{Failure, problem, reason};
+use super::registries;
+use crate::failure::{Failure, problem};
 use crate::functions::offered;
 
-/// The most images of a registry that are functions.
-const MOST: usize = 2000;
-/// The requests at once.
-const AT_ONCE: usize = 4;
 /// The reason of images that cannot be read.
 const INVALID: &str = "InvalidFunction";
 
-fn registry(source: &Source, name: &str) -> Result<Registry, Failure> {
-    let invalid = |message: String| Failure::new(Code::InvalidArgument, reason::INVALID_MANIFEST, message);
-    let repository: Repository = name.parse().map_err(|error| invalid(format!("{error}")))?;
-    let login = Login::of_keys(&repository.registry, |key| source.credentials.get(key).map(|it| &it[..]));
-    let login =
-        login.map_err(|error| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, error.to_string()))?;
-    Registry::new(repository, login).map_err(|error| failure(&error))
-}
-
 /// Lists the functions of a source of provider OCI: those of the repository that it names, or else of all repositories below it.
 pub(super) async fn functions(source: &Source) -> Result<FunctionsResponse, Failure> {
-    let root = registry(source, &source.remote)?;
-    let registries = match root.tags().await {
-        Ok(tags) if !tags.is_empty() => vec![(root, tags)],
-        Ok(_) | Err(FetchError::NotFound { .. }) => below(source, &root).await?,
-        Err(error) => return Err(failure(&error)),
-    };
-    let tags = |(registry, tags): (Registry, Vec<String>)| {
-        let registry = Arc::new(registry);
-        tags.into_iter().map(move |tag| (Arc::clone(&registry), tag)).collect::<Vec<_>>()
-    };
-    let images: Vec<(Arc<Registry>, String)> = registries.into_iter().flat_map(tags).collect();
-    if images.len() > MOST {
-        let message =
-            format!("{} has {} images; a function repository has at most {MOST}", source.remote, images.len());
-        return Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message));
-    }
     let mut found = FunctionsResponse::default();
-    for some in images.chunks(AT_ONCE) {
-        let mut requests = JoinSet::new();
-        for (registry, tag) in some.iter().cloned() {
-            requests.spawn(function(registry, tag));
-        }
-        while let Some(read) = requests.join_next().await {
-            match read.map_err(|err| Failure::internal(&err))?? {
-                Ok(function) => found.functions.push(function),
-                Err(problem) => found.problems.push(problem),
-            }
+    let images = registries::tags(source).await?;
+    for read in registries::each(images, |(registry, tag)| function(registry, tag)).await? {
+        match read {
+            Ok(function) => found.functions.push(function),
+            Err(problem) => found.problems.push(problem),
         }
     }
     found.functions.sort_by(|a, b| a.image.cmp(&b.image));
-    Ok(found)
-}
-
-/// The repositories below a name that have tags.
-async fn below(source: &Source, root: &Registry) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
-    let prefix = format!("{}/", root.repository().name);
-    let mut names = root.catalog().await.map_err(|error| failure(&error))?;
-    names.retain(|name| name.starts_with(&prefix));
-    let mut found = Vec::new();
-    for name in names {
-        let registry = registry(source, &format!("oci://{}/{name}", root.repository().registry))?;
-        match registry.tags().await {
-            Ok(tags) => found.push((registry, tags)),
-            // A repository without tags is in some catalogs.
-            Err(FetchError::NotFound { .. }) => {}
-            Err(error) => return Err(failure(&error)),
-        }
-    }
     Ok(found)
 }
 

@@ -25,7 +25,10 @@ use super::wire::Files;
 use super::{Cache, Looked, Resolved, content, import, logged, repositories, tree};
 use crate::failure::Failure;
 use crate::fleet::propose;
-use crate::packages::{DiscoverJob, DiscoverPage, PackageFiles, discover, files, functions, push};
+use crate::packages::{
+    ArtifactPackage, ArtifactQuestion, DiscoverJob, DiscoverPage, PackageFiles, artifact, discover, files, functions,
+    push,
+};
 
 /// The largest tree that libgit2 keeps in memory, in bytes: a folder with 100,000 others. By itself it keeps those of 100 entries,
 /// and reads a larger one again for each path in it.
@@ -46,7 +49,7 @@ pub(super) struct Job {
     /// Whether to fetch commits that no ref leads to, after all that refs lead to.
     #[prost(bool, tag = "4")]
     pub(super) with_unreferenced: bool,
-    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 20, 21, 22, 23, 25, 26, 27")]
+    #[prost(oneof = "Question", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 20, 21, 22, 23, 25, 26, 27, 28")]
     pub(super) question: Option<Question>,
     /// Whether nothing may be fetched, for lack of disk space.
     #[prost(bool, tag = "13")]
@@ -109,6 +112,9 @@ pub(super) enum Question {
     /// Compares files with a branch, and commits the difference to another.
     #[prost(message, tag = "27")]
     Propose(ProposeFilesRequest),
+    /// The package that an artifact is.
+    #[prost(message, tag = "28")]
+    Package(ArtifactQuestion),
 }
 
 /// A reply, or with another code than 0 all problems.
@@ -124,7 +130,7 @@ pub(super) struct Answer {
     /// Messages of the process for the log.
     #[prost(string, tag = "4")]
     pub(super) log: String,
-    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 20, 21, 22, 23, 25, 27")]
+    #[prost(oneof = "Reply", tags = "5, 6, 7, 8, 9, 10, 11, 12, 14, 20, 21, 22, 23, 25, 27, 28")]
     reply: Option<Reply>,
     /// Whether the cache may have grown.
     #[prost(bool, tag = "13")]
@@ -164,6 +170,8 @@ pub(super) enum Reply {
     Functions(FunctionsResponse),
     #[prost(message, tag = "27")]
     Proposed(ProposeFilesResponse),
+    #[prost(message, tag = "28")]
+    Package(ArtifactPackage),
 }
 
 /// Does a job in the process that reads a source.
@@ -284,8 +292,12 @@ impl Question {
             }
             Self::Discover(job) => Reply::Discovered(discover::page(cache, &job)?),
             Self::Files(request) => {
-                here(&request.commit)?;
-                Reply::Files(files::read(cache, &request)?)
+                let commit = here(&request.commit)?;
+                Reply::Files(files::read(cache, commit, &request)?)
+            }
+            Self::Package(question) => {
+                let commit = here(&question.digest)?;
+                Reply::Package(artifact::read(cache, commit, &question.path)?)
             }
             Self::Functions(request) => Reply::Functions(functions::read(cache, &request)?),
             Self::Push(request) => Reply::Pushed(push::push(cache, &request)?),

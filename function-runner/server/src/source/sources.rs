@@ -30,11 +30,11 @@ use super::reader_pool::{Reader, ReaderPool, Unanswered};
 use super::verification::Verified;
 use super::{
     Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifacts, cache_name, content, function_images, is_working_copy,
-    refs, unreferenced,
+    package_artifacts, refs, unreferenced,
 };
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
-use crate::packages::{DiscoverJob, DiscoverPage, PackageFiles};
+use crate::packages::{ArtifactPackage, ArtifactQuestion, DiscoverJob, DiscoverPage, PackageFiles};
 
 /// The caches of all sources, under one directory.
 #[derive(Clone, Debug)]
@@ -301,8 +301,27 @@ impl Sources {
 
     /// Package revisions, from a position on.
     pub(crate) async fn discover(&self, source: &Source, job: DiscoverJob) -> Result<DiscoverPage, Failure> {
+        if artifacts::is_artifact(source) {
+            return Box::pin(package_artifacts::page(self, source, &job)).await;
+        }
+        let branch = job.request.as_ref().map_or("", |request| request.branch.as_str());
+        if branch.is_empty() {
+            return Err(Failure::request("branch is empty; name the deployed branch"));
+        }
         match self.ask(source, Question::Discover(job)).await? {
             Reply::Discovered(page) => Ok(page),
+            _ => Err(unfitting()),
+        }
+    }
+
+    /// The package that an artifact is.
+    pub(super) async fn package(
+        &self,
+        source: &Source,
+        question: ArtifactQuestion,
+    ) -> Result<ArtifactPackage, Failure> {
+        match self.ask(source, Question::Package(question)).await? {
+            Reply::Package(package) => Ok(package),
             _ => Err(unfitting()),
         }
     }

@@ -17,6 +17,7 @@ use crate::local::LocalRepositories;
 
 mod artifacts;
 mod others;
+mod packages;
 mod room;
 mod signed;
 

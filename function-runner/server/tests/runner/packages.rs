@@ -13,6 +13,8 @@ use stoa_proto::{
     NewCommit, PackageFile, PushRequest, PushResponse, RefUpdate, Source, commit_ref, new_commit, push_response,
     ref_update,
 };
+use stoa_test_registry::Registry;
+use tempfile::TempDir;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -114,6 +116,36 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn package_is_pushed_to_a_folder() {
     Scene::new().await.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn package_of_a_registry_is_listed_and_read() {
+    if !Registry::is_there() {
+        eprintln!("skipped: STOA_TEST_REGISTRY or STOA_TEST_ORAS is not set");
+        return;
+    }
+    let bed = Bed::start();
+    let (registry, files) = (Registry::start(), TempDir::new().unwrap());
+    std::fs::write(files.path().join("Kptfile"), KPTFILE).unwrap();
+    let digest = registry.push_flux("packages/web:v3", files.path());
+    let of = |name: &str| Source {
+        provider: "OCI".to_owned(),
+        remote: format!("oci://{}/{name}", registry.host()),
+        organization: "shop".to_owned(),
+        ..Source::default()
+    };
+    let mut client = PackagesClient::new(bed.channel().await);
+    let request = DiscoverRequest { source: Some(of("packages")), ..DiscoverRequest::default() };
+    let mut messages = client.discover(request).await.unwrap().into_inner();
+    let refs = messages.message().await.unwrap().unwrap().refs.unwrap().refs;
+    assert_eq!(refs, [GitRef { name: "refs/tags/packages/web/v3".to_owned(), commit: digest.clone() }]);
+    let revisions = messages.message().await.unwrap().unwrap().revisions;
+    let [web] = &revisions[..] else { panic!("{revisions:?}") };
+    assert_eq!((web.package.as_str(), web.revision, &web.kptfile[..]), ("web", 3, KPTFILE.as_bytes()));
+    let request = FilesRequest { source: Some(of("packages/web")), commit: digest, ..FilesRequest::default() };
+    let mut messages = client.files(request).await.unwrap().into_inner();
+    let tree = messages.message().await.unwrap().unwrap().tree.unwrap();
+    assert_eq!((tree.tree, tree.files), (web.tree.clone(), 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Repositories of packages: Git servers with credentials, webhooks, guardrails, default upstreams and registrations.
+//! Repositories of packages: Git servers with credentials, registries, webhooks, guardrails, default upstreams and registrations.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use stoa_e2e::{Cluster, Standalone, eventually, fixture::condition, run};
 use stoa_git::testing::{GitServer, SshServer};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
+use stoa_test_registry::{PASSWORD as REGISTRY_PASSWORD, Registry, Settings, USER};
 
 use crate::{
     PATIENCE,
@@ -96,6 +97,73 @@ fn packages_are_published_over_ssh() {
     let git = json!({"repo": repo, "branch": "main", "createBranch": true, "secretRef": {"name": "ssh"}});
     register(&packages, "blueprints", &json!({ "git": git }));
     publish(&packages, "basens");
+}
+
+/// Pushes an artifact with a package whose settings have a color; the digest.
+fn push_artifact(registry: &Registry, name: &str, color: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let kptfile = "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: basens\n";
+    std::fs::write(folder.path().join("Kptfile"), kptfile).unwrap();
+    let settings = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  color: {color}\n");
+    std::fs::write(folder.path().join("settings.yaml"), settings).unwrap();
+    registry.push_flux(name, folder.path())
+}
+
+#[test]
+fn packages_of_a_registry_are_cloned_and_upgraded() {
+    if !Registry::is_there() {
+        eprintln!("skipped: STOA_TEST_REGISTRY and STOA_TEST_ORAS name no programs");
+        return;
+    }
+    let packages = Packages::new();
+    let registry = Registry::start_with(Settings { login: true, ..Settings::default() });
+    let first = push_artifact(&registry, "packages/network/basens:v1", "red");
+    let secret = [("username", USER), ("password", REGISTRY_PASSWORD)];
+    packages.kubectl.apply_secret(&packages.namespace, "registry", &secret);
+    let oci = json!({"registry": format!("{}/packages", registry.host()), "secretRef": {"name": "registry"}});
+    let read = register(&packages, "catalog", &json!({"type": "oci", "oci": oci}));
+    assert_eq!(read["status"]["packageCount"], 1, "{read:#}");
+    let upstream = "catalog.network.basens.v1";
+    let found = packages.revision(upstream);
+    assert_eq!(
+        (&found["spec"]["lifecycle"], &found["spec"]["revision"]),
+        (&"Published".into(), &1.into()),
+        "{found:#}"
+    );
+    assert_eq!(found["status"]["selfLock"]["git"]["commit"], first.as_str(), "{found:#}");
+    assert!(packages.files(upstream)["settings.yaml"].as_str().unwrap().contains("color: red"));
+
+    let clone = json!({"type": "clone", "clone": {"upstreamRef": {"upstreamRef": reference(upstream)}}});
+    let local = packages.create("shop", "v1", &clone);
+    let lock = packages.revision(&local)["status"]["upstreamLock"]["git"].clone();
+    let repo = format!("oci://{}/packages/network/basens", registry.host());
+    assert_eq!(lock, json!({"repo": repo, "directory": "/", "ref": "v1", "commit": first}));
+    packages.publish(&local);
+    assert!(packages.git(&["show", "main:shop/settings.yaml"]).contains("color: red"));
+
+    push_artifact(&registry, "packages/network/basens:v2", "blue");
+    let now = run(Command::new("date").args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"]));
+    patch(&packages, "catalog", &json!({"sync": {"runOnceAt": now.trim()}}));
+    let newer = "catalog.network.basens.v2";
+    wait_for("the second revision is listed", || packages.names().contains(&newer.to_owned()));
+    wait_for("the newer upstream is shown", || packages.revision(&local)["status"]["upstream"]["outdated"] == true);
+    let upgrade = json!({"type": "upgrade", "upgrade": {
+        "oldUpstreamRef": reference(upstream), "newUpstreamRef": reference(newer),
+        "localPackageRevisionRef": reference(&local), "strategy": "resource-merge",
+    }});
+    let upgraded = packages.create("shop", "v2", &upgrade);
+    assert!(packages.files(&upgraded)["settings.yaml"].as_str().unwrap().contains("color: blue"));
+
+    let revision = json!({
+        "apiVersion": "porch.kpt.dev/v1alpha1", "kind": "PackageRevision",
+        "metadata": {"namespace": packages.namespace},
+        "spec": {"packageName": "own", "repository": "catalog", "workspaceName": "v1", "tasks": [init()]},
+    });
+    let path = format!("/apis/porch.kpt.dev/v1alpha1/namespaces/{}/packagerevisions", packages.namespace);
+    let created = packages.send("create", &path, &revision).unwrap_err();
+    for refused in [created, packages.refused_delete(upstream)] {
+        assert!(refused.contains("published to registries; use a Git repository"), "{refused}");
+    }
 }
 
 /// Delivers a push as GitHub does; the code of the answer.

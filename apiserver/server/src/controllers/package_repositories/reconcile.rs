@@ -23,7 +23,7 @@ use stoa_types::{
 };
 use tokio::time::Instant;
 
-use crate::packages::{PackageService, digest, lock_of, of_kptfile, set_condition};
+use crate::packages::{PackageService, digest, lock_in_registry, lock_of, of_kptfile, registry_of, set_condition};
 
 /// The outcome of a comparison.
 pub(super) struct Outcome {
@@ -50,7 +50,7 @@ pub(super) async fn existing(
     Ok(all.into_iter().map(|revision| (revision.name_any(), revision)).collect())
 }
 
-/// Creates, changes and removes the PackageRevisions of a repository, as Git has them. `existing` was listed before `began`, the
+/// Creates, changes and removes the PackageRevisions of a repository, as Git or the registry has them. `existing` was listed before `began`, the
 /// time of the question. Objects that changed since are newer than the answer, and stay as they are.
 pub(super) async fn reconcile(
     service: &PackageService,
@@ -242,7 +242,10 @@ fn adopt(object: &mut PackageRevision, repository: &Repository, revision: &Disco
         // The server rendered other files.
         set_condition(&mut status.conditions, reason::RENDERED, None);
     }
-    status.self_lock = Some(lock_of(&git.repo, &revision.path, &stored));
+    status.self_lock = match registry_of(repository) {
+        Some(oci) => lock_in_registry(oci, &stored),
+        None => Some(lock_of(&git.repo, &revision.path, &stored)),
+    };
     status.git = Some(stored);
     status.deployment = repository.spec.deployment;
     if lifecycle.is_published() && status.published_at.is_none() {
@@ -312,6 +315,31 @@ mod tests {
         assert!(!is_current(&object, &draft("b")));
         let proposed = DiscoveredRevision { lifecycle: "Proposed".to_owned(), ..draft("a") };
         assert!(!is_current(&object, &proposed));
+    }
+
+    #[test]
+    fn artifact_of_a_registry_is_a_published_revision() {
+        let repository: Repository = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "catalog", "namespace": "shop"},
+            "spec": {"type": "oci", "oci": {"registry": "registry.example.com/packages"}},
+        }))
+        .unwrap();
+        let artifact = |digest: &str| DiscoveredRevision {
+            r#ref: "refs/tags/packages/basens/v2".to_owned(),
+            path: "packages/basens".to_owned(),
+            workspace: "v2".to_owned(),
+            revision: 2,
+            lifecycle: "Published".to_owned(),
+            ..draft(digest)
+        };
+        let object = new_object(&repository, &artifact("sha256:1"));
+        assert_eq!(object.name_any(), "catalog.basens.v2");
+        assert_eq!((object.spec.lifecycle, object.spec.revision), (Lifecycle::Published, 2));
+        assert!(is_current(&object, &artifact("sha256:1")) && !has_changes(&object));
+        assert!(!is_current(&object, &artifact("sha256:2")), "the tag moved");
+        let lock = object.status.unwrap().self_lock.unwrap().git.unwrap();
+        assert_eq!((&*lock.repo, &*lock.reference), ("oci://registry.example.com/packages/basens", "v2"));
+        assert_eq!(lock.commit, "sha256:1");
     }
 
     #[test]

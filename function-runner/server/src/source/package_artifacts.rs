@@ -1,0 +1,249 @@
+//! The packages of a registry: artifacts with one archive, of a repository or of the repositories below it. A tag is a revision.
+//!
+//! Start at [`page`]. This process asks for tags and manifests. The process that reads the cache of a repository makes a commit of
+//! the archive ([`super::import`]) and reads its Kptfile (`packages::artifact`), so the files of a package are those of a commit.
+//!
+//! The ref of a tag is `refs/tags/<repository>/<tag>`, and its id is the digest of the manifest.
+
+use std::sync::Arc;
+
+use prost::Message as _;
+use stoa_artifacts::{
+    Digest, Document, FetchError, Manifest, Registry, Repository, layers,
+    layers::{Form, Layer},
+    manifest,
+};
+use stoa_outbound::causes;
+use stoa_packages::git_layout::{self, BRANCH_REVISION, RefKind, RevisionRef};
+use stoa_proto::{DiscoveredRevision, GitPerson, GitRef, Problem, Source};
+use tonic::Code;
+
+use super::artifacts::failure;
+use super::registries::{each, registry, tags};
+use super::sources::Sources;
+use crate::failure::{Failure, problem, reason, size};
+use crate::packages::discover::{PAGE, by_name, compared};
+use crate::packages::{ArtifactPackage, ArtifactQuestion, DiscoverJob, DiscoverPage};
+
+/// The largest archive of a package, in bytes.
+const LARGEST: u64 = 64 << 20;
+/// The revisions that are read before the size of the page is compared with its limit.
+const GROUP: usize = 32;
+/// The reason of a revision whose manifest cannot be read.
+const INVALID_REF: &str = "InvalidRef";
+/// The annotations by which Porch describes a revision, of the manifest or of its layer.
+const REVISION: &str = "kpt.dev/revision";
+const LIFECYCLE: &str = "kpt.dev/lifecycle";
+
+/// One page of the revisions of a source of provider OCI.
+pub(super) async fn page(sources: &Sources, source: &Source, job: &DiscoverJob) -> Result<DiscoverPage, Failure> {
+    let request = job.request.as_ref().ok_or_else(|| Failure::internal(&"a question for packages has a request"))?;
+    let root = registry(source, &source.remote)?.repository().clone();
+    let is_first = job.from == 0;
+    let now = if is_first { refs(source).await? } else { job.refs.clone() };
+    let known = by_name(&request.known);
+    let mut header = compared(&now, &known);
+    // A caller that knows no refs may have revisions from before all tags were removed.
+    header.unchanged &= !known.is_empty();
+    if header.unchanged {
+        return Ok(DiscoverPage { refs: Some(header), ..DiscoverPage::default() });
+    }
+    let is_known = |of: &&GitRef| known.get(&*of.name) == Some(&&*of.commit);
+    let changed: Vec<GitRef> = now.iter().filter(|of| !is_known(of)).cloned().collect();
+    let mut page = DiscoverPage::default();
+    let (mut bytes, mut at) = (0, job.from as usize);
+    while at < changed.len() && bytes <= PAGE {
+        let group: Vec<GitRef> = changed.iter().skip(at).take(GROUP).cloned().collect();
+        at += group.len();
+        let read = |of| revision(sources.clone(), source.clone(), root.clone(), of);
+        for revision in each(group, read).await?.into_iter().flatten() {
+            bytes += revision.encoded_len();
+            page.revisions.push(revision);
+        }
+    }
+    if at < changed.len() {
+        page.next = u32::try_from(at).map_err(|err| Failure::internal(&err))?;
+    }
+    page.revisions.sort_by(|a, b| a.r#ref.cmp(&b.r#ref));
+    header.refs = now;
+    page.refs = is_first.then_some(header);
+    Ok(page)
+}
+
+/// The tags with their digests, sorted by name.
+async fn refs(source: &Source) -> Result<Vec<GitRef>, Failure> {
+    let found = each(tags(source).await?, |(registry, tag)| reference(registry, tag)).await?;
+    let mut refs: Vec<GitRef> = found.into_iter().flatten().collect();
+    refs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(refs)
+}
+
+/// The ref of a tag; nothing if the tag does not exist any more. Without a readable manifest it has no id.
+async fn reference(registry: Arc<Registry>, tag: String) -> Result<Option<GitRef>, Failure> {
+    let commit = match registry.by_tag(&tag).await {
+        Ok(found) => found.digest.to_string(),
+        Err(FetchError::Wrong { .. } | FetchError::Mismatch { .. }) => String::new(),
+        Err(FetchError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(failure(&error)),
+    };
+    let name = RevisionRef { kind: RefKind::Tag, path: registry.repository().name.clone(), last: tag };
+    Ok(Some(GitRef { name: name.to_string(), commit }))
+}
+
+/// The name of the package in a repository: its path below the registered one, or the last part of the registered one itself.
+fn package_name<'n>(root: &str, name: &'n str) -> &'n str {
+    let below = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/'));
+    below.unwrap_or_else(|| name.rsplit('/').next().unwrap_or(name))
+}
+
+/// The archive of a package; nothing for another artifact, such as an image of several layers or a signature.
+fn archive(manifest: &Manifest) -> Option<Layer> {
+    let mut layers = layers::of_manifest(manifest).ok()?;
+    let layer = layers.pop().filter(|layer| matches!(layer.form, Form::Archive(_)))?;
+    layers.is_empty().then_some(layer)
+}
+
+/// An annotation of the manifest, or of its layer.
+fn annotation<'m>(manifest: &'m Manifest, layer: &'m Layer, key: &str) -> Option<&'m str> {
+    manifest.annotations.get(key).or_else(|| layer.blob.annotations.get(key)).map(String::as_str)
+}
+
+/// The number of a revision: by Porch's annotation, or else by its tag.
+fn number(annotated: Option<&str>, tag: &str) -> i32 {
+    let numbers = [annotated.unwrap_or_default(), tag].map(git_layout::revision_of);
+    numbers.into_iter().find(|number| *number > 0).unwrap_or(BRANCH_REVISION)
+}
+
+/// The author and the time, as the annotations of a manifest have them.
+fn author(manifest: &Manifest) -> Option<GitPerson> {
+    let created: jiff::Timestamp = manifest.annotations.get(manifest::CREATED)?.parse().ok()?;
+    let name = manifest.annotations.get(manifest::AUTHORS).cloned().unwrap_or_default();
+    Some(GitPerson { name, email: String::new(), seconds: created.as_second() })
+}
+
+/// The revision of a ref; nothing for an artifact that is no package, and for a draft of Porch.
+async fn revision(
+    sources: Sources,
+    source: Source,
+    root: Repository,
+    of: GitRef,
+) -> Result<Option<DiscoveredRevision>, Failure> {
+    let RevisionRef { path, last: tag, .. } = RevisionRef::parse(&of.name)
+        .ok_or_else(|| Failure::request(format!("{:?} is no tag of a package", of.name)))?;
+    let mut revision = DiscoveredRevision {
+        package: package_name(&root.name, &path).to_owned(),
+        path: path.clone(),
+        revision: number(None, &tag),
+        workspace: tag.clone(),
+        lifecycle: "Published".to_owned(),
+        commit: of.commit.clone(),
+        ref_commit: of.commit.clone(),
+        r#ref: of.name,
+        ..DiscoveredRevision::default()
+    };
+    let source = Source { remote: format!("oci://{}/{path}", root.registry), ..source };
+    let manifest = match of.commit.parse::<Digest>() {
+        Ok(digest) => fetched_manifest(&source, &digest).await?,
+        Err(_) => Err("its manifest is none that Stoa reads".to_owned()),
+    };
+    let manifest = match manifest {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => return Ok(None),
+        Err(why) => {
+            let message = format!("{path}:{tag} cannot be read: {why}; push the package again");
+            revision.problem = Some(problem(INVALID_REF, message));
+            return Ok(Some(revision));
+        }
+    };
+    let Some(layer) = archive(&manifest) else { return Ok(None) };
+    if matches!(annotation(&manifest, &layer, LIFECYCLE), Some("Draft" | "Proposed")) {
+        return Ok(None);
+    }
+    revision.revision = number(annotation(&manifest, &layer, REVISION), &tag);
+    revision.author = author(&manifest);
+    if layer.blob.size > LARGEST {
+        let message = format!("{path}:{tag} has an archive of more than {}; make the package smaller", size(LARGEST));
+        revision.problem = Some(problem(reason::TOO_LARGE, message));
+        return Ok(Some(revision));
+    }
+    match sources.package(&source, ArtifactQuestion { digest: of.commit, path }).await {
+        Ok(ArtifactPackage { tree, kptfile, problem }) => {
+            (revision.tree, revision.kptfile, revision.problem) = (tree, kptfile, problem);
+        }
+        // One broken package hides no other.
+        Err(failure) => revision.problem = Some(of_package(failure)?),
+    }
+    Ok(Some(revision))
+}
+
+/// The manifest with a digest; nothing if it does not exist any more or is an index, and why it cannot be read.
+async fn fetched_manifest(source: &Source, digest: &Digest) -> Result<Result<Option<Manifest>, String>, Failure> {
+    match registry(source, &source.remote)?.by_digest(digest).await {
+        Ok(found) => match found.document {
+            Document::Manifest(manifest) => Ok(Ok(Some(manifest))),
+            Document::Index(_) => Ok(Ok(None)),
+        },
+        Err(FetchError::NotFound { .. }) => Ok(Ok(None)),
+        Err(error @ (FetchError::Wrong { .. } | FetchError::Mismatch { .. })) => Ok(Err(causes(&error))),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The problem of one package that a failure is about.
+///
+/// # Errors
+///
+/// The failure, if it is about the registry or the cache.
+fn of_package(failure: Failure) -> Result<Problem, Failure> {
+    let (code, problems) = failure.into_parts();
+    let is_of_package = |problem: &&Problem| [reason::INVALID_MANIFEST, reason::TOO_LARGE].contains(&&*problem.reason);
+    match problems.iter().find(is_of_package).filter(|_| code == Code::InvalidArgument) {
+        Some(problem) => Ok(problem.clone()),
+        None => Err(Failure::of(code, problems)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn repositories_are_packages_below_the_registered_name() {
+        for (name, expected) in [("packages/web", "web"), ("packages/net/web", "net/web"), ("packages", "packages")] {
+            assert_eq!(package_name("packages", name), expected);
+        }
+        assert_eq!(package_name("team/packages/web", "team/packages/web"), "web");
+    }
+
+    #[test]
+    fn numbers_are_those_of_annotations_and_tags() {
+        for (annotated, tag, expected) in [
+            (None, "v3", 3),
+            (None, "3", 3),
+            (Some("v2"), "main", 2),
+            (Some("x"), "v4", 4),
+            (None, "1.2.0", -1),
+            (None, "0", -1),
+            (Some("-7"), "latest", -1),
+        ] {
+            assert_eq!(number(annotated, tag), expected, "{annotated:?} {tag}");
+        }
+    }
+
+    #[test]
+    fn only_artifacts_with_one_archive_are_packages() {
+        let of = |kinds: &[&str]| {
+            let blob = |kind: &str| json!({"mediaType": kind, "digest": Digest::of(b""), "size": 0});
+            let layers: Vec<_> = kinds.iter().map(|kind| blob(kind)).collect();
+            let manifest = json!({"config": blob("x"), "layers": layers});
+            archive(&serde_json::from_value(manifest).unwrap()).is_some()
+        };
+        let (tar, flux) = ("application/vnd.docker.image.rootfs.diff.tar.gzip", stoa_artifacts::media::FLUX_CONTENT);
+        assert!(of(&[tar]) && of(&[flux]) && of(&["application/vnd.oci.image.layer.v1.tar"]));
+        for other in [&[][..], &[tar, tar], &[stoa_artifacts::media::HELM_CHART], &["application/json"]] {
+            assert!(!of(other), "{other:?}");
+        }
+    }
+}

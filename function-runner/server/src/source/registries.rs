@@ -1,0 +1,104 @@
+//! The repositories of a registry that a source of provider OCI stands for, and requests to them.
+//!
+//! Start at [`tags`]. `function_images` and `package_artifacts` read the artifacts.
+
+use std::sync::Arc;
+
+use stoa_artifacts::{FetchError, Login, Registry, Repository};
+use stoa_outbound::causes;
+use stoa_proto::Source;
+use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::artifacts::failure;
+use crate::failure::{Failure, reason};
+
+/// The most tags of all repositories of a source.
+const MOST: usize = 2000;
+/// The requests at once.
+const AT_ONCE: usize = 8;
+
+/// A repository by its name with the registry, with the credentials of a source.
+pub(super) fn registry(source: &Source, name: &str) -> Result<Registry, Failure> {
+    let invalid = |message: String| Failure::new(Code::InvalidArgument, reason::INVALID_MANIFEST, message);
+    let repository: Repository = name.parse().map_err(|error| invalid(format!("{error}")))?;
+    let login = Login::of_keys(&repository.registry, |key| source.credentials.get(key).map(|it| &it[..]));
+    let login =
+        login.map_err(|error| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, error.to_string()))?;
+    Registry::new(repository, login).map_err(|error| failure(&error))
+}
+
+/// The tags of the repository that a source names, or else of all repositories below it.
+pub(super) async fn tags(source: &Source) -> Result<Vec<(Arc<Registry>, String)>, Failure> {
+    let root = registry(source, &source.remote)?;
+    let registries = match root.tags().await {
+        Ok(tags) if !tags.is_empty() => vec![(root, tags)],
+        Ok(_) | Err(FetchError::NotFound { .. }) => below(source, &root).await?,
+        Err(error) => return Err(failure(&error)),
+    };
+    let of = |(registry, tags): (Registry, Vec<String>)| {
+        let registry = Arc::new(registry);
+        tags.into_iter().map(move |tag| (Arc::clone(&registry), tag)).collect::<Vec<_>>()
+    };
+    let all: Vec<(Arc<Registry>, String)> = registries.into_iter().flat_map(of).collect();
+    if all.len() > MOST {
+        let message = format!(
+            "{} has {} tags; a Repository has at most {MOST}, so register parts of it by longer names",
+            source.remote,
+            all.len()
+        );
+        return Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message));
+    }
+    Ok(all)
+}
+
+/// The repositories below a name that have tags.
+async fn below(source: &Source, root: &Registry) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
+    let prefix = format!("{}/", root.repository().name);
+    let mut names = root.catalog().await.map_err(|error| match &error {
+        FetchError::NotFound { .. } | FetchError::Status { status: 405 | 501, .. } => {
+            let message = format!(
+                "{} has no tags, and its registry does not list the repositories below ({}); name a repository with tags",
+                root.repository(),
+                causes(&error)
+            );
+            Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+        }
+        _ => failure(&error),
+    })?;
+    names.retain(|name| name.starts_with(&prefix));
+    let mut found = Vec::new();
+    for name in names {
+        let registry = registry(source, &format!("oci://{}/{name}", root.repository().registry))?;
+        match registry.tags().await {
+            Ok(tags) => found.push((registry, tags)),
+            // A repository without tags is in some catalogs.
+            Err(FetchError::NotFound { .. }) => {}
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+    Ok(found)
+}
+
+/// Does something with each item, some at once; the results have any order. The first failure ends all.
+pub(super) async fn each<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F + Send) -> Result<Vec<T>, Failure>
+where
+    I: Send,
+    T: Send + 'static,
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
+{
+    let mut requests: JoinSet<Result<T, Failure>> = JoinSet::new();
+    let mut done = Vec::new();
+    for item in items {
+        if requests.len() >= AT_ONCE
+            && let Some(result) = requests.join_next().await
+        {
+            done.push(result.map_err(|err| Failure::internal(&err))??);
+        }
+        requests.spawn(work(item));
+    }
+    while let Some(result) = requests.join_next().await {
+        done.push(result.map_err(|err| Failure::internal(&err))??);
+    }
+    Ok(done)
+}
