@@ -426,7 +426,10 @@ impl Generators {
             Some((copy, _)) => workers.work_once(organization, copy.path(), &job.encode_to_vec()).await,
             None => workers.work(organization, tree, &job.encode_to_vec()).await,
         };
-        drop(copied);
+        if let Some((copy, _)) = copied {
+            // It has as many files as the tree.
+            tokio::task::spawn_blocking(move || drop(copy));
+        }
         let answer = done.map_err(|error| match error {
             WarmError::Start(error) => not_started(&error),
             WarmError::Sandbox(mechanism) => {
