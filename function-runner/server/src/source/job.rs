@@ -284,7 +284,7 @@ impl Question {
             }
             Self::Discover(job) => Reply::Discovered(discover::page(cache, &job)?),
             Self::Files(request) => {
-                here(&request.commit)?;
+                verified(&request.commit)?;
                 Reply::Files(files::read(cache, &request)?)
             }
             Self::Functions(request) => Reply::Functions(functions::read(cache, &request)?),
