@@ -13,7 +13,7 @@ use super::artifacts::failure;
 use crate::failure::{Failure, problem, reason};
 use crate::functions::offered;
 
-/// The most images of a registry that are functions.
+/// The most images of a registry that are functions, and the most repositories.
 const MOST: usize = 2000;
 /// The requests at once.
 const AT_ONCE: usize = 4;
@@ -42,11 +42,7 @@ pub(super) async fn functions(source: &Source) -> Result<FunctionsResponse, Fail
         tags.into_iter().map(move |tag| (Arc::clone(&registry), tag)).collect::<Vec<_>>()
     };
     let images: Vec<(Arc<Registry>, String)> = registries.into_iter().flat_map(tags).collect();
-    if images.len() > MOST {
-        let message =
-            format!("{} has {} images; a function repository has at most {MOST}", source.remote, images.len());
-        return Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message));
-    }
+    bounded(source, images.len(), "images")?;
     let mut found = FunctionsResponse::default();
     for some in images.chunks(AT_ONCE) {
         let mut requests = JoinSet::new();
@@ -64,11 +60,25 @@ pub(super) async fn functions(source: &Source) -> Result<FunctionsResponse, Fail
     Ok(found)
 }
 
+/// Rejects a registry with too much to ask for.
+fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
+    if count <= MOST {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has {count} {what}, and a function repository has at most {MOST}; name a repository further below",
+        source.remote
+    );
+    Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message))
+}
+
 /// The repositories below a name that have tags.
 async fn below(source: &Source, root: &Registry) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
     let prefix = format!("{}/", root.repository().name);
     let mut names = root.catalog().await.map_err(|error| failure(&error))?;
     names.retain(|name| name.starts_with(&prefix));
+    // Each is a request.
+    bounded(source, names.len(), "repositories below it")?;
     let mut found = Vec::new();
     for name in names {
         let registry = registry(source, &format!("oci://{}/{name}", root.repository().registry))?;
@@ -101,4 +111,19 @@ async fn function(registry: Arc<Registry>, tag: String) -> Result<Result<Offered
     };
     let described = function_metadata::of_annotations(&image, |key| annotations.get(key).map(String::as_str));
     Ok(described.map(|described| offered(described, "")).map_err(|error| wrong(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_registries_are_refused() {
+        let source = Source { remote: "oci://example.com/fn".to_owned(), ..Source::default() };
+        assert!(bounded(&source, MOST, "images").is_ok());
+        let failure = bounded(&source, MOST + 1, "images").unwrap_err();
+        let problem = &failure.problems()[0];
+        assert_eq!((failure.code(), problem.reason.as_str()), (Code::InvalidArgument, reason::TOO_LARGE));
+        assert!(problem.message.starts_with("oci://example.com/fn has 2001 images"), "{problem:?}");
+    }
 }
