@@ -30,6 +30,9 @@ use crate::failure::{Failure, problem, reason};
 use crate::source::{self, MemorySlot, SourceFile, Sources, StackFiles, Tree};
 use crate::worker;
 
+/// The most renderings of a stack that find more files of SOPS. Each finds those that the decrypted ones name.
+const DECRYPTIONS: usize = 50;
+
 /// A stack to render.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
@@ -244,7 +247,7 @@ impl Generators {
             }),
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
-        let mut secrets = Vec::new();
+        let (mut secrets, mut renderings) = (Vec::new(), 0);
         let RenderResponse {
             documents,
             warnings,
@@ -261,6 +264,14 @@ impl Generators {
             let response = self.renderer.render(tree.organization(), name, wanted.clone()).await?;
             if response.encrypted.is_empty() {
                 break response;
+            }
+            renderings += 1;
+            if renderings > DECRYPTIONS {
+                let message = format!(
+                    "decrypted files name other encrypted ones more than {DECRYPTIONS} times in a row; name all in one file"
+                );
+                let wrong = Problem { file: path, ..problem(reason::TOO_LARGE, message) };
+                return Err(Failure::invalid(vec![wrong]));
             }
             let encrypted = response.encrypted.into_iter().map(source_file).collect();
             let (files, found) = self.decrypt(request.values, encrypted).await?;
