@@ -194,6 +194,7 @@ mod tests {
         drop(copied);
         assert!(!path.exists());
     }
+
     #[test]
     fn package_is_never_written_through_a_link() {
         let (copy, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -254,6 +254,7 @@ mod tests {
         assert_eq!(file, "s/Kptfile");
         assert!(message.contains("no kpt package"), "{message}");
     }
+
     #[test]
     fn link_on_the_way_to_a_package_is_an_error() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
