@@ -378,7 +378,7 @@ impl Cache {
 
     /// The refs of the remote.
     pub(crate) fn list(&self) -> Result<Heads, Failure> {
-        if auth::credentials(&self.source).bearer_header().is_some() {
+        if auth::credentials(&self.source).bearer_header(&self.source.remote).is_some() {
             // libgit2 lists with no header of ours.
             let connection = Connection::open(&self.access()?, Service::UploadPack);
             return Ok(Heads::of(connection.map_err(|err| error::of_remote(&err))?.advertised()));
@@ -458,7 +458,7 @@ impl Cache {
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         let credentials = auth::credentials(&self.source);
         options.follow_redirects(credentials.redirects());
-        if let Some(header) = credentials.bearer_header() {
+        if let Some(header) = credentials.bearer_header(&self.source.remote) {
             options.custom_headers(&[&header]);
         }
         let fetched =
