@@ -1,5 +1,7 @@
 //! Shows credentials to a Git server, and checks who the server is.
 
+use std::net::IpAddr;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use git2::{CertificateCheckStatus, Cred, CredentialType, Error, ErrorClass, ErrorCode, RemoteCallbacks, cert::Cert};
 use percent_encoding::percent_decode_str;
@@ -34,9 +36,9 @@ impl Credentials {
     }
 
     /// The header `Authorization` for a server over HTTP: `Bearer` with a bearer token, else `Basic`. A user and password in the
-    /// URL count where the credentials have none.
+    /// URL count where the credentials have none. A bearer token is for HTTPS, and for servers of this machine.
     pub fn authorization(&self, remote: &str) -> Option<String> {
-        if let Some(token) = self.text("bearerToken") {
+        if let Some(token) = self.bearer_token(remote) {
             return Some(format!("Bearer {token}"));
         }
         let in_url = remote.split_once("://").and_then(|(_, rest)| {
@@ -55,9 +57,13 @@ impl Credentials {
         Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))))
     }
 
-    /// The header with the bearer token, for libgit2, which asks for no credentials then.
-    pub fn bearer_header(&self) -> Option<String> {
-        self.text("bearerToken").map(|token| format!("Authorization: Bearer {token}"))
+    /// The header with the bearer token for `remote`, for libgit2, which asks for no credentials then.
+    pub fn bearer_header(&self, remote: &str) -> Option<String> {
+        self.bearer_token(remote).map(|token| format!("Authorization: Bearer {token}"))
+    }
+
+    fn bearer_token(&self, remote: &str) -> Option<&str> {
+        self.text("bearerToken").filter(|_| is_private(remote))
     }
 
     /// The certificates of the server's authorities, PEM, if no others count.
@@ -155,6 +161,20 @@ pub fn decoded(part: &str) -> String {
     percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
+/// Whether a server is reached over HTTPS, or is on this machine.
+fn is_private(remote: &str) -> bool {
+    let Some((scheme, rest)) = remote.split_once("://") else { return false };
+    let authority = rest.split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let name = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next(),
+        None => host.split(':').next(),
+    };
+    let is_loopback =
+        |name: &str| name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    scheme.eq_ignore_ascii_case("https") || (scheme.eq_ignore_ascii_case("http") && name.is_some_and(is_loopback))
+}
+
 /// Whether a URL names another host than that of the remote, or one that is reached less safely.
 ///
 /// libgit2 decodes a user before it tells the URL that has it: the `/` of `https://git.example.com%2F@evil.example.com/` would
@@ -242,6 +262,13 @@ mod tests {
         assert_eq!(header(&[("token", "t\n")], url), basic("git:t"));
         assert_eq!(header(&[("username", "bot"), ("password", "p")], url), basic("bot:p"));
         assert_eq!(header(&[("bearerToken", "b"), ("password", "p")], url), Some("Bearer b".to_owned()));
+        for loopback in ["http://localhost:3000/a.git", "http://127.0.0.1/a.git", "http://[::1]:3000/a.git"] {
+            assert_eq!(header(&[("bearerToken", "b")], loopback), Some("Bearer b".to_owned()), "{loopback}");
+        }
+        for open in ["http://git.example.com/a.git", "http://localhost@git.example.com/a.git"] {
+            let shown = header(&[("bearerToken", "b")], open).unwrap_or_default();
+            assert!(!shown.starts_with("Bearer"), "{open}");
+        }
         let with_user = "https://b%40t:p%2Fw@git.example.com/a@b.git";
         assert_eq!(header(&[], with_user), basic("b@t:p/w"));
         assert_eq!(header(&[("token", "t")], with_user), basic("b@t:t"));

@@ -168,9 +168,13 @@ pub fn check_path(path: &str) -> Result<(), CommitError> {
             || name.eq_ignore_ascii_case(".git")
             || name.contains(['\0', '\\'])
     };
-    if path.len() > 4096 || path.split('/').any(is_wrong) {
-        let message =
-            format!("path {path:?} is no path of a file in a package; use names without `..`, `.git` and `\\`");
+    // A deeper folder is not read again.
+    let is_deep = path.split('/').count() > files::DEEPEST;
+    if path.len() > 4096 || is_deep || path.split('/').any(is_wrong) {
+        let message = format!(
+            "path {path:?} is no path of a file in a package; use names without `..`, `.git` and `\\`, and at most {} levels",
+            files::DEEPEST
+        );
         return Err(CommitError::Invalid(message));
     }
     Ok(())

@@ -15,7 +15,7 @@ pub const MOST_FILES: usize = 100_000;
 const MOST_PATHS: usize = 32 << 20;
 
 /// The deepest folder, in levels.
-const DEEPEST: usize = 64;
+pub(crate) const DEEPEST: usize = 64;
 
 /// The limit of a file without another one, in bytes.
 pub const DEFAULT_FILE_BYTES: usize = 1 << 20;
@@ -88,42 +88,48 @@ impl Entry {
 ///
 /// Those of libgit2; [`bounded::is_too_large`] recognizes a folder with too many files, or one that is too deep.
 pub fn list(repository: &Repository, folder: &Tree<'_>) -> Result<Vec<Entry>, git2::Error> {
-    let mut entries = Vec::new();
-    let mut paths = 0;
-    walk(repository, folder, "", 0, &mut |entry| {
-        paths += entry.path.len();
-        entries.push(entry);
-        match entries.len() > MOST_FILES || paths > MOST_PATHS {
-            true => Err(bounded::refused(&format!("the folder has more than {MOST_FILES} files"))),
-            false => Ok(()),
-        }
-    })?;
+    let mut walk = Walk { repository, entries: Vec::new(), folders: 0, paths: 0 };
+    walk.folder(folder, "", 0)?;
+    let mut entries = walk.entries;
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)
 }
 
-fn walk(
-    repository: &Repository,
-    folder: &Tree<'_>,
-    path: &str,
-    depth: usize,
-    see: &mut dyn FnMut(Entry) -> Result<(), git2::Error>,
-) -> Result<(), git2::Error> {
-    if depth > DEEPEST {
-        return Err(bounded::refused(&format!("folder {path} is deeper than {DEEPEST} levels")));
-    }
-    for entry in folder {
-        let Ok(name) = std::str::from_utf8(entry.name_bytes()) else {
-            return Err(bounded::refused(&format!("folder {path:?} has a file whose name is not UTF-8")));
-        };
-        let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-        if entry.kind() == Some(ObjectType::Tree) {
-            walk(repository, &bounded::tree(repository, entry.id())?, &path, depth + 1, see)?;
-        } else {
-            see(Entry { path, id: entry.id(), mode: mode(entry.filemode()) })?;
+struct Walk<'r> {
+    repository: &'r Repository,
+    entries: Vec<Entry>,
+    /// The number of folders. A few that are in each other many times have no file, and no end.
+    folders: usize,
+    /// The bytes of all paths.
+    paths: usize,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Tree<'_>, path: &str, depth: usize) -> Result<(), git2::Error> {
+        self.folders += 1;
+        if depth > DEEPEST {
+            return Err(bounded::refused(&format!("folder {path} is deeper than {DEEPEST} levels")));
         }
+        if self.folders > MOST_FILES {
+            return Err(bounded::refused(&format!("the folder has more than {MOST_FILES} folders")));
+        }
+        for entry in folder {
+            let Ok(name) = std::str::from_utf8(entry.name_bytes()) else {
+                return Err(bounded::refused(&format!("folder {path:?} has a file whose name is not UTF-8")));
+            };
+            let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            if entry.kind() == Some(ObjectType::Tree) {
+                self.folder(&bounded::tree(self.repository, entry.id())?, &path, depth + 1)?;
+                continue;
+            }
+            self.paths += path.len();
+            self.entries.push(Entry { path, id: entry.id(), mode: mode(entry.filemode()) });
+            if self.entries.len() > MOST_FILES || self.paths > MOST_PATHS {
+                return Err(bounded::refused(&format!("the folder has more than {MOST_FILES} files")));
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn mode(mode: i32) -> FileMode {
@@ -168,5 +174,26 @@ pub(crate) fn folder_of<'r>(
     match bounded::entry(repository, &root, path)? {
         Some(entry) if entry.kind() == Some(ObjectType::Tree) => bounded::tree(repository, entry.id()).map(Some),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_without_files_have_an_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let mut below = repository.treebuilder(None).unwrap().write().unwrap();
+        for _ in 0..6 {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for name in 0..10 {
+                tree.insert(format!("d{name}"), below, FileMode::Tree.into()).unwrap();
+            }
+            below = tree.write().unwrap();
+        }
+        let error = list(&repository, &repository.find_tree(below).unwrap()).unwrap_err();
+        assert!(bounded::is_too_large(&error) && error.message().contains("folders"), "{error}");
     }
 }

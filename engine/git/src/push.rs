@@ -16,6 +16,9 @@ use crate::remote::{Access, Advertised, Connection, RemoteError, Service};
 /// The most refs of the server that a push names as known, besides those that matter to it.
 const KNOWN: usize = 256;
 
+/// The longest name of a ref, in bytes. A line of the protocol has room for it.
+const LONGEST_NAME: usize = 1024;
+
 /// The move of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefUpdate {
@@ -112,6 +115,10 @@ fn in_order(updates: &[RefUpdate]) -> Vec<&RefUpdate> {
 ///
 /// [`PushError`]. After [`RemoteError::Unanswered`] the refs may have moved.
 pub fn push(repository: &Repository, access: &Access, updates: &[RefUpdate]) -> Result<Outcome, PushError> {
+    if let Some(update) = updates.iter().find(|update| update.name.len() > LONGEST_NAME) {
+        let message = format!("the name of the ref has more than {LONGEST_NAME} bytes");
+        return Ok(Outcome::Rejected { name: update.name.clone(), message });
+    }
     if let Some(path) = stoa_git::local_path(&access.url) {
         return folder::push(repository, &path, updates);
     }

@@ -115,6 +115,15 @@ fn check_pushes(bed: &Bed, access: &Access) {
 }
 
 #[test]
+fn long_name_is_rejected_before_a_connection() {
+    let bed = Bed::new();
+    let name = format!("refs/heads/{}", "x".repeat(70_000));
+    let updates = [update(&name, None, Some(bed.commit(&[], "1")))];
+    let outcome = push(&bed.here, &access("https://127.0.0.1:9/a.git".to_owned(), &[]), &updates).unwrap();
+    assert!(matches!(outcome, Outcome::Rejected { message, .. } if message.contains("more than 1024 bytes")));
+}
+
+#[test]
 fn folder_moves_all_refs_or_none() {
     let bed = Bed::new();
     check_pushes(&bed, &access(format!("file://{}", bed.path().display()), &[]));

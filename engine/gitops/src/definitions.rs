@@ -25,6 +25,9 @@ const CACHED: usize = 65_536;
 /// The most files that one search reads. The next one continues with the folders that it has not finished.
 const READ: usize = 50_000;
 
+/// The most definitions below a folder. A few trees that are in each other many times have any number.
+const FOUND: usize = 20_000;
+
 /// Group and kind.
 type Kind = (String, String);
 
@@ -65,6 +68,10 @@ impl DefinitionCache {
         if let Some(found) = self.folders.lock().unwrap_or_else(PoisonError::into_inner).get(&tree.id()) {
             return Ok(Arc::clone(found));
         }
+        // Nothing more is cached, so that trees in each other would have no end.
+        if *left == 0 {
+            return Ok(Arc::default());
+        }
         let mut found = Vec::new();
         for entry in tree {
             let Ok(name) = std::str::from_utf8(entry.name_bytes()) else { continue };
@@ -87,6 +94,9 @@ impl DefinitionCache {
                     }
                 }
                 _ => {}
+            }
+            if found.len() > FOUND {
+                return Err(bounded::too_many("definitions of custom kinds in the repository"));
             }
         }
         let found: Arc<[Located]> = found.into();
@@ -294,5 +304,28 @@ mod tests {
             cache.below(&repository.repository, &root, 0, &mut left).unwrap().len()
         };
         assert_eq!([found(2), found(2), found(2)], [2, 3, 3]);
+    }
+    /// A tree with ten folders that have ten folders, and so on, over a leaf.
+    fn nested(repository: &Repository, leaf: Oid) -> Oid {
+        (0..8).fold(leaf, |below, _| {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for name in 0..10 {
+                tree.insert(format!("d{name}"), below, git2::FileMode::Tree.into()).unwrap();
+            }
+            tree.write().unwrap()
+        })
+    }
+
+    #[test]
+    fn folders_in_each_other_have_an_end() {
+        let mut repository = TestRepository::new();
+        repository.put("all.yaml", &definition("Widget", "Cluster", "v1").to_string());
+        let root = nested(&repository.repository, repository.tree);
+        let root = repository.repository.find_tree(root).unwrap();
+        let below = |left: usize| DefinitionCache::default().below(&repository.repository, &root, 0, &mut { left });
+        let error = below(READ).unwrap_err();
+        assert!(bounded::is_too_large(&error) && error.message().contains("definitions"), "{error}");
+        // The search ends with the first file, and not with the last folder.
+        assert_eq!(below(1).unwrap().len(), 1);
     }
 }

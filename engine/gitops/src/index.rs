@@ -22,6 +22,8 @@ use crate::manifest;
 
 /// The most levels of folders.
 pub(crate) const DEPTH: usize = 32;
+/// The most files and folders below that of a workspace. A few trees that are in each other many times have any number.
+const ENTRIES: usize = 500_000;
 
 /// The folder of a workspace.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(crate) struct Index {
     pub(crate) unreadable: BTreeMap<String, String>,
     /// The cluster-scoped kinds.
     scopes: Scopes,
+    /// The number of files and folders.
+    entries: usize,
 }
 
 /// An object in a file.
@@ -97,6 +101,10 @@ impl Folder {
         for entry in tree {
             let Ok(name) = std::str::from_utf8(entry.name_bytes()) else { continue };
             let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            index.entries += 1;
+            if index.entries > ENTRIES {
+                return Err(bounded::too_many("files and folders below that of the workspace"));
+            }
             match entry.kind() {
                 Some(ObjectType::Tree) if depth < DEPTH => {
                     self.gather(repository, &bounded::tree(repository, entry.id())?, &path, depth + 1, index)?;
@@ -214,4 +222,26 @@ fn folder<'r>(repository: &'r Repository, tree: &Tree<'r>, path: &str) -> Result
 
 pub(crate) fn is_manifest(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_in_each_other_have_an_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let repository = Repository::init_bare(directory.path()).unwrap();
+        let mut below = repository.treebuilder(None).unwrap().write().unwrap();
+        for _ in 0..7 {
+            let mut tree = repository.treebuilder(None).unwrap();
+            for name in 0..10 {
+                tree.insert(format!("d{name}"), below, git2::FileMode::Tree.into()).unwrap();
+            }
+            below = tree.write().unwrap();
+        }
+        let folder = Folder::new(String::new(), Owner::default(), Arc::default());
+        let error = folder.index(&repository, &repository.find_tree(below).unwrap()).unwrap_err();
+        assert!(bounded::is_too_large(&error) && error.message().contains("files and folders"), "{error}");
+    }
 }

@@ -13,13 +13,15 @@ use serde::Deserialize;
 use super::challenge::{Challenge, challenges};
 use super::http_client::{Asked, Http, document, download, succeeded};
 use super::login::sensitive;
-use super::reference::{newest, version_of};
+use super::reference::{is_tag, newest, version_of};
 use super::{Digest, Document, Endpoint, Expected, FetchError, Login, Pick, Repository, Selector, media};
 
 /// The largest manifest, list of tags or token, in bytes: the protocol asks for that much.
 const DOCUMENT: u64 = 4 << 20;
 /// The most pages of a list of tags.
 const PAGES: usize = 100;
+/// The largest list of tags or names, in bytes: all pages.
+const LIST: usize = 16 << 20;
 /// The longest list of tags that is asked for at once.
 const PAGE: &str = "1000";
 /// The scope of a token for the names of all repositories.
@@ -107,8 +109,12 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`FetchError::NotFound`] where there is none.
+    /// [`FetchError::NotFound`] where there is none, and for a text that is no tag: it could lead to another repository.
     pub async fn by_tag(&self, tag: &str) -> Result<Found, FetchError> {
+        if !is_tag(tag) {
+            let shown: String = tag.chars().take(128).collect();
+            return Err(FetchError::NotFound { url: format!("the tag {shown:?} of {}", self.repository) });
+        }
         let found = self.manifest(tag, None).await?;
         Ok(Found { tag: Some(tag.to_owned()), ..found })
     }
@@ -166,7 +172,7 @@ impl Registry {
             tags: Option<Vec<String>>,
         }
         let mut url = first.with(&[("n", PAGE)]);
-        let mut all = Vec::new();
+        let (mut all, mut read) = (Vec::new(), 0);
         for _ in 0..PAGES {
             let (answered, answer) = self.request_for(scope, &url, "application/json").await?;
             let answer = succeeded(&answered, answer).await?;
@@ -175,6 +181,10 @@ impl Registry {
             let next = next.map_err(|error| FetchError::wrong(&answered, format_args!("the next page: {error}")))?;
             let expected = Expected { digest: None, size: None, limit: DOCUMENT };
             let (bytes, _) = document(&answered, answer.into_body(), expected).await?;
+            read += bytes.len();
+            if read > LIST {
+                return Err(FetchError::wrong(&answered, format_args!("it has more than {} MiB of names", LIST >> 20)));
+            }
             let names = serde_json::from_slice(&bytes);
             let names: Names = names.map_err(|_| FetchError::wrong(&answered, "it is no list of names"))?;
             all.extend(names.tags.unwrap_or_default());
@@ -319,6 +329,17 @@ mod tests {
         for link in ["", "</v2/a>", r#"</v2/a>; rel="prev""#, "v2/a; rel=next"] {
             assert_eq!(next_page(link), None, "{link}");
         }
+    }
+
+    #[tokio::test]
+    async fn only_tags_are_asked_for() {
+        // Nothing listens there.
+        let registry = Registry::new("127.0.0.1:9/a/b".parse().unwrap(), Login::default()).unwrap();
+        for tag in ["", "..", "..\\..\\c\\manifests\\v1", "v1?x", "v1#x", "%2e%2e", "a/b"] {
+            let error = registry.by_tag(tag).await.unwrap_err();
+            assert!(matches!(error, FetchError::NotFound { .. }), "{tag}: {error}");
+        }
+        assert!(matches!(registry.by_tag("v1").await.unwrap_err(), FetchError::Unreachable { .. }));
     }
 
     #[test]

@@ -361,7 +361,7 @@ pub(crate) struct FunctionArgs {
     #[arg(long, value_name = "NAMESPACE", requires_all = ["function_pod_images", "function_wrapper_image"])]
     pub(crate) function_pods: Option<String>,
 
-    /// Beginning of the images that run as pods, such as registry.example.com/fn/; repeatable
+    /// Beginning of the images that run as pods, up to the end of a part of the name, such as registry.example.com/fn; repeatable
     #[arg(long, value_name = "PREFIX")]
     pub(crate) function_pod_images: Vec<String>,
 

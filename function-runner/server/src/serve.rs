@@ -118,12 +118,16 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);
     let pods = functions.clone();
-    let functions = FunctionEvaluatorServer::new(FunctionService::new(Arc::clone(&service), functions))
-        .max_decoding_message_size(MESSAGE_LIMIT)
-        .max_encoding_message_size(MESSAGE_LIMIT);
+    let evaluator = |service: FunctionService| {
+        FunctionEvaluatorServer::new(service)
+            .max_decoding_message_size(MESSAGE_LIMIT)
+            .max_encoding_message_size(MESSAGE_LIMIT)
+    };
     if let Some(listen) = args.functions.functions_listen {
-        serve_functions(listen, functions.clone(), health.clone(), ended.clone())?;
+        let open = FunctionService::open(Arc::clone(&service), functions.clone());
+        serve_functions(listen, evaluator(open), health.clone(), ended.clone())?;
     }
+    let functions = evaluator(FunctionService::new(Arc::clone(&service), functions));
     let fleet = FleetServer::new(FleetService::new(Arc::clone(&service)))
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);

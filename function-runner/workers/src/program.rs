@@ -136,8 +136,10 @@ pub enum Network {
 pub struct Program {
     /// The process that starts it, with which it ends.
     pub parent: u32,
-    /// The executable. The folder around it is the package, which the program reads and executes.
+    /// The executable. The folder around it is the package, which the program reads and executes unless it is alone.
     pub executable: PathBuf,
+    /// Whether the program reads and executes no other file of that folder.
+    pub is_alone: bool,
     /// The SHA-256 of the executable.
     pub digest: [u8; 32],
     /// Its arguments.
@@ -297,7 +299,8 @@ fn confine(program: &Program) -> Result<bool, RulesetError> {
         Network::Deny => &[],
     };
     let (libraries, others) = OF_PROGRAMS.split_at(LIBRARIES);
-    let executed = libraries.iter().map(Path::new).chain(program.executable.parent());
+    let package = if program.is_alone { Some(program.executable.as_path()) } else { program.executable.parent() };
+    let executed = libraries.iter().map(Path::new).chain(package);
     let restricted = rules
         .create()?
         .add_rules(path_beneath_rules(executed, read | AccessFs::Execute))?

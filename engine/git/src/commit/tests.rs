@@ -123,7 +123,8 @@ fn files_that_clients_do_not_see_stay() {
 fn wrong_paths_and_parents_are_rejected() {
     let bed = Bed::new();
     let first = bed.make(&[], "web", bed.files(None, &[("Kptfile", "1")])).unwrap();
-    for path in ["", "/a", "a/", "../a", "a/./b", "a/.git/config", "a\0b", "a\\b"] {
+    let deep = vec!["a"; files::DEEPEST + 1].join("/");
+    for path in ["", "/a", "a/", "../a", "a/./b", "a/.git/config", "a\0b", "a\\b", &deep] {
         let wrong = bed.make(&[first.commit], "web", bed.files(None, &[(path, "x")])).unwrap_err();
         assert!(matches!(wrong, CommitError::Invalid(_)), "{path}: {wrong}");
         let wrong = bed.make(&[first.commit], path, bed.files(None, &[("Kptfile", "x")])).unwrap_err();

@@ -23,6 +23,7 @@ use stoa_workers::Limits;
 use tokio::sync::{Mutex, OnceCell};
 use tonic::Code;
 use tonic::transport::Endpoint;
+use tracing::Instrument as _;
 
 use self::image::Program;
 use super::evaluator::ask;
@@ -46,7 +47,7 @@ const BROKEN: [&str; 5] =
 pub(crate) struct Options {
     /// The namespace of the pods.
     pub(crate) namespace: String,
-    /// The beginnings of the images that are allowed.
+    /// The beginnings of the images that are allowed, each up to the end of a part of the name ([`is_allowed`]).
     pub(crate) images: Vec<String>,
     /// The image with Porch's wrapper server.
     pub(crate) wrapper: String,
@@ -63,6 +64,15 @@ struct Warm {
 }
 
 type Slot = Arc<Mutex<Option<Warm>>>;
+
+/// Whether the beginning of an image's name is one that is allowed. It ends where a part of the name ends, so that
+/// `example.com/fn` allows `example.com/fn/check:v1`, and not `example.com/fn-other/check:v1`.
+fn is_allowed(image: &str, beginning: &str) -> bool {
+    let Some(rest) = image.strip_prefix(beginning) else { return false };
+    // After a host alone, a colon begins the port of another server.
+    let ends: &[char] = if beginning.contains('/') { &['/', ':', '@'] } else { &['/'] };
+    rest.is_empty() || beginning.ends_with(['/', ':', '@']) || rest.starts_with(ends)
+}
 
 /// Runs images as pods. Clones share them.
 #[derive(Clone, Debug)]
@@ -98,6 +108,8 @@ impl Pods {
 
     fn slot(&self, image: &str) -> Slot {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        // An image without a pod, such as one that does not exist, needs no slot after its call.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|warm| warm.is_some()));
         Arc::clone(slots.entry(image.to_owned()).or_default())
     }
 
@@ -109,7 +121,7 @@ impl Pods {
             return Ok(known.clone());
         }
         if let Some(old) = warm.take() {
-            self.remove(&old.pod).await;
+            self.remove_after_calls(old.pod);
         }
         // A tag may move, so the registry is asked for each new pod.
         let program = Box::pin(image::read(image)).await?;
@@ -167,6 +179,15 @@ impl Pods {
         }
     }
 
+    /// Removes a pod that gets no more calls, once those under way have ended.
+    fn remove_after_calls(&self, pod: String) {
+        let pods = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pods.0.limits.time).await;
+            pods.remove(&pod).await;
+        });
+    }
+
     async fn remove(&self, pod: &str) {
         let Ok(api) = self.api().await else { return };
         if let Err(error) = api.delete(pod, &DeleteParams::default()).await {
@@ -206,7 +227,7 @@ impl Pods {
 #[async_trait]
 impl Executor for Pods {
     fn has(&self, image: &str) -> bool {
-        self.0.options.images.iter().any(|beginning| image.starts_with(beginning.as_str()))
+        self.0.options.images.iter().any(|beginning| is_allowed(image, beginning))
     }
 
     fn offered(&self) -> Vec<FunctionDescription> {
@@ -214,7 +235,10 @@ impl Executor for Pods {
     }
 
     async fn run(&self, call: &Call) -> Result<Output, Failure> {
-        let warm = Box::pin(self.ready(&call.image)).await?;
+        let (pods, image) = (self.clone(), call.image.clone());
+        // A caller may leave meanwhile. Its pod serves the next one, and is not lost.
+        let ready = tokio::spawn(async move { Box::pin(pods.ready(&image)).await }.in_current_span()).await;
+        let warm = ready.map_err(|err| Failure::internal(&err))??;
         let endpoint =
             Endpoint::from_shared(format!("http://{}", warm.address)).map_err(|err| Failure::internal(&err))?;
         let asked = ask(endpoint.connect_lazy(), call, &self.0.limits, "the pod of the function").await;
@@ -324,17 +348,50 @@ mod tests {
         assert_eq!(failed, State::Broken("its phase is Failed: DeadlineExceeded".to_owned()));
     }
 
-    #[test]
-    fn only_allowed_images_run() {
+    fn pods() -> Pods {
         let options = Options {
             namespace: "functions".to_owned(),
             images: vec!["registry.example.com/fn/".to_owned()],
             wrapper: "registry.example.com/wrapper:v1".to_owned(),
             kubeconfig: None,
         };
-        let limits = Limits { memory: 1, processor: START, time: START, answer: 1 };
-        let pods = Pods::new(options, limits);
+        Pods::new(options, Limits { memory: 1, processor: START, time: START, answer: 1 })
+    }
+
+    #[test]
+    fn only_allowed_images_run() {
+        let pods = pods();
         assert!(pods.has("registry.example.com/fn/check:v1"));
         assert!(!pods.has("registry.example.com/other/check:v1") && !pods.has("example.com/registry.example.com/fn/a"));
+    }
+
+    #[test]
+    fn allowed_beginning_ends_with_a_part_of_the_name() {
+        for (beginning, image, is_allowed) in [
+            ("example.com/fn", "example.com/fn/check:v1", true),
+            ("example.com/fn", "example.com/fn:v1", true),
+            ("example.com/fn", "example.com/fn@sha256:00", true),
+            ("example.com/fn", "example.com/fn-other/check:v1", false),
+            ("example.com/fn", "example.com/fn2:v1", false),
+            ("example.com/fn/check:v1", "example.com/fn/check:v1", true),
+            ("example.com/fn/check:v1", "example.com/fn/check:v1@sha256:00", true),
+            ("example.com/fn/check:v1", "example.com/fn/check:v10", false),
+            ("example.com", "example.com/fn/check:v1", true),
+            ("example.com", "example.com:5000/fn/check:v1", false),
+            ("example.com", "example.com.other.org/fn/check:v1", false),
+            ("", "example.com/fn/check:v1", false),
+        ] {
+            assert_eq!(super::is_allowed(image, beginning), is_allowed, "{beginning} {image}");
+        }
+    }
+
+    #[test]
+    fn images_without_pod_keep_no_slot() {
+        let pods = pods();
+        drop(pods.slot("a"));
+        let _used = pods.slot("b");
+        drop(pods.slot("c"));
+        let slots = pods.0.slots.lock().unwrap();
+        assert!(!slots.contains_key("a") && slots.contains_key("b"));
     }
 }

@@ -77,17 +77,27 @@ pub(super) async fn verified(
     sha256: &[u8; 32],
     image: &str,
 ) -> Result<(), Failure> {
-    let refused = |message: String| Failure::new(Code::FailedPrecondition, reason::NOT_AVAILABLE, message);
     match known.find(path.to_owned()).await? {
-        Ok(found) if found.digest == *sha256 => Ok(()),
-        Ok(found) => Err(refused(format!(
-            "the file of function {image} has the SHA-256 {}, and --functions allows {}; install the allowed file, or correct the digest",
-            hex(&found.digest),
-            hex(sha256)
-        ))),
+        Ok(found) => compared(&found.digest, sha256, image),
         Err(error) => {
             tracing::error!(%error, path = %path.display(), image, "the file of a function cannot be read");
             Err(refused(format!("the file of function {image} cannot be read: {}; install it", error.kind())))
         }
     }
+}
+
+/// Compares the digest of a function's file with the allowed one.
+pub(super) fn compared(found: &[u8; 32], allowed: &[u8; 32], image: &str) -> Result<(), Failure> {
+    if found == allowed {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "the file of function {image} has the SHA-256 {}, and --functions allows {}; install the allowed file, or correct the digest",
+        hex(found),
+        hex(allowed)
+    )))
+}
+
+fn refused(message: String) -> Failure {
+    Failure::new(Code::FailedPrecondition, reason::NOT_AVAILABLE, message)
 }

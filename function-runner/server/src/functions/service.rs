@@ -23,12 +23,25 @@ const ORGANIZATION: &str = "stoa-organization";
 pub(crate) struct FunctionService {
     service: Arc<Service>,
     functions: Functions,
+    /// Whether the callers have no certificate.
+    is_open: bool,
 }
 
 impl FunctionService {
+    /// For callers with a certificate, which name the organization that pays.
     pub(crate) fn new(service: Arc<Service>, functions: Functions) -> Self {
-        Self { service, functions }
+        Self { service, functions, is_open: false }
     }
+
+    /// For all callers. They pay together, as one organization without a name.
+    pub(crate) fn open(service: Arc<Service>, functions: Functions) -> Self {
+        Self { service, functions, is_open: true }
+    }
+}
+
+/// The organization that pays for a call. Without a certificate, a caller could name others, or a new one for each call.
+fn payer(metadata: &MetadataMap, is_open: bool) -> String {
+    if is_open { String::new() } else { text(metadata, ORGANIZATION) }
 }
 
 fn text(metadata: &MetadataMap, key: &str) -> String {
@@ -42,7 +55,7 @@ impl FunctionEvaluator for FunctionService {
         request: Request<EvaluateFunctionRequest>,
     ) -> Result<Response<EvaluateFunctionResponse>, Status> {
         let reads_exit_code = !text(request.metadata(), READS_EXIT_CODE).is_empty();
-        let organization = text(request.metadata(), ORGANIZATION);
+        let organization = payer(request.metadata(), self.is_open);
         let EvaluateFunctionRequest { resource_list, image } = request.into_inner();
         let span = tracing::info_span!("EvaluateFunction", organization, image);
         let call = Call { method: "EvaluateFunction", organization: organization.clone(), span };
@@ -64,5 +77,17 @@ impl FunctionEvaluator for FunctionService {
             answer.metadata_mut().insert(EXIT_CODE, exit_code.into());
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_without_certificate_name_no_payer() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert(ORGANIZATION, "shop".parse().unwrap());
+        assert_eq!((payer(&metadata, false), payer(&metadata, true)), ("shop".to_owned(), String::new()));
     }
 }

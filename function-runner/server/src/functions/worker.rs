@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 use stoa_git::cache::{Folders, Kept};
 use tokio::sync::Mutex;
 use tonic::Code;
 
+use super::programs::compared;
 use super::sandboxed::{Launch, Sandbox};
 use super::settings::hex;
 use super::{Call, Output};
@@ -127,11 +129,18 @@ impl FunctionWorker {
         let program = self.installed(image).await?;
         let folder = self.caches.take(FOLDER, &format!("{}-{}", hex(sha256), &hex(&program.digest)[..16]));
         let file = folder.path().join(CODE);
+        // A call of a compiled module waits for no compilation of another one.
+        if is_there(&file).await {
+            return Ok(CompiledCode { folder });
+        }
         let _turn = self.compiling.lock().await;
-        if tokio::fs::try_exists(&file).await.unwrap_or(false) {
+        if is_there(&file).await {
             return Ok(CompiledCode { folder });
         }
         let bytes = tokio::fs::read(module).await.map_err(|err| Failure::internal(&err))?;
+        // Another file may be there since the caller read it.
+        let found: [u8; 32] = Sha256::digest(&bytes).into();
+        compared(&found, sha256, image)?;
         let limits = self.sandbox.limits();
         let arguments = [OsString::from("compile")];
         let launch = Launch {
@@ -154,10 +163,38 @@ impl FunctionWorker {
     }
 }
 
+async fn is_there(file: &Path) -> bool {
+    tokio::fs::try_exists(file).await.unwrap_or(false)
+}
+
 /// Writes the code as a whole, since another process may read it.
 async fn write(folder: &Path, code: Bytes) -> std::io::Result<()> {
     tokio::fs::create_dir_all(folder).await?;
     let new = folder.join("new");
     tokio::fs::write(&new, code).await?;
     tokio::fs::rename(&new, folder.join(CODE)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_workers::Limits;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn module_is_compared_before_it_is_compiled() {
+        let folder = tempfile::tempdir().unwrap();
+        let module = folder.path().join("module.wasm");
+        std::fs::write(&module, "another").unwrap();
+        let time = Duration::from_secs(60);
+        let limits = Limits { memory: 1 << 30, processor: time, time, answer: 1 << 20 };
+        // This file is the worker, too, and no process starts.
+        let sandbox = Sandbox::new(folder.path().join("none"), limits, 1, folder.path().to_owned());
+        let caches = Folders::new(folder.path().join("caches"));
+        let worker = FunctionWorker::new(Some(module.clone()), Arc::new(sandbox), caches);
+        let failure = worker.compiled("example.com/check", &module, &[15; 32]).await.unwrap_err();
+        assert_eq!(failure.code(), Code::FailedPrecondition);
+        let message = &failure.problems()[0].message;
+        assert!(message.starts_with("the file of function example.com/check has the SHA-256 "), "{message}");
+    }
 }

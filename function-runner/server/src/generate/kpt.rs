@@ -21,7 +21,7 @@ use super::generator::{At, Files, Generated, Generator, Input, Profile, Provenan
 use super::manifests::{self, Located};
 use super::{overlays, yaml};
 use crate::failure::{Failure, problem, reason};
-use crate::source::{Content, SourceFile};
+use crate::source::{Content, LARGEST_FILE, SourceFile, is_folder};
 
 /// The generator's name.
 pub(super) const NAME: &str = "Kpt";
@@ -91,7 +91,9 @@ fn not_rendered(path: &str, failure: &RenderFailure) -> Failure {
 /// The files of a package that matter: those with objects, and `.krmignore`. Overlays of workspaces are no part of it.
 fn package(root: &Path, path: &str) -> Result<Tree, Failure> {
     let mut tree = Tree::default();
-    read(root, path, "", &mut tree)?;
+    if is_folder(root, "", path)? {
+        read(root, path, "", &mut tree)?;
+    }
     if tree.get(KPTFILE).is_none() {
         let message =
             "does not exist, so the folder is no kpt package; set spec.path of the Stack to a folder with a Kptfile";
@@ -105,13 +107,7 @@ fn read(root: &Path, path: &str, folder: &str, tree: &mut Tree) -> Result<(), Fa
     let at = super::join(path, folder);
     let on_disk = root.join(at.trim_end_matches('/'));
     let failed = |error: std::io::Error| Failure::internal(&error);
-    let entries = match fs::read_dir(on_disk) {
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
-            return Ok(());
-        }
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries {
+    for entry in fs::read_dir(on_disk).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let file = super::join(folder, &name);
@@ -129,6 +125,11 @@ fn read(root: &Path, path: &str, folder: &str, tree: &mut Tree) -> Result<(), Fa
             (false, 0) => Mode::Regular,
             (false, _) => Mode::Executable,
         };
+        // The tree has such a file without its content.
+        if metadata.len() > LARGEST_FILE {
+            let message = format!("has more than {} MiB; split it", LARGEST_FILE >> 20);
+            return Err(wrong_file(from_root, reason::TOO_LARGE, message));
+        }
         let content = if mode == Mode::Link { Vec::new() } else { fs::read(entry.path()).map_err(failed)? };
         let rejected = |error: TreeError| wrong_file(from_root.clone(), reason::INVALID_MANIFEST, error.to_string());
         tree.add(&file, mode, content).map_err(rejected)?;
@@ -252,5 +253,26 @@ mod tests {
         let (file, message) = problem_of(&[("a.yaml", MAP)]);
         assert_eq!(file, "s/Kptfile");
         assert!(message.contains("no kpt package"), "{message}");
+    }
+
+    #[test]
+    fn link_on_the_way_to_a_package_is_an_error() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(outside.path().join("web")).unwrap();
+        for folder in ["", "web/"] {
+            fs::write(outside.path().join(format!("{folder}{KPTFILE}")), kptfile("")).unwrap();
+        }
+        std::os::unix::fs::symlink(outside.path(), root.path().join("s")).unwrap();
+        for path in ["s", "s/web"] {
+            let problem = package(root.path(), path).unwrap_err().problems()[0].clone();
+            assert_eq!((problem.file.as_str(), problem.reason.as_str()), ("s", reason::INVALID_MANIFEST));
+        }
+    }
+
+    #[test]
+    fn file_without_its_content_is_an_error() {
+        let large = "#".repeat(usize::try_from(LARGEST_FILE).unwrap() + 1);
+        let (file, message) = problem_of(&[("Kptfile", &kptfile("")), ("a.yaml", &large)]);
+        assert_eq!((file.as_str(), message.as_str()), ("s/a.yaml", "has more than 5 MiB; split it"));
     }
 }

@@ -30,6 +30,9 @@ use crate::failure::{Failure, problem, reason};
 use crate::source::{self, MemorySlot, SourceFile, Sources, StackFiles, Tree};
 use crate::worker;
 
+/// The most renderings of a stack that find more files of SOPS. Each finds those that the decrypted ones name.
+const DECRYPTIONS: usize = 50;
+
 /// A stack to render.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
@@ -244,7 +247,7 @@ impl Generators {
             }),
             max_bytes: u32::try_from(self.pool.limits().answer).unwrap_or(u32::MAX),
         };
-        let mut secrets = Vec::new();
+        let (mut secrets, mut renderings) = (Vec::new(), 0);
         let RenderResponse {
             documents,
             warnings,
@@ -262,12 +265,20 @@ impl Generators {
             if response.encrypted.is_empty() {
                 break response;
             }
+            renderings += 1;
+            if renderings > DECRYPTIONS {
+                let message = format!(
+                    "decrypted files name other encrypted ones more than {DECRYPTIONS} times in a row; name all in one file"
+                );
+                let wrong = Problem { file: path, ..problem(reason::TOO_LARGE, message) };
+                return Err(Failure::invalid(vec![wrong]));
+            }
             let encrypted = response.encrypted.into_iter().map(source_file).collect();
             let (files, found) = self.decrypt(request.values, encrypted).await?;
             wanted.replaced.extend(files.into_iter().map(renderer_file));
             secrets.extend(found);
         };
-        let texts = SecretValues::of(&secrets);
+        let (secrets, texts) = with_texts(secrets).await?;
         if !problems.is_empty() {
             let problems = problems.into_iter().map(in_source).collect();
             return Err(Failure::invalid(texts.redacted_all(problems)));
@@ -420,13 +431,16 @@ impl Generators {
         let root = copied.as_ref().map_or(tree.root(), |(copy, _)| copy.path());
         let secrets = copied.as_ref().map(|(_, secrets)| secrets.clone()).unwrap_or_default();
         let job = beside(Job::of_tree(name, request.values, root, &path), request, tree, &path)?;
+        let (secrets, texts) = with_texts(secrets).await?;
         let job = job.with_secrets(secrets.clone());
-        let texts = SecretValues::of(&secrets);
         let done = match &copied {
             Some((copy, _)) => workers.work_once(organization, copy.path(), &job.encode_to_vec()).await,
             None => workers.work(organization, tree, &job.encode_to_vec()).await,
         };
-        drop(copied);
+        if let Some((copy, _)) = copied {
+            // It has as many files as the tree.
+            tokio::task::spawn_blocking(move || drop(copy));
+        }
         let answer = done.map_err(|error| match error {
             WarmError::Start(error) => not_started(&error),
             WarmError::Sandbox(mechanism) => {
@@ -444,7 +458,9 @@ impl Generators {
         match answered(answer)? {
             Answered::Rendered(rendered) => Ok(rendered),
             Answered::Incomplete(rendered, calls) => {
-                Box::pin(self.complete(request, (tree, &path), (rendered, calls), &registries, secrets)).await
+                let complete = self.complete(request, (tree, &path), (rendered, calls), &registries, secrets);
+                // A module may quote what it got.
+                Box::pin(complete).await.map_err(|failure| texts.redacted_failure(failure))
             }
             Answered::Detected(_) => Err(Failure::internal(&"a generator that is named detects nothing")),
         }
@@ -481,6 +497,18 @@ impl Generators {
     async fn start_tree_worker(&self, root: &Path) -> Result<stoa_workers::Subprocess, Failure> {
         self.tree_workers.start(worker::more_for_tree(root)).await.map_err(|error| not_started(&error))
     }
+}
+
+/// Decrypted values, and their texts for messages. A repository may have many, so another thread finds them.
+async fn with_texts(secrets: Vec<stoa_proto::Value>) -> Result<(Vec<stoa_proto::Value>, SecretValues), Failure> {
+    if secrets.is_empty() {
+        return Ok((secrets, SecretValues::default()));
+    }
+    run_blocking(async move {
+        let texts = SecretValues::of(&secrets);
+        Ok((secrets, texts))
+    })
+    .await
 }
 
 /// A job with the files of the tree that count beside those of its generator: the lock file, and the overlay of the workspace.

@@ -22,6 +22,8 @@ const NAMED: usize = 8;
 const NAMED_PART: usize = 16;
 /// Shorter parts of a text are in other texts by chance.
 const PART: usize = 8;
+/// Texts with more bytes, such as archives, have no parts.
+const LARGEST: usize = 1 << 20;
 
 /// The texts of the secret values of a stack.
 #[derive(Clone, Debug, Default)]
@@ -162,6 +164,9 @@ fn collect(value: &Json, texts: &mut Vec<String>) {
 
 /// What a template that reads a text as JSON or YAML, or writes it without quotes, makes of it.
 fn read(text: &str, parts: &mut Vec<String>) {
+    if text.len() > LARGEST {
+        return;
+    }
     let values = serde_json::from_str(text).map_or_else(|_| yaml::values(text), |value| vec![value]);
     for value in values {
         match value {
@@ -227,6 +232,16 @@ mod tests {
         }
         assert_eq!(declared(creds, json!({"image": "registry/shop:1"})), Json::Null, "a short part of it");
         assert_eq!(declared(pem, json!({"a": "-----BEGIN KEY-----\nother\n-----END KEY-----\n"})), Json::Null);
+    }
+
+    #[test]
+    fn large_text_has_no_parts() {
+        let of = |bytes: usize| {
+            let mut parts = Vec::new();
+            read(&format!("[\"{}\"]", "a".repeat(bytes)), &mut parts);
+            parts.len()
+        };
+        assert_eq!((of(100), of(LARGEST)), (1, 0));
     }
 
     #[test]

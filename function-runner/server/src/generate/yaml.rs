@@ -16,6 +16,8 @@ const MOST_DOCUMENTS: usize = 20_000;
 const MOST_NODES: usize = 3_000_000;
 
 const LIMITS: Limits = Limits { depth: DEEPEST, values: MOST_NODES, documents: MOST_DOCUMENTS, copied: 8 << 20 };
+/// The limits of texts that the runner itself reads, not a worker with a limit of memory.
+const OF_RUNNER: Limits = Limits { values: 100_000, documents: 100, copied: 1 << 20, ..LIMITS };
 
 /// The documents of a file that are not empty.
 pub(super) fn documents(file: &SourceFile) -> Result<Vec<Document>, Box<Problem>> {
@@ -42,9 +44,9 @@ pub(super) fn with_exact(file: &SourceFile) -> Result<Vec<(Document, Option<serd
     Ok(documents.into_iter().map(|document| (document, exact.next().map(|exact| exact.value))).collect())
 }
 
-/// The values of a text, and nothing for a text that is not YAML.
+/// The values of a text, and nothing for a text that is not YAML, or has more than 100,000 values.
 pub(crate) fn values(text: &str) -> Vec<serde_json::Value> {
-    let documents = stoa_yaml::documents(text, &LIMITS, false).unwrap_or_default();
+    let documents = stoa_yaml::documents(text, &OF_RUNNER, false).unwrap_or_default();
     documents.into_iter().map(|document| document.value).collect()
 }
 
@@ -115,6 +117,12 @@ mod tests {
             let problem = explain(&file(text), &stoa_yaml::documents(text, &limits, false).unwrap_err());
             assert_eq!((problem.reason.as_str(), problem.message.as_str()), (reason::TOO_LARGE, limit.as_str()));
         }
+    }
+
+    #[test]
+    fn text_with_too_many_values_has_none() {
+        assert_eq!(values("a: 1\n---\nb\n").len(), 2);
+        assert!(values(&format!("[{}]", "a,".repeat(OF_RUNNER.values))).is_empty());
     }
 
     #[test]

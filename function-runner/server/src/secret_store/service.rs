@@ -108,11 +108,13 @@ pub(super) fn is_private(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https") || (uri.scheme_str() == Some("http") && is_loopback)
 }
 
-/// An address of a service without its last slash.
+/// An address of a service without its last slash. Errors name it, so that it has no password.
 pub(super) fn address(field: &str, text: &str) -> Result<String, Failure> {
     let uri = text.parse::<Uri>().ok();
-    if !uri.is_some_and(|uri| is_private(&uri)) {
-        return Err(invalid(format!("{field} must be an https URL; http is for loopback addresses alone")));
+    let is_plain = |uri: &Uri| uri.query().is_none() && uri.authority().is_some_and(|it| !it.as_str().contains('@'));
+    if !uri.is_some_and(|uri| is_private(&uri) && is_plain(&uri)) {
+        let message = "must be an https URL without user and query; http is for loopback addresses alone";
+        return Err(invalid(format!("{field} {message}")));
     }
     Ok(text.trim_end_matches('/').to_owned())
 }
@@ -203,6 +205,9 @@ mod tests {
             ("http://localhost:8200", true),
             ("http://vault.example.com:8200", false),
             ("vault.example.com", false),
+            ("https://me:secret@vault.example.com", false),
+            ("http://localhost@vault.example.com", false),
+            ("https://vault.example.com?x=", false),
         ] {
             assert_eq!(address("server", text).is_ok(), is_taken, "{text}");
         }

@@ -230,6 +230,7 @@ pub(super) async fn ask(visit: &mut Visit, question: Question) -> Result<Reply, 
             let selector = selector(if is_latest { &r#ref } else { &version })?;
             let digest = match (selector.pick, &selector.digest) {
                 (Pick::Digest, Some(digest)) => {
+                    signer(visit, &remote, digest).await?;
                     ensure(visit, &remote, digest).await?;
                     digest.clone()
                 }

@@ -22,8 +22,8 @@ pub(crate) fn files_of_folder(root: &Path, stack: &str, folder: &str) -> Result<
 }
 
 /// Whether a path is a folder of the tree. A link on the way may lead to a folder of another commit. Tools follow a link on the way to
-/// the stack, so that one is an error only if it leads to the path.
-fn is_folder(root: &Path, stack: &str, path: &str) -> Result<bool, Failure> {
+/// the stack, so that one is an error only if it leads to the path. With an empty stack, each link on the way is an error.
+pub(crate) fn is_folder(root: &Path, stack: &str, path: &str) -> Result<bool, Failure> {
     let leads_to_it = || {
         let (root, target) = (root.canonicalize().ok()?, root.join(path).canonicalize().ok()?);
         Some(target.starts_with(root))

@@ -292,7 +292,7 @@ impl Question {
             }
             Self::Discover(job) => Reply::Discovered(discover::page(cache, &job)?),
             Self::Files(request) => {
-                let commit = here(&request.commit)?;
+                let commit = verified(&request.commit)?;
                 Reply::Files(files::read(cache, commit, &request)?)
             }
             Self::Package(question) => {

@@ -54,14 +54,14 @@ pub(crate) use artifacts::failure as registry_failure;
 pub(crate) use artifacts::of_module as artifact_of_module;
 pub(crate) use content::{Content, LockFile, SourceFile, StackFiles, normalized};
 pub(crate) use disk::{LACKS_ROOM, has_room, measure};
-pub(crate) use folder::files_of_folder;
+pub(crate) use folder::{files_of_folder, is_folder};
 pub(crate) use job::work;
 pub(crate) use lock::of_folder as lock_of_folder;
 pub(crate) use reader_pool::ReaderPool;
 pub(crate) use refs::{Head, Heads, parse_commit};
 pub(crate) use repositories::Repository as WorkspaceRepository;
 pub(crate) use sources::{MemorySlot, Sources, StackPaths};
-pub(crate) use tree::{Tree, trees_of};
+pub(crate) use tree::{LARGEST_FILE, Tree, trees_of};
 use unreferenced::Unreferenced;
 pub(crate) use verification::digest as verification_digest;
 pub(crate) use wire::{File, Files, Lock};
@@ -380,7 +380,7 @@ impl Cache {
 
     /// The refs of the remote.
     pub(crate) fn list(&self) -> Result<Heads, Failure> {
-        if auth::credentials(&self.source).bearer_header().is_some() {
+        if auth::credentials(&self.source).bearer_header(&self.source.remote).is_some() {
             // libgit2 lists with no header of ours.
             let connection = Connection::open(&self.access()?, Service::UploadPack);
             return Ok(Heads::of(connection.map_err(|err| error::of_remote(&err))?.advertised()));
@@ -460,7 +460,7 @@ impl Cache {
         options.download_tags(git2::AutotagOption::None).update_fetchhead(false);
         let credentials = auth::credentials(&self.source);
         options.follow_redirects(credentials.redirects());
-        if let Some(header) = credentials.bearer_header() {
+        if let Some(header) = credentials.bearer_header(&self.source.remote) {
             options.custom_headers(&[&header]);
         }
         let fetched =

@@ -13,7 +13,7 @@ use tonic::Code;
 use super::artifacts::failure;
 use crate::failure::{Failure, reason};
 
-/// The most tags of all repositories of a source.
+/// The most repositories of a source, and the most tags of all of them.
 const MOST: usize = 2000;
 /// The requests at once.
 const AT_ONCE: usize = 8;
@@ -41,15 +41,20 @@ pub(super) async fn tags(source: &Source) -> Result<Vec<(Arc<Registry>, String)>
         tags.into_iter().map(move |tag| (Arc::clone(&registry), tag)).collect::<Vec<_>>()
     };
     let all: Vec<(Arc<Registry>, String)> = registries.into_iter().flat_map(of).collect();
-    if all.len() > MOST {
-        let message = format!(
-            "{} has {} tags; a Repository has at most {MOST}, so register parts of it by longer names",
-            source.remote,
-            all.len()
-        );
-        return Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message));
-    }
+    bounded(source, all.len(), "tags")?;
     Ok(all)
+}
+
+/// Rejects a registry with too much to ask for.
+fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
+    if count <= MOST {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has {count} {what}; a Repository has at most {MOST}, so register parts of it by longer names",
+        source.remote
+    );
+    Err(Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message))
 }
 
 /// The repositories below a name that have tags.
@@ -67,6 +72,8 @@ async fn below(source: &Source, root: &Registry) -> Result<Vec<(Registry, Vec<St
         _ => failure(&error),
     })?;
     names.retain(|name| name.starts_with(&prefix));
+    // Each is a request.
+    bounded(source, names.len(), "repositories below it")?;
     let mut found = Vec::new();
     for name in names {
         let registry = registry(source, &format!("oci://{}/{name}", root.repository().registry))?;

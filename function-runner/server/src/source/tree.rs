@@ -21,7 +21,7 @@ use super::disk::{has_room, measure, on_files};
 use super::error::here;
 use super::job::{Question, Reply};
 use super::sources::{Sources, Visit};
-use super::{cache_name, refs};
+use super::{cache_name, refs, verification};
 use crate::failure::{Failure, problem, reason};
 
 /// The most files of a tree, and their bytes.
@@ -29,8 +29,8 @@ const MOST_ENTRIES: usize = 100_000;
 const MOST_BYTES: u64 = 256 << 20;
 /// The deepest folder, in levels.
 const DEEPEST: usize = 64;
-/// Larger files have their size, and no content: no generator reads one, and a repository may have many.
-const LARGEST_FILE: u64 = 5 << 20;
+/// Larger files of a tree, in bytes, have their size, and no content: no generator reads one, and a repository may have many.
+pub(crate) const LARGEST_FILE: u64 = 5 << 20;
 
 /// The use of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +89,10 @@ pub(crate) fn trees_of(caches: &Folders, organization: &str) -> PathBuf {
     all.parent().map(Path::to_owned).unwrap_or(all)
 }
 
-/// The name of the tree of a commit among those of its organization.
+/// The name of the tree of a commit among those of its organization. Sources with other keys for signatures may not use the commit.
 fn name(source: &Source, commit: &str) -> String {
-    Sha256::digest(format!("{}/{commit}", cache_name(source))).iter().map(|byte| format!("{byte:02x}")).collect()
+    let keys = verification::digest(source).map(|digest| format!("/{digest:?}")).unwrap_or_default();
+    Sha256::digest(format!("{}{keys}/{commit}", cache_name(source))).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where the tree of a commit is, or would be.

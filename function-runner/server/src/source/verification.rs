@@ -25,6 +25,8 @@ use crate::failure::{Failure, reason};
 const PAYLOAD: u64 = 64 << 10;
 /// The most signatures of an artifact that are tried.
 const SIGNATURES: usize = 50;
+/// The largest tag that is read, in bytes.
+const LARGEST_TAG: usize = 1 << 20;
 /// The most verified artifacts in memory.
 const REMEMBERED: usize = 10_000;
 
@@ -70,7 +72,8 @@ fn of_tags(repository: &Repository, keys: &TrustedKeys, commit: Oid) -> Result<O
         let (Some(id), Ok(name)) = (tag.target(), tag.name()) else { continue };
         // Most tags of many repositories are plain names of commits.
         let header = repository.odb().and_then(|odb| odb.read_header(id));
-        if header.map_err(|error| here(&error))?.1 != ObjectType::Tag {
+        let (size, kind) = header.map_err(|error| here(&error))?;
+        if kind != ObjectType::Tag || size > LARGEST_TAG {
             continue;
         }
         let content = content(repository, id)?;

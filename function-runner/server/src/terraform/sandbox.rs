@@ -65,7 +65,8 @@ fn with_environment(command: &mut Command, environment: &[(OsString, OsString)])
     }
 }
 
-/// A program that reads a folder, writes no file and has no network. It may have a socket in the folder where it runs.
+/// A program that reads a folder, writes no file and has no network. It may have a socket in the folder where it runs. It reads no file
+/// beside its executable, where the runner's own may be.
 #[derive(Debug)]
 pub(crate) struct Reading<'a> {
     /// This binary.
@@ -86,7 +87,7 @@ pub(crate) struct Reading<'a> {
 impl Reading<'_> {
     pub(crate) fn command(&self) -> Command {
         let mut command = command(self.this, self.memory, &self.digest, self.executable, self.folder);
-        command.arg(flag("--read=", self.reads)).args(["--deny-network", "--largest-file=0"]);
+        command.arg(flag("--read=", self.reads)).args(["--alone", "--deny-network", "--largest-file=0"]);
         command.args(self.arguments.iter().map(|argument| joined("--argument=", argument)));
         with_environment(&mut command, self.environment);
         command
@@ -121,6 +122,10 @@ pub(crate) struct ProviderArgs {
     /// The executable, in the folder of its package
     #[arg(long)]
     executable: PathBuf,
+
+    /// Whether it reads no other file of that folder
+    #[arg(long)]
+    alone: bool,
 
     /// The folder in which it runs
     #[arg(long)]
@@ -170,13 +175,25 @@ pub(crate) fn arguments() -> Option<ProviderArgs> {
 impl ProviderArgs {
     /// Becomes the provider. Returns only if that fails.
     pub(crate) fn run(self) -> anyhow::Error {
-        let Self { parent, memory, digest, executable, folder, write, read, largest_file, deny_network, argument } =
-            self;
+        let Self {
+            parent,
+            memory,
+            digest,
+            executable,
+            alone,
+            folder,
+            write,
+            read,
+            largest_file,
+            deny_network,
+            argument,
+        } = self;
         let network = if deny_network { program::Network::Deny } else { program::Network::Allow };
         let (arguments, environment) = (argument, environment(std::env::vars_os()));
         let program = program::Program {
             parent,
             executable,
+            is_alone: alone,
             digest,
             arguments,
             environment,
@@ -225,7 +242,7 @@ mod tests {
         assert_eq!((args.parent, args.memory, args.digest), (std::process::id(), 5 << 20, [171; 32]));
         assert_eq!(args.executable, Path::new("/package/provider"));
         assert_eq!((args.folder.as_path(), args.write), (Path::new("/own"), vec![PathBuf::from("/shared a")]));
-        assert!(args.deny_network);
+        assert!(args.deny_network && !args.alone);
         let variables = command.as_std().get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned()));
         let variables: Vec<_> = variables.collect();
         assert!(variables.iter().all(|(name, _)| name.as_bytes().starts_with(PREFIX.as_bytes())));
@@ -252,7 +269,7 @@ mod tests {
         };
         let args = ProviderArgs::parse_from(reading.command().as_std().get_args());
         assert_eq!((args.read, args.write), (vec![PathBuf::from("/trees")], Vec::new()));
-        assert_eq!((args.largest_file, args.deny_network, args.memory), (0, true, 5 << 20));
+        assert_eq!((args.largest_file, args.deny_network, args.alone, args.memory), (0, true, true, 5 << 20));
         assert_eq!(args.argument, ["--code=/a b", "run"]);
     }
 

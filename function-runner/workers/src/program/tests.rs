@@ -56,6 +56,7 @@ impl Bed {
         Program {
             parent: std::process::id(),
             executable: self.path("package/program"),
+            is_alone: false,
             digest: self.digest,
             arguments: harness().map(OsString::from).to_vec(),
             environment: vec![(ROLE.into(), work.join("\n").into()), ("ANIMAL".into(), "cat".into())],
@@ -92,7 +93,8 @@ fn start(program: &Program) -> Child {
     let own = [&program.executable, &program.folder, &program.writes[0], &program.reads[0]]
         .map(|path| path.display().to_string());
     let work = program.environment[0].1.to_str().unwrap().to_owned();
-    let role = ["enter", &program.parent.to_string(), &hex, &network, &own[0], &own[1], &own[2], &own[3]].join("\n");
+    let (parent, alone) = (program.parent.to_string(), program.is_alone.to_string());
+    let role = ["enter", &parent, &hex, &network, &own[0], &own[1], &own[2], &own[3], &alone].join("\n");
     Command::new(std::env::current_exe().unwrap())
         .args(harness())
         .env(ROLE, role)
@@ -106,13 +108,14 @@ fn start(program: &Program) -> Child {
 
 /// Enters the sandbox, as the text of [`start`] says.
 fn enter(said: &[&str]) -> ProgramError {
-    let [parent, digest, network, executable, folder, shared, read] = said[..] else { panic!("{said:?}") };
+    let [parent, digest, network, executable, folder, shared, read, alone] = said[..] else { panic!("{said:?}") };
     let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap();
     let digest: [u8; 32] = std::array::from_fn(byte);
     let work = std::env::var("STOA_TEST_WORK").unwrap();
     run(&Program {
         parent: parent.parse().unwrap(),
         executable: executable.into(),
+        is_alone: alone == "true",
         digest,
         arguments: harness().map(OsString::from).to_vec(),
         environment: vec![(ROLE.into(), work.into()), ("ANIMAL".into(), "cat".into())],
@@ -263,6 +266,22 @@ fn program_reads_only_its_package_and_folders() {
 }
 
 #[test]
+fn program_alone_reads_no_file_beside_it() {
+    let Some(bed) = Bed::new() else { return };
+    for (what, name, answer) in [
+        ("read", "package/program", "done"),
+        ("read", "package/data", "PermissionDenied"),
+        ("list", "package", "PermissionDenied"),
+        ("read", "read/file", "done"),
+        ("write", "own/new", "done"),
+    ] {
+        let program = bed.program(Network::Deny, &[what, bed.path(name).to_str().unwrap()]);
+        let ended = start(&Program { is_alone: true, ..program }).wait_with_output().unwrap();
+        assert_eq!(answer_of(&ended).as_deref(), Some(answer), "{what} {name}: {ended:?}");
+    }
+}
+
+#[test]
 fn program_has_its_own_environment_and_limits() {
     let Some(bed) = Bed::new() else { return };
     assert_eq!(bed.answer(Network::Deny, &["environment"]), format!("ANIMAL {ROLE}"));
@@ -341,7 +360,7 @@ fn program_ends_with_its_parent() {
     let hex = bed.digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let paths = [&program.executable, &program.folder, &program.writes[0], &program.reads[0]]
         .map(|path| path.display().to_string());
-    let role = ["enter", "PARENT", &hex, "Deny", &paths[0], &paths[1], &paths[2], &paths[3]].join("|");
+    let role = ["enter", "PARENT", &hex, "Deny", &paths[0], &paths[1], &paths[2], &paths[3], "false"].join("|");
     let mut parent = Command::new(std::env::current_exe().unwrap())
         .args(harness())
         .env(ROLE, format!("parent\n{role}"))

@@ -200,6 +200,11 @@ impl Call {
         Self { file: file.to_owned(), line, ..self }
     }
 
+    /// What identifies the program of the call. One version may be registered with several digests, and be in the folder too.
+    pub(super) fn program_key(&self) -> [&str; 4] {
+        [&self.path, &self.version, &self.artifact, &self.program]
+    }
+
     /// The module, its version, and the stack.
     pub(super) fn subject(&self) -> String {
         let request = self.request.clone().unwrap_or_default();

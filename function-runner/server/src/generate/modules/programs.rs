@@ -79,18 +79,18 @@ impl Modules {
             return Err(without_modules(&in_folder));
         }
         // Artifacts are fetched before the time of the calls begins.
-        let mut programs: HashMap<(&str, &str), (Program, Option<Tree>)> = HashMap::new();
+        let mut programs: HashMap<[&str; 4], (Program, Option<Tree>)> = HashMap::new();
         for call in calls {
-            if let Entry::Vacant(entry) = programs.entry((&call.path, &call.version)) {
+            if let Entry::Vacant(entry) = programs.entry(call.program_key()) {
                 entry.insert(self.program(call, registries).await?);
             }
         }
         let _slot = self.slots.acquire(organization, 1).await;
         let end = Instant::now() + self.options.limits.time;
-        let mut running: HashMap<(&str, &str), Module> = HashMap::new();
+        let mut running: HashMap<[&str; 4], Module> = HashMap::new();
         let mut responses = Vec::with_capacity(calls.len());
         for call in calls {
-            let key = (call.path.as_str(), call.version.as_str());
+            let key = call.program_key();
             let module = match running.entry(key) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {

@@ -280,3 +280,13 @@ fn configurations_of_the_workspace_reach_the_call() {
     );
     assert_eq!(Settings::of_spec(b"{\"context\":{\"a\":1}}"), "");
 }
+
+#[test]
+fn programs_of_one_version_differ_by_their_digests() {
+    let in_folder = call("network");
+    let registered = Call { artifact: "sha256:aa".to_owned(), ..in_folder.clone() };
+    let other = Call { program: "sha256:bb".to_owned(), ..registered.clone() };
+    assert_ne!(in_folder.program_key(), registered.program_key());
+    assert_ne!(registered.program_key(), other.program_key());
+    assert_eq!(in_folder.program_key(), Call { field: "api".to_owned(), ..in_folder.clone() }.program_key());
+}

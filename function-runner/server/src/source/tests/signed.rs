@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
-use stoa_proto::{PublicKeys, Verification};
+use stoa_proto::{FilesRequest, PublicKeys, Verification};
 use stoa_test_registry::Registry as Server;
 
 use super::*;
@@ -110,6 +110,9 @@ async fn unsigned_commit_is_refused_by_every_question() {
     let commit = signed.origin.commit("plain", &[("a.yaml", "a: 1")]).to_string();
     let (sources, source) = (signed.origin.sources(), signed.source(&[&key]));
     let paths = || vec!["a.yaml".to_owned()];
+    // A source without keys uses the commit first, and what it leaves is for no other.
+    assert!(sources.tree(&signed.origin.source(), &commit).await.is_ok());
+    let of_package = FilesRequest { commit: commit.clone(), ..FilesRequest::default() };
     let failures = [
         sources.resolve(&source, "latest", "").await.map(drop),
         sources.look(&source, "", Vec::new()).await.map(drop),
@@ -117,6 +120,7 @@ async fn unsigned_commit_is_refused_by_every_question() {
         sources.read(&source, &commit, "a.yaml").await.map(drop),
         sources.file(&source, &commit, "a.yaml", 100).await.map(drop),
         sources.tree(&source, &commit).await.map(drop),
+        sources.package_files(&source, of_package).await.map(drop),
     ];
     for failure in failures {
         let (reason, message) = problem(failure.unwrap_err());
