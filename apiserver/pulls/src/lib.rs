@@ -1,7 +1,7 @@
 //! Pull requests of Git servers, with commit statuses and comments: what is proposed to people, and what is told them of it.
 //!
-//! Start at [`PullRequests`], which is what callers see, and [`Server`], which speaks to Gitea, Forgejo and GitHub. Where a
-//! repository's API is follows from its address ([`Address`]).
+//! Start at [`PullRequests`], which is what callers see, and [`Server`], which speaks to Gitea, Forgejo, GitHub and
+//! GitLab. Where a repository's API is follows from its address ([`Address`]).
 //!
 //! Whatever a server answers is input from outside: it is bounded, only what is needed of it is read, and nothing of it is
 //! trusted to be what it should be. No credential is in an error or a log.
@@ -11,6 +11,7 @@ mod answers;
 mod server;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod transport;
 
 use std::{fmt, time::Duration};
 
@@ -18,10 +19,11 @@ use async_trait::async_trait;
 
 pub use self::{
     address::{Address, InvalidAddress, Provider},
-    server::{Credentials, Pauses, Server},
+    server::Server,
+    transport::{Credentials, Pauses},
 };
 
-/// A pull request, as its server tells it.
+/// A pull request, or a merge request of GitLab, as its server tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullRequest {
     /// Its number in the repository.
@@ -195,7 +197,7 @@ pub trait PullRequests: fmt::Debug + Send + Sync + 'static {
     ///
     /// The marker says what a comment is about, and not who wrote it: anybody can write one. That is told by who we are, or
     /// where a server does not say, as GitHub does not to an app, by the comment's id. Without either it is one of a program
-    /// at GitHub, and none at Gitea.
+    /// at GitHub, and none at Gitea and GitLab.
     async fn comment(&self, number: u64, comment: &CommentText<'_>) -> Result<u64, PullError>;
 }
 

@@ -1,9 +1,12 @@
-//! A server for tests that has pull requests of bare repositories and speaks Gitea's REST API, as far as it is used here.
+//! A server for tests that has pull requests of bare repositories and speaks the REST APIs of Gitea and GitLab, as far as they
+//! are used here.
 //!
 //! What it knows of a repository it reads there, and a merge is a commit. Git itself it does not speak: the repositories are
 //! reached by their paths, or by another server.
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
+
+mod gitlab;
 
 use std::{
     convert::Infallible,
@@ -43,6 +46,8 @@ struct State {
     pulls: Vec<Pull>,
     comments: Vec<Comment>,
     statuses: Vec<(String, Value)>,
+    /// The labels of pull requests, at GitLab alone.
+    labels: Vec<(u64, String)>,
     requests: Vec<String>,
     /// What the next calls are answered with.
     refusals: Vec<(u16, &'static str)>,
@@ -132,6 +137,12 @@ impl Forge {
     pub fn comments(&self, number: u64) -> Vec<String> {
         let state = self.shared.state.lock().unwrap();
         state.comments.iter().filter(|it| it.pull == number).map(|it| it.body.clone()).collect()
+    }
+
+    /// The labels of a merge request of GitLab.
+    pub fn labels(&self, number: u64) -> Vec<String> {
+        let state = self.shared.state.lock().unwrap();
+        state.labels.iter().filter(|(of, _)| *of == number).map(|(_, label)| label.clone()).collect()
     }
 
     /// What was said of commits, oldest first.
@@ -286,6 +297,9 @@ impl Shared {
     }
 
     fn answer(&self, method: &Method, path: &str, query: &str, body: &Value) -> (StatusCode, Value) {
+        if let Some(path) = path.strip_prefix("/api/v4/") {
+            return self.answer_as_gitlab(method, path, query, body);
+        }
         let parts: Vec<&str> = path.trim_start_matches("/api/v1/").split('/').collect();
         let mut state = self.state.lock().unwrap();
         let not_found = (StatusCode::NOT_FOUND, json!({"message": "not found"}));
@@ -435,7 +449,8 @@ impl Shared {
             None if is_known => self.answer(&head.method, &path, &query, &body),
             None => (StatusCode::UNAUTHORIZED, json!({"message": format!("{shown} is not known")})),
         };
-        if path.ends_with("/pulls") && answer.as_array().is_some_and(|page| page.len() == 2) {
+        let is_list = path.ends_with("/pulls") || path.ends_with("/merge_requests");
+        if is_list && answer.as_array().is_some_and(|page| page.len() == 2) {
             response = response.header("link", "<https://git.example.com/next>; rel=\"next\"");
         }
         response.status(status).body(Full::new(Bytes::from(answer.to_string()))).unwrap()

@@ -204,12 +204,7 @@ impl Proposal<'_> {
         let key = |name: &str| keys.get(name).map(Vec::as_slice);
         let text = |name: &str| key(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim);
         let repo = &self.repo.spec.repo;
-        let provider = match text("provider") {
-            Some("GitHub") => Provider::GitHub,
-            Some(_) => Provider::Gitea,
-            None if repo.starts_with("https://github.com/") => Provider::GitHub,
-            None => Provider::Gitea,
-        };
+        let provider = Provider::of(text("provider"), repo);
         let failed = |why: String| (reason::PR_FAILED, format!("pull requests of {repo}: {why}"));
         let address = Address::new(provider, repo, None).map_err(|error| failed(error.to_string()))?;
         let credentials = Credentials::of_keys(key);
