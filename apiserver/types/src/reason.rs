@@ -34,6 +34,9 @@ pub const RECORDED: &str = "Recorded";
 pub const READY_TO_PR: &str = "ReadyToPR";
 /// Condition of a GitOpsRepo: its branch has other files than the last rendered ones that were merged.
 pub const BRANCH_DRIFTED: &str = "BranchDrifted";
+/// Condition of a GitOpsRepo and of an Assignment, and its reason: a more general ConfigMap replaces a value of a more
+/// specific one.
+pub const VALUES_REPLACED: &str = "ValuesReplaced";
 /// Condition of an Environment, BaseRepo or WorkloadRegistration: every file of its folder is valid.
 pub const FILES_VALID: &str = "FilesValid";
 /// Some files of a folder are invalid.

@@ -83,6 +83,7 @@ struct Assignments {
 struct Renderings {
     is_rendered: bool,
     broken: BTreeMap<String, String>,
+    replaced: BTreeMap<String, String>,
     time: String,
 }
 
@@ -96,22 +97,29 @@ impl Renderings {
                 renderings.time = ready.last_transition_time.0.to_string();
             }
             renderings.broken.extend(status.broken_assignments.into_iter().map(|it| (it.name, it.message)));
+            renderings.replaced.extend(status.replaced_values.into_iter().map(|it| (it.name, it.message)));
         }
         Ok(renderings)
     }
 
     fn conditions(&self, name: &str) -> Vec<Value> {
-        let condition = |status: &str, why: &str, message: &str| {
-            vec![json!({
-                "type": reason::READY, "status": status, "reason": why, "message": message,
-                "lastTransitionTime": self.time,
-            })]
+        let condition = |kind: &str, status: &str, why: &str, message: &str| {
+            json!({
+                "type": kind, "status": status, "reason": why, "message": message, "lastTransitionTime": self.time,
+            })
         };
-        match self.broken.get(name) {
-            Some(message) => condition("False", reason::RENDER_FAILED, message),
-            None if self.is_rendered => condition("True", reason::ASSIGNMENT_PACKAGE_CREATED, "its files are rendered"),
-            None => Vec::new(),
-        }
+        let ready = |status: &str, why: &str, message: &str| condition(reason::READY, status, why, message);
+        let ready = match self.broken.get(name) {
+            Some(message) => Some(ready("False", reason::RENDER_FAILED, message)),
+            None if self.is_rendered => {
+                Some(ready("True", reason::ASSIGNMENT_PACKAGE_CREATED, "its files are rendered"))
+            }
+            None => None,
+        };
+        let replaced = self.replaced.get(name);
+        let replaced =
+            replaced.map(|message| condition(reason::VALUES_REPLACED, "True", reason::VALUES_REPLACED, message));
+        ready.into_iter().chain(replaced).collect()
     }
 }
 

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use stoa_controller::blocking::on_own_thread;
 use stoa_fleet::{
     Fleet,
+    config::Replaced,
     render::{self, File, Tree},
 };
 use stoa_kinds::scheduler::fleets::RenderAssignments;
@@ -61,6 +62,8 @@ pub(crate) struct Known {
     pub(crate) fleet: Fleet,
     /// The files, once they are rendered.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// The first assignments with values of specific ConfigMaps that more general ones replace, once they are rendered.
+    pub(crate) replaced: Arc<[Replaced]>,
 }
 
 impl FleetService {
@@ -112,7 +115,7 @@ impl FleetService {
                 None => Fleet::new(reading.plane.inputs.clone()),
             };
             // The files are those of the fleet before, until it is rendered.
-            Known { reading, fleet, tree: None }
+            Known { reading, fleet, tree: None, replaced: Arc::default() }
         });
         Ok(Arc::new(known.await))
     }
@@ -151,7 +154,7 @@ impl FleetService {
                         None => Fleet::new(inputs),
                     }
                 });
-                Arc::new(Known { fleet: fleet.await, reading, tree: None })
+                Arc::new(Known { fleet: fleet.await, reading, tree: None, replaced: Arc::default() })
             }
         };
         match known.reading.failed.values().next() {
