@@ -6,10 +6,11 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository.
+//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
+mod edits;
 mod promotions;
 mod proposals;
 mod reading;
@@ -30,14 +31,14 @@ use stoa_fleet::{
     config::Replaced,
     render::{self, File, Tree},
 };
-use stoa_kinds::scheduler::fleets::RenderAssignments;
+use stoa_kinds::scheduler::fleets::{ControlFleets, Edit};
 use stoa_machinery::ApiError;
 use stoa_pulls::Pauses;
 use stoa_runs::Services;
 use stoa_types::scheduler::AssignmentPackageSpec;
 use tokio::runtime::Handle;
 
-use self::rendering::OnRunner;
+use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
     proposals::{Proposal, ProposalState, digest},
     reading::{At, Failed, Reading, SourceKey},
@@ -53,6 +54,7 @@ pub(crate) struct FleetService {
     known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
     looks: Looks,
     pauses: Pauses,
+    edits: Edits,
 }
 
 /// An environment in memory.
@@ -68,7 +70,8 @@ pub(crate) struct Known {
 
 impl FleetService {
     pub(crate) fn new(services: Services) -> Self {
-        Self { services, known: Arc::default(), looks: Looks::default(), pauses: Pauses::default() }
+        let (looks, pauses, edits) = (Looks::default(), Pauses::default(), Edits::default());
+        Self { services, known: Arc::default(), looks, pauses, edits }
     }
 
     pub(crate) fn services(&self) -> &Services {
@@ -231,7 +234,7 @@ fn documents(content: &str) -> Vec<String> {
 }
 
 #[async_trait]
-impl RenderAssignments for FleetService {
+impl ControlFleets for FleetService {
     async fn packages(
         &self,
         namespace: &str,
@@ -240,6 +243,10 @@ impl RenderAssignments for FleetService {
         let known = self.of(namespace, At::default()).await?;
         let rendered = self.render_some(namespace, &known.fleet, assignments.to_vec()).await?;
         Ok(rendered.into_iter().map(|it| it?.ok().map(|files| package(&files))).collect())
+    }
+
+    async fn propose(&self, edit: Edit) -> Result<String, String> {
+        self.propose_edit(&edit).await
     }
 }
 
