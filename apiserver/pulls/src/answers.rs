@@ -186,6 +186,47 @@ impl Comment {
     }
 }
 
+/// An issue as servers write it.
+#[derive(Deserialize)]
+pub(crate) struct Issue {
+    /// Its number; GitLab calls it so in a project.
+    #[serde(alias = "iid")]
+    pub(crate) number: u64,
+    title: Option<String>,
+    #[serde(alias = "description")]
+    body: Option<String>,
+    state: String,
+    user: Option<User>,
+    /// The same at GitLab.
+    author: Option<User>,
+    /// A pull request is an issue, too, at GitHub.
+    pull_request: Option<Value>,
+}
+
+impl Issue {
+    /// Whether it is open, and no pull request.
+    pub(crate) fn is_open(&self) -> bool {
+        self.pull_request.is_none() && matches!(self.state.as_str(), "open" | "opened")
+    }
+
+    /// Its description.
+    pub(crate) fn body(&self) -> &str {
+        self.body.as_deref().unwrap_or_default()
+    }
+
+    /// Who opened it.
+    pub(crate) fn writer(&self) -> Option<&User> {
+        self.user.as_ref().or(self.author.as_ref())
+    }
+
+    /// Whether it has the title and description of a change.
+    pub(crate) fn says(&self, change: &Value) -> bool {
+        let body = change["body"].as_str().or(change["description"].as_str()).unwrap_or_default();
+        // Servers differ in how they keep the end of a text.
+        self.title.as_deref() == change["title"].as_str() && self.body().trim_end() == body.trim_end()
+    }
+}
+
 /// Somebody with an account.
 #[derive(Deserialize)]
 pub(crate) struct User {

@@ -1,5 +1,7 @@
 //! The REST APIs of Gitea, Forgejo, GitHub and GitLab: the same steps, with the paths and fields of each.
 
+mod issues;
+
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
@@ -108,7 +110,7 @@ impl Server {
         }
     }
 
-    /// The change that closes a pull request.
+    /// The change that closes a pull request or an issue.
     fn closing(&self) -> Value {
         match self.provider() {
             Provider::Gitea | Provider::GitHub => json!({"state": "closed"}),
@@ -116,7 +118,7 @@ impl Server {
         }
     }
 
-    /// The title and description of a pull request.
+    /// The title and description of a pull request or an issue.
     fn text_json(&self, text: &Text) -> Value {
         let (title, body) = (cut(&one_line(&text.title), TITLE), self.markdown(&text.body));
         match self.provider() {

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 
 mod gitlab;
+mod issues;
 
 use std::{
     convert::Infallible,
@@ -23,6 +24,8 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use self::issues::{Issue, Words};
 
 /// The server; ends with the value.
 #[derive(Debug)]
@@ -45,6 +48,7 @@ struct Shared {
 struct State {
     pulls: Vec<Pull>,
     comments: Vec<Comment>,
+    issues: Vec<Issue>,
     statuses: Vec<(String, Value)>,
     /// The labels of pull requests, at GitLab alone.
     labels: Vec<(u64, String)>,
@@ -137,6 +141,16 @@ impl Forge {
     pub fn comments(&self, number: u64) -> Vec<String> {
         let state = self.shared.state.lock().unwrap();
         state.comments.iter().filter(|it| it.pull == number).map(|it| it.body.clone()).collect()
+    }
+
+    /// The issues, as Gitea's API has them.
+    pub fn issues(&self) -> Vec<Value> {
+        self.shared.state.lock().unwrap().issues.iter().map(|issue| issue.json(Words::Gitea)).collect()
+    }
+
+    /// Somebody else opens an issue; its number.
+    pub fn raise(&self, repository: &str, title: &str, body: &str) -> u64 {
+        self.shared.state.lock().unwrap().open_issue(repository, "eve", title.to_owned(), body.to_owned())
     }
 
     /// The labels of a merge request of GitLab.
@@ -397,6 +411,9 @@ impl Shared {
             ("POST", ["statuses", sha]) => {
                 state.statuses.push(((*sha).to_owned(), body.clone()));
                 (StatusCode::CREATED, json!({}))
+            }
+            (_, ["issues", number @ ..]) if number.len() < 2 => {
+                state.answer_issues(Words::Gitea, &repository, (method, number.first().copied()), body)
             }
             ("GET", ["issues", number, "comments"]) => {
                 let of_pull = state.comments.iter().filter(|comment| comment.pull.to_string() == *number);

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use super::{Comment, Pull, Shared};
+use super::{Comment, Pull, Shared, issues::Words};
 
 /// The id of the project, and of the fork of somebody else.
 const PROJECT: u64 = 3;
@@ -112,6 +112,9 @@ impl Shared {
                     state.labels.extend(labels.map(|label| (number, label.to_owned())));
                 }
                 (StatusCode::OK, merge_request(&self.root, &state.pulls[at]))
+            }
+            (_, ["issues", number @ ..]) if number.len() < 2 => {
+                state.answer_issues(Words::GitLab, repository, (method, number.first().copied()), body)
             }
             ("GET", ["repository", "commits", sha, "statuses"]) => {
                 let name = of_query("name");
