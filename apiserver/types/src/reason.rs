@@ -55,6 +55,8 @@ pub const RENDER_FAILED: &str = "RenderFailed";
 pub const PR_CREATED: &str = "PRCreated";
 /// The pull request of a fleet cannot be opened or updated.
 pub const PR_FAILED: &str = "PRFailed";
+/// The server of a repository took no issue with a failure.
+pub const ISSUE_FAILED: &str = "IssueFailed";
 /// People have added commits to the branch of a proposal, which Stoa leaves as it is.
 pub const COMMITS_OF_OTHERS: &str = "CommitsOfOthers";
 

@@ -33,16 +33,16 @@ use stoa_fleet::{
 };
 use stoa_kinds::scheduler::fleets::{ControlFleets, Edit};
 use stoa_machinery::ApiError;
-use stoa_pulls::Pauses;
+use stoa_pulls::{Pauses, Server};
 use stoa_runs::Services;
-use stoa_types::scheduler::AssignmentPackageSpec;
+use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
 use tokio::runtime::Handle;
 
 use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
     proposals::{Proposal, ProposalState, digest},
     reading::{At, Failed, Reading, SourceKey},
-    repositories::{FRESH, Looks},
+    repositories::{FRESH, Looks, Refusal},
     serving::{Served, serve},
 };
 
@@ -86,6 +86,24 @@ impl FleetService {
     /// Has the next reading ask for the commits of all branches.
     pub(crate) fn expire_looks(&self) {
         self.looks.expire();
+    }
+
+    /// The Environment of a namespace: the first with its name that was created.
+    pub(crate) async fn environment(&self, namespace: &str) -> Result<Option<Environment>, ApiError> {
+        reading::environment(self, namespace).await
+    }
+
+    /// The server of a GitOps repository, for its issues.
+    pub(crate) async fn issues(
+        &self,
+        namespace: &str,
+        environment: Option<&Environment>,
+        repo: &GitOpsRepo,
+    ) -> Result<Server, Refusal> {
+        let is_owned = repositories::is_owned_by_git(repo);
+        let url = &repo.spec.repo;
+        let remote = repositories::remote(&self.services, namespace, environment, url, is_owned).await?;
+        proposals::server(&self.pauses, url, &remote.keys)
     }
 
     /// Keeps a fleet that was read, and is not rendered.

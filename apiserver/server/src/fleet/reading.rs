@@ -272,7 +272,7 @@ fn stored_source(namespace: &str) -> String {
 }
 
 /// The Environment of a namespace: the first with its name that was created.
-async fn environment(service: &FleetService, namespace: &str) -> Result<Option<Environment>, ApiError> {
+pub(super) async fn environment(service: &FleetService, namespace: &str) -> Result<Option<Environment>, ApiError> {
     let all = service.services.lookup.api::<Environment>()?;
     let options = stoa_machinery::registry::ListOptions {
         field_selector: Some(format!("metadata.name={namespace}")),
