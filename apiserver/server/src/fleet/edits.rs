@@ -95,7 +95,7 @@ impl FleetService {
             return Err("the file has none of the changed fields".to_owned());
         }
         let (of, is_owned) = (&folder.of, reading.is_owned_by_git(&key, namespace));
-        let remote = key.remote(self, (namespace, reading.environment.as_ref()), &of.repo, is_owned).await;
+        let remote = key.remote(self, (namespace.as_str(), reading.environment.as_ref()), &of.repo, is_owned).await;
         let remote = remote.map_err(|(_, why)| why)?;
         let verb = if after.is_some() { "Change" } else { "Delete" };
         let title = format!("{verb} {kind} {name}");
