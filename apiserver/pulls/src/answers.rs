@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_request_is_read_as_gitlab_tells_it() {
+    fn merge_request_of_gitlab_is_read() {
         let read = |changes: Value| {
             let request = decode::<MergeRequest>(merge_request(changes).to_string().as_bytes())?;
             PullRequest::try_from(request.with_default(Some("main".to_owned())))

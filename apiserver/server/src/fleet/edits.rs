@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::{
     At, FleetService,
     proposals::{self, AUTHOR, Settled, Wanted},
-    reading::Place,
+    reading::Written,
     repositories,
 };
 
@@ -87,7 +87,7 @@ impl FleetService {
         let reading = &known.reading;
         let gone = || "no repository of the environment has the object any more".to_owned();
         let origin = reading.plane.origin(kind, name).ok_or_else(gone)?;
-        let Place { key, folder, path } = reading.place(origin).ok_or_else(gone)?;
+        let Written { key, folder, path } = reading.written(origin).ok_or_else(gone)?;
         let file = reading.files(&key).and_then(|files| files.get(&origin.file)).ok_or_else(gone)?;
         let text = String::from_utf8_lossy(file);
         let content = edited(&text, edit).ok_or_else(|| format!("{origin} cannot be edited; change it by hand"))?;

@@ -128,15 +128,15 @@ impl Reading {
 
     /// A file as people find it.
     pub(crate) fn file(&self, origin: &stoa_fleet::Origin) -> Option<String> {
-        let Place { folder: Stored { of, .. }, path, .. } = self.place(origin)?;
+        let Written { folder: Stored { of, .. }, path, .. } = self.written(origin)?;
         Some(format!("{path} in branch {} of {}", of.branch, of.repo))
     }
 
     /// Where an object of Git is written.
-    pub(super) fn place(&self, origin: &stoa_fleet::Origin) -> Option<Place<'_>> {
+    pub(super) fn written(&self, origin: &stoa_fleet::Origin) -> Option<Written<'_>> {
         let key = SourceKey::of_origin(&origin.source)?;
         let folder = self.folders.get(&key)?;
-        Some(Place { path: path_of(folder, origin), key, folder })
+        Some(Written { path: path_of(folder, origin), key, folder })
     }
 
     /// The files of a source.
@@ -160,7 +160,7 @@ impl Reading {
 }
 
 /// Where an object of Git is written.
-pub(super) struct Place<'r> {
+pub(super) struct Written<'r> {
     /// The source that has it.
     pub(super) key: SourceKey,
     /// The folder of that source.

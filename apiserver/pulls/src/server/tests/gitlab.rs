@@ -12,7 +12,7 @@ fn server(bed: &Bed) -> Server {
 }
 
 #[tokio::test]
-async fn merge_request_is_opened_once_and_updated_in_place() {
+async fn merge_request_is_opened_once_and_updated() {
     let bed = Bed::new().await;
     let server = server(&bed);
     assert_eq!(server.find("stoa/x", "main").await.unwrap(), None);
