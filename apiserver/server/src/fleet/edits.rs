@@ -75,7 +75,7 @@ impl FleetService {
         if let Some(pull) = self.edits.of(&branch, digest) {
             return Ok(pull);
         }
-        let proposed = tokio::time::timeout(PATIENCE, self.propose_edit_anew(edit, &branch)).await;
+        let proposed = tokio::time::timeout(PATIENCE, Box::pin(self.propose_edit_anew(edit, &branch))).await;
         let pull = proposed.map_err(|_| format!("the repository did not answer within {PATIENCE:?}"))??;
         self.edits.keep(branch, digest, &pull);
         Ok(pull)
