@@ -175,6 +175,7 @@ pub fn provider(provider: PullRequestProvider) -> Provider {
     match provider {
         PullRequestProvider::Gitea => Provider::Gitea,
         PullRequestProvider::GitHub => Provider::GitHub,
+        PullRequestProvider::GitLab => Provider::GitLab,
     }
 }
 

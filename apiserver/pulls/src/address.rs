@@ -9,6 +9,24 @@ pub enum Provider {
     Gitea,
     /// GitHub, or GitHub Enterprise Server.
     GitHub,
+    /// GitLab, hosted or of one's own.
+    GitLab,
+}
+
+impl Provider {
+    /// The server of the repository at `remote`: by its name (`Gitea`, `GitHub`, `GitLab`), or else by the host, where
+    /// `github.com`, `gitlab.com` and `gitlab.*` are known; Gitea where neither says.
+    pub fn of(name: Option<&str>, remote: &str) -> Self {
+        let (server, _) = split(remote);
+        let host =
+            server.and_then(|server| server.parse::<http::Uri>().ok()).map(|uri| plain_host(&uri)).unwrap_or_default();
+        match (name, host.as_str()) {
+            (Some("GitHub"), _) | (None, "github.com") => Self::GitHub,
+            (Some("GitLab"), _) => Self::GitLab,
+            (None, host) if host.starts_with("gitlab.") => Self::GitLab,
+            _ => Self::Gitea,
+        }
+    }
 }
 
 /// Where the API of a repository is.
@@ -17,6 +35,7 @@ pub struct Address {
     pub(crate) provider: Provider,
     /// The URL that all paths begin with, without a slash at its end.
     pub(crate) api: String,
+    /// The owner; at GitLab a group, with `/` before subgroups.
     pub(crate) owner: String,
     pub(crate) name: String,
     /// Whether the server is at the host that Git reaches the repository at, on whatever port.
@@ -49,15 +68,26 @@ impl Address {
     /// [`InvalidAddress`].
     pub fn new(provider: Provider, remote: &str, url: Option<&str>) -> Result<Self, InvalidAddress> {
         let (server, path) = split(remote);
+        let url = url.filter(|url| !url.is_empty());
         let path = path.trim_matches('/');
-        let mut parts = path.strip_suffix(".git").unwrap_or(path).rsplitn(3, '/');
-        let (name, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let before = parts.next().unwrap_or_default();
+        let path = path.strip_suffix(".git").unwrap_or(path);
+        let (before, owner, name) = match provider {
+            Provider::Gitea | Provider::GitHub => {
+                let mut parts = path.rsplitn(3, '/');
+                let (name, owner) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                (parts.next().unwrap_or_default(), owner, name)
+            }
+            Provider::GitLab => {
+                let path = url.map_or(path, |url| below(remote, path, url));
+                let (owner, name) = path.rsplit_once('/').unwrap_or_default();
+                ("", owner, name)
+            }
+        };
         let of_remote = server.as_ref().and_then(|server| server.parse::<http::Uri>().ok());
-        if !is_name(owner) || !is_name(name) {
+        if !owner.split('/').all(is_name) || !is_name(name) {
             return Err(InvalidAddress::Unnamed);
         }
-        let root = match (url.filter(|url| !url.is_empty()), server) {
+        let root = match (url, server) {
             (Some(url), _) => url.trim_end_matches('/').to_owned(),
             (None, Some(server)) if before.is_empty() => server,
             (None, Some(server)) => format!("{server}/{before}"),
@@ -80,6 +110,7 @@ impl Address {
             Provider::Gitea => format!("{root}/api/v1"),
             Provider::GitHub if host.eq_ignore_ascii_case("github.com") => "https://api.github.com".to_owned(),
             Provider::GitHub => format!("{root}/api/v3"),
+            Provider::GitLab => format!("{root}/api/v4"),
         };
         let is_at_remote = of_remote.is_some_and(|remote| plain_host(&remote) == plain_host(&uri));
         Ok(Self { provider, api, owner: owner.to_owned(), name: name.to_owned(), is_at_remote })
@@ -156,6 +187,14 @@ fn split(remote: &str) -> (Option<String>, &str) {
     }
 }
 
+/// The path of a repository at a server whose own URL has a path, such as `/gitlab`, as far as Git's address has it too.
+fn below<'p>(remote: &str, path: &'p str, url: &str) -> &'p str {
+    let own = url.parse::<http::Uri>().map(|uri| uri.path().trim_matches('/').to_owned()).unwrap_or_default();
+    let is_web = remote.starts_with("https://") || remote.starts_with("http://");
+    let rest = path.strip_prefix(own.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    rest.filter(|_| is_web && !own.is_empty()).unwrap_or(path)
+}
+
 /// Whether something is the name of an owner or a repository.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -177,7 +216,7 @@ mod tests {
 
     #[test]
     fn api_is_where_the_repository_is() {
-        use Provider::{GitHub, Gitea};
+        use Provider::{GitHub, GitLab, Gitea};
         for (provider, remote, url, expected) in [
             (Gitea, "https://git.example.com/shop/deploy.git", None, "https://git.example.com/api/v1 shop/deploy"),
             (
@@ -209,8 +248,39 @@ mod tests {
             (GitHub, "https://github.com/shop/deploy.git", None, "https://api.github.com shop/deploy"),
             (GitHub, "git@github.com:shop/deploy.git", None, "https://api.github.com shop/deploy"),
             (GitHub, "https://github.example.com/shop/deploy", None, "https://github.example.com/api/v3 shop/deploy"),
+            (GitLab, "https://gitlab.com/shop/deploy.git", None, "https://gitlab.com/api/v4 shop/deploy"),
+            (GitLab, "git@gitlab.com:shop/eu/deploy.git", None, "https://gitlab.com/api/v4 shop/eu/deploy"),
+            (
+                GitLab,
+                "https://example.com/gitlab/shop/eu/deploy",
+                Some("https://example.com/gitlab/"),
+                "https://example.com/gitlab/api/v4 shop/eu/deploy",
+            ),
+            (
+                GitLab,
+                "git@example.com:gitlab/deploy.git",
+                Some("https://example.com/gitlab"),
+                "https://example.com/gitlab/api/v4 gitlab/deploy",
+            ),
         ] {
             assert_eq!(told(provider, remote, url), expected);
+        }
+    }
+
+    #[test]
+    fn provider_follows_from_name_or_host() {
+        for (name, remote, expected) in [
+            (None, "https://github.com/shop/deploy", Provider::GitHub),
+            (None, "git@github.com:shop/deploy.git", Provider::GitHub),
+            (None, "https://gitlab.com/shop/eu/deploy.git", Provider::GitLab),
+            (None, "ssh://git@GitLab.example.com:2222/shop/deploy.git", Provider::GitLab),
+            (None, "https://git.example.com/gitlab.com/deploy.git", Provider::Gitea),
+            (None, "file:///srv/shop/deploy.git", Provider::Gitea),
+            (Some("GitLab"), "https://git.example.com/shop/deploy", Provider::GitLab),
+            (Some("GitHub"), "https://git.example.com/shop/deploy", Provider::GitHub),
+            (Some("Gitea"), "https://gitlab.example.com/shop/deploy", Provider::Gitea),
+        ] {
+            assert_eq!(Provider::of(name, remote), expected, "{name:?} {remote}");
         }
     }
 
@@ -286,6 +356,9 @@ mod tests {
         /// Whatever the address, the owner and name are two path segments, and nothing else is sent to.
         #[test]
         fn names_are_path_segments(remote in ".{0,60}", url in proptest::option::of("https://[a-z./:@]{0,20}")) {
+            if let Ok(address) = Address::new(Provider::GitLab, &remote, url.as_deref()) {
+                prop_assert!(address.owner.split('/').all(is_name) && is_name(&address.name));
+            }
             if let Ok(address) = Address::new(Provider::Gitea, &remote, url.as_deref()) {
                 prop_assert!(is_name(&address.owner) && is_name(&address.name));
                 prop_assert!(address.api.parse::<http::Uri>().is_ok());

@@ -50,6 +50,99 @@ struct Repository {
     default_branch: Option<String>,
 }
 
+/// A merge request as GitLab writes it.
+#[derive(Deserialize)]
+pub(crate) struct MergeRequest {
+    iid: u64,
+    web_url: Option<String>,
+    title: Option<String>,
+    description: Option<String>,
+    state: String,
+    sha: Option<String>,
+    merge_commit_sha: Option<String>,
+    squash_commit_sha: Option<String>,
+    source_branch: String,
+    target_branch: String,
+    /// Absent where the fork is gone.
+    source_project_id: Option<u64>,
+    target_project_id: u64,
+    has_conflicts: Option<bool>,
+    detailed_merge_status: Option<String>,
+}
+
+impl MergeRequest {
+    /// As other servers write it, in a repository with this default branch.
+    pub(crate) fn with_default(self, default_branch: Option<String>) -> Pull {
+        let is_merged = self.state == "merged";
+        let state = match self.state.as_str() {
+            // The latter while it is being merged.
+            "opened" | "locked" => "open".to_owned(),
+            "merged" => "closed".to_owned(),
+            _ => self.state,
+        };
+        let mergeable = match self.detailed_merge_status.as_deref() {
+            _ if self.has_conflicts == Some(true) => Some(false),
+            Some("conflict" | "broken_status" | "need_rebase") => Some(false),
+            None | Some("unchecked" | "checking" | "preparing" | "not_open") => None,
+            // Others wait for people or pipelines.
+            Some(_) => Some(true),
+        };
+        // A merge without a commit of its own brings in the head.
+        let merged_by = self.merge_commit_sha.or(self.squash_commit_sha).or_else(|| self.sha.clone());
+        let branch = |name: String, sha: Option<String>, project: Option<u64>, default_branch: Option<String>| {
+            let repo = project.map(|id| Repository { full_name: id.to_string(), default_branch });
+            Branch { name, label: None, sha, repo }
+        };
+        Pull {
+            number: self.iid,
+            html_url: self.web_url,
+            title: self.title,
+            body: self.description,
+            state,
+            merged: Some(is_merged),
+            merged_at: None,
+            merge_commit_sha: merged_by.filter(|_| is_merged),
+            mergeable,
+            head: branch(self.source_branch, self.sha, self.source_project_id, None),
+            base: branch(self.target_branch, None, Some(self.target_project_id), default_branch),
+        }
+    }
+}
+
+/// A repository as GitLab writes it.
+#[derive(Deserialize)]
+pub(crate) struct Project {
+    pub(crate) default_branch: Option<String>,
+}
+
+/// A branch as GitLab writes it.
+#[derive(Deserialize)]
+pub(crate) struct BaseBranch {
+    commit: Commit,
+    default: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    id: String,
+}
+
+impl BaseBranch {
+    /// Adds what it says of the branch that a pull request goes to.
+    ///
+    /// # Errors
+    ///
+    /// [`PullError::Malformed`] when its commit is none.
+    pub(crate) fn complete(self, pull: &mut PullRequest) -> Result<(), PullError> {
+        if !is_commit(&self.commit.id) {
+            return Err(PullError::Malformed("the server told a branch with a commit that is none".to_owned()));
+        }
+        pull.base_commit = Some(self.commit.id);
+        pull.is_to_default = self.default == Some(true);
+        Ok(())
+    }
+}
+
 /// What is said of a commit, the last in each context.
 #[derive(Deserialize)]
 pub(crate) struct Combined {
@@ -59,8 +152,11 @@ pub(crate) struct Combined {
 /// One of the things that are said of a commit.
 #[derive(Deserialize)]
 pub(crate) struct Said {
+    pub(crate) id: Option<u64>,
+    /// Who says it; GitLab calls it the name.
+    #[serde(alias = "name")]
     pub(crate) context: String,
-    /// How it is; Gitea calls it the status.
+    /// How it is; Gitea and GitLab call it the status.
     #[serde(alias = "status")]
     pub(crate) state: String,
     pub(crate) description: Option<String>,
@@ -78,29 +174,87 @@ pub(crate) struct Label {
 pub(crate) struct Comment {
     pub(crate) id: u64,
     pub(crate) body: Option<String>,
-    pub(crate) user: Option<User>,
+    user: Option<User>,
+    /// The same at GitLab.
+    author: Option<User>,
+}
+
+impl Comment {
+    /// Who wrote it.
+    pub(crate) fn writer(&self) -> Option<&User> {
+        self.user.as_ref().or(self.author.as_ref())
+    }
+}
+
+/// An issue as servers write it.
+#[derive(Deserialize)]
+pub(crate) struct Issue {
+    /// Its number; GitLab calls it so in a project.
+    #[serde(alias = "iid")]
+    pub(crate) number: u64,
+    title: Option<String>,
+    #[serde(alias = "description")]
+    body: Option<String>,
+    state: String,
+    user: Option<User>,
+    /// The same at GitLab.
+    author: Option<User>,
+    /// A pull request is an issue, too, at GitHub.
+    pull_request: Option<Value>,
+}
+
+impl Issue {
+    /// Whether it is open, and no pull request.
+    pub(crate) fn is_open(&self) -> bool {
+        self.pull_request.is_none() && matches!(self.state.as_str(), "open" | "opened")
+    }
+
+    /// Its description.
+    pub(crate) fn body(&self) -> &str {
+        self.body.as_deref().unwrap_or_default()
+    }
+
+    /// Who opened it.
+    pub(crate) fn writer(&self) -> Option<&User> {
+        self.user.as_ref().or(self.author.as_ref())
+    }
+
+    /// Whether it has the title and description of a change.
+    pub(crate) fn says(&self, change: &Value) -> bool {
+        let body = change["body"].as_str().or(change["description"].as_str()).unwrap_or_default();
+        // Servers differ in how they keep the end of a text.
+        self.title.as_deref() == change["title"].as_str() && self.body().trim_end() == body.trim_end()
+    }
 }
 
 /// Somebody with an account.
 #[derive(Deserialize)]
 pub(crate) struct User {
-    pub(crate) login: String,
+    login: Option<String>,
+    /// The same at GitLab; Gitea has both.
+    username: Option<String>,
     /// What GitHub says of it: `User`, `Organization` or `Bot`.
     #[serde(rename = "type")]
-    pub(crate) kind: Option<String>,
+    kind: Option<String>,
 }
 
 impl User {
+    /// The name of the account.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.login.as_deref().or(self.username.as_deref())
+    }
+
     /// Whether it is a program, such as an app.
     pub(crate) fn is_program(&self) -> bool {
         self.kind.as_deref() == Some("Bot")
     }
 }
 
-/// What servers say of a refusal.
+/// What servers say of a refusal: a text, or at GitLab a list or a map with texts.
 #[derive(Deserialize)]
 struct Refusal {
-    message: String,
+    message: Option<Value>,
+    error: Option<Value>,
 }
 
 impl TryFrom<Pull> for PullRequest {
@@ -218,12 +372,23 @@ fn wait(headers: &HeaderMap, now: Timestamp) -> Duration {
 
 /// The sentence of a refusal, on one line, cut short, and without secrets.
 fn said(body: &[u8], secrets: &[String]) -> String {
-    let Ok(Refusal { mut message }) = serde_json::from_slice(body) else { return String::new() };
+    let Ok(Refusal { message, error }) = serde_json::from_slice(body) else { return String::new() };
+    let mut message = message.or(error).map(|value| texts(&value).join(", ")).unwrap_or_default();
     for secret in secrets.iter().filter(|secret| secret.len() >= 3) {
         message = message.replace(secret.as_str(), "(sensitive)");
     }
     let line: String = message.chars().take(SAID).map(|c| if c.is_control() { ' ' } else { c }).collect();
     line.trim().to_owned()
+}
+
+/// All texts in a value, without the keys.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(fields) => fields.values().flat_map(texts).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -293,6 +458,58 @@ mod tests {
         assert_eq!(read(&pull(json!({"html_url": "javascript:alert(1)"}))).unwrap().url, "");
     }
 
+    /// From GitLab's documentation of merge requests, without fields that are not read.
+    fn merge_request(changes: Value) -> Value {
+        let mut request = json!({
+            "id": 1, "iid": 7, "project_id": 3, "title": "test1", "description": "fixed login page css paddings",
+            "state": "opened", "merged_at": null, "target_branch": "main", "source_branch": "stoa/x", "author": {"id": 1,
+            "username": "admin"}, "source_project_id": 3, "target_project_id": 3, "draft": false, "has_conflicts": false,
+            "merge_status": "can_be_merged", "detailed_merge_status": "mergeable", "sha": COMMIT, "merge_commit_sha": null,
+            "squash_commit_sha": null, "web_url": "https://gitlab.example.com/shop/deploy/-/merge_requests/7",
+        });
+        json_merge(&mut request, changes);
+        request
+    }
+
+    #[test]
+    fn merge_request_of_gitlab_is_read() {
+        let read = |changes: Value| {
+            let request = decode::<MergeRequest>(merge_request(changes).to_string().as_bytes())?;
+            PullRequest::try_from(request.with_default(Some("main".to_owned())))
+        };
+        let open = read(json!({})).unwrap();
+        assert_eq!((open.number, open.head.as_str(), open.base.as_str()), (7, "stoa/x", "main"));
+        assert_eq!((&open.state, open.head_commit.as_deref(), open.is_fork), (&PullState::Open, Some(COMMIT), false));
+        assert_eq!((open.is_to_default, open.base_commit, open.is_mergeable), (true, None, Some(true)));
+        assert_eq!(open.body, "fixed login page css paddings");
+        assert_eq!(open.url, "https://gitlab.example.com/shop/deploy/-/merge_requests/7");
+        let other = "a".repeat(40);
+        for (changes, state) in [
+            (json!({"state": "closed"}), PullState::Closed),
+            (json!({"state": "locked"}), PullState::Open),
+            (json!({"state": "merged", "merge_commit_sha": other}), PullState::Merged(Some(other.clone()))),
+            (json!({"state": "merged", "squash_commit_sha": other}), PullState::Merged(Some(other.clone()))),
+            // Fast forward.
+            (json!({"state": "merged"}), PullState::Merged(Some(COMMIT.to_owned()))),
+        ] {
+            assert_eq!(read(changes).unwrap().state, state);
+        }
+        for (changes, expected) in [
+            (json!({"has_conflicts": true, "detailed_merge_status": "conflict"}), Some(false)),
+            (json!({"detailed_merge_status": "need_rebase"}), Some(false)),
+            (json!({"detailed_merge_status": "checking"}), None),
+            (json!({"detailed_merge_status": "not_approved"}), Some(true)),
+        ] {
+            assert_eq!(read(changes).unwrap().is_mergeable, expected);
+        }
+        for fork in [json!({"source_project_id": 4}), json!({"source_project_id": null})] {
+            assert!(read(fork.clone()).unwrap().is_fork, "{fork}");
+        }
+        assert!(!read(json!({"target_branch": "dev"})).unwrap().is_to_default);
+        assert!(matches!(read(json!({"state": "half open"})), Err(PullError::Malformed(_))));
+        assert!(matches!(read(json!({"sha": "none"})), Err(PullError::Malformed(_))));
+    }
+
     #[test]
     fn malformed_pull_request_error_quotes_nothing() {
         for changes in [
@@ -331,6 +548,14 @@ mod tests {
             told,
             PullError::Unauthorized("it answered 401 Unauthorized: token (sensitive) is not known".to_owned())
         );
+        for body in [
+            r#"{"message": ["Another open merge request already exists for this source branch: !1"]}"#,
+            r#"{"message": {"base": ["Another open merge request already exists for this source branch: !1"]}}"#,
+            r#"{"error": "Another open merge request already exists for this source branch: !1"}"#,
+        ] {
+            let told = answer(409, &[], body).to_string();
+            assert!(told.ends_with("Another open merge request already exists for this source branch: !1"), "{told}");
+        }
         assert!(matches!(answer(403, &[], "{}"), PullError::Unauthorized(_)));
         assert!(matches!(answer(404, &[], "[]"), PullError::NotFound(_)));
         assert!(matches!(answer(502, &[], "<html>"), PullError::Unavailable(_)));

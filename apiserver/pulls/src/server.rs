@@ -1,122 +1,36 @@
-//! The REST APIs of Gitea, Forgejo and GitHub, which are alike in what is needed here.
+//! The REST APIs of Gitea, Forgejo, GitHub and GitLab: the same steps, with the paths and fields of each.
 
-use std::{
-    collections::{HashMap, hash_map::DefaultHasher},
-    hash::{Hash as _, Hasher as _},
-    ops::ControlFlow,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+mod issues;
+
+use std::ops::ControlFlow;
 
 use async_trait::async_trait;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use jiff::Timestamp;
+use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use stoa_outbound::{Client, InvalidBundle, causes};
-use tokio::sync::OnceCell;
+use stoa_outbound::InvalidBundle;
 use tracing::warn;
 
 use crate::{
     Address, CommentText, CommitStatus, Provider, PullError, PullRequest, PullRequests, PullState, StatusState, Text,
-    answers::{self, Combined, Comment, Label, Pull, User},
+    answers::{self, BaseBranch, Combined, Comment, Label, MergeRequest, Project, Pull, Said, User},
     is_marked, marked,
+    transport::{Credentials, PAGE, Pauses, Transport},
 };
 
-/// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(20);
-/// How much of an answer is read: a page of pull requests with long descriptions.
-const ANSWER: usize = 8 << 20;
-/// How many a page has.
-const PAGE: usize = 50;
-/// How many pages are read.
-const PAGES: usize = 20;
-/// How many characters are sent of texts for which servers have limits: GitHub takes 65,536 and 140, Gitea 255 of a title.
+/// How many characters are sent of texts for which servers have limits: GitHub takes 65,536 and 140, Gitea and GitLab 255 of a
+/// title, GitLab 255 of a status.
 const TITLE: usize = 200;
 const BODY: usize = 60_000;
 const DESCRIPTION: usize = 140;
 /// The colour of labels that are made.
 const LABEL_COLOUR: &str = "#0e8a16";
 
-/// What is shown to a server, and whom it has to have its certificate from.
-#[derive(Clone, Default, educe::Educe)]
-#[educe(Debug)]
-pub struct Credentials {
-    /// A token; or none, and then the user name and password are shown.
-    #[educe(Debug(ignore))]
-    pub token: Option<String>,
-    /// The user and the password, which may be a token, too.
-    #[educe(Debug(ignore))]
-    pub basic: Option<(String, String)>,
-    /// Certificate authorities, PEM; empty: those of the system.
-    #[educe(Debug(ignore))]
-    pub authorities: Vec<u8>,
-}
-
-impl Credentials {
-    /// What keys as in Secrets of the type `kubernetes.io/basic-auth` (`username`, `password`), or `token`, and `ca.crt` mean.
-    pub fn of_keys<'a>(mut get: impl FnMut(&str) -> Option<&'a [u8]>) -> Self {
-        let mut text = |key: &str| {
-            let text = get(key).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim);
-            text.filter(|text| !text.is_empty()).map(str::to_owned)
-        };
-        let (token, password) = (text("token"), text("password"));
-        // Servers that take a token in place of the password want some user.
-        let user = text("username").unwrap_or_else(|| "git".to_owned());
-        Self { token, basic: password.map(|it| (user, it)), authorities: get("ca.crt").unwrap_or_default().to_vec() }
-    }
-
-    /// The header `Authorization` that shows them, if there are any.
-    pub fn authorization(&self) -> Option<HeaderValue> {
-        let text = match (&self.token, &self.basic) {
-            (Some(token), _) => format!("Bearer {token}"),
-            (None, Some((user, password))) => format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
-            (None, None) => return None,
-        };
-        let mut value = HeaderValue::from_str(&text).ok()?;
-        value.set_sensitive(true);
-        Some(value)
-    }
-}
-
-/// Until when servers are not asked, since they said so. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Pauses(Arc<Mutex<HashMap<u64, Instant>>>);
-
-impl Pauses {
-    fn left(&self, key: u64) -> Option<Duration> {
-        let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        pauses.retain(|_, until| *until > now);
-        pauses.get(&key).map(|until| *until - now)
-    }
-
-    fn pause(&self, key: u64, wait: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Instant::now() + wait);
-    }
-}
-
 /// The pull requests of a repository at a server.
-#[derive(educe::Educe)]
-#[educe(Debug)]
+#[derive(Debug)]
 pub struct Server {
-    address: Address,
-    client: Client<Full<Bytes>>,
-    #[educe(Debug(ignore))]
-    authorization: Option<HeaderValue>,
-    #[educe(Debug(ignore))]
-    secrets: Vec<String>,
-    pauses: Pauses,
-    /// Whether errors have what the server says of a refusal.
-    quotes: bool,
-    /// Whom a server limits: the address and the credentials, as a hash.
-    limited: u64,
-    /// Who we are there.
-    login: OnceCell<Option<String>>,
+    transport: Transport,
 }
 
 impl Server {
@@ -126,183 +40,181 @@ impl Server {
     ///
     /// [`InvalidBundle`] when the certificate authorities are none.
     pub fn new(address: Address, credentials: &Credentials, pauses: Pauses) -> Result<Self, InvalidBundle> {
-        let client = stoa_outbound::client(stoa_outbound::tls(&credentials.authorities)?);
-        let authorization = credentials.authorization();
-        let mut hasher = DefaultHasher::new();
-        (&address.api, authorization.as_ref().map(HeaderValue::as_bytes)).hash(&mut hasher);
-        let limited = hasher.finish();
-        let shown =
-            authorization.as_ref().and_then(|value| value.to_str().ok()).and_then(|text| text.split(' ').nth(1));
-        let password = credentials.basic.as_ref().map(|(_, password)| password.clone());
-        let secrets = shown.map(str::to_owned).into_iter().chain(password).chain(credentials.token.clone()).collect();
-        let login = OnceCell::new();
-        Ok(Self { address, client, authorization, secrets, pauses, quotes: true, limited, login })
+        Ok(Self { transport: Transport::new(address, credentials, pauses)? })
     }
 
     /// The same, but for what a server at another host than the repository's says of a refusal, of which errors have the status
     /// alone: whoever named the host, or reads of it, may be one who could not ask there.
     #[must_use]
     pub fn quoting_at_remote_alone(self) -> Self {
-        Self { quotes: self.address.is_at_remote(), ..self }
+        Self { transport: self.transport.quoting_at_remote_alone() }
     }
 
-    /// The path of something in the repository, such as `pulls/7`.
+    fn provider(&self) -> Provider {
+        self.transport.address.provider
+    }
+
+    /// The path of the repository.
+    fn root(&self) -> String {
+        let Address { owner, name, .. } = &self.transport.address;
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => format!("/repos/{owner}/{name}"),
+            // Names have no other character that means something in a path.
+            Provider::GitLab => format!("/projects/{}%2F{name}", owner.replace('/', "%2F")),
+        }
+    }
+
+    /// The path of something in the repository, such as `labels`.
     fn path(&self, of: &str) -> String {
-        format!("/repos/{}/{}/{of}", self.address.owner, self.address.name)
+        format!("{}/{of}", self.root())
     }
 
-    async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, PullError> {
-        let (_, body) = self.call(Method::GET, path, None).await?;
-        answers::decode(&body)
+    /// The path of all pull requests.
+    fn pulls(&self) -> String {
+        self.path(match self.provider() {
+            Provider::Gitea | Provider::GitHub => "pulls",
+            Provider::GitLab => "merge_requests",
+        })
     }
 
-    /// Makes a call whose answer is JSON, if it is read at all.
-    async fn send<T: DeserializeOwned>(&self, method: Method, path: &str, body: Value) -> Result<T, PullError> {
-        let (_, body) = self.call(method, path, Some(&body)).await?;
-        answers::decode(&body)
+    /// The path of one pull request.
+    fn pull(&self, number: u64) -> String {
+        format!("{}/{number}", self.pulls())
     }
 
-    /// Makes one call: what it answered if that is a success.
-    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(HeaderMap, Bytes), PullError> {
-        let shown = self.address.shown();
-        if let Some(wait) = self.pauses.left(self.limited) {
-            // Without the time: what is told of it is to change no more often than what it says.
-            let message = format!("{shown} asked to be left alone for a while");
-            return Err(PullError::Limited { message, wait });
+    /// The method that changes some fields.
+    fn edit(&self) -> Method {
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => Method::PATCH,
+            Provider::GitLab => Method::PUT,
         }
-        let failed = |why: &str| PullError::Unavailable(format!("{shown} {why}"));
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.address.api));
-        if let Some(authorization) = &self.authorization {
-            request = request.header(header::AUTHORIZATION, authorization);
+    }
+
+    /// The query for the pull requests in a state, `open` or `closed`, between branches as far as the server can tell; those that
+    /// were changed last come first where a head is named.
+    fn query(&self, state: &str, head: Option<&str>, base: &str) -> String {
+        let to = |field: &str| if base.is_empty() { String::new() } else { format!("{field}={}&", escaped(base)) };
+        match (self.provider(), head) {
+            (Provider::Gitea, None) => format!("state={state}&"),
+            (Provider::Gitea, Some(_)) => format!("state={state}&sort=recentupdate&"),
+            (Provider::GitHub, None) => format!("state={state}&{}", to("base")),
+            (Provider::GitHub, Some(head)) => {
+                let of = escaped(&format!("{}:{head}", self.transport.address.owner));
+                format!("state={state}&sort=updated&direction=desc&head={of}&{}", to("base"))
+            }
+            (Provider::GitLab, head) => {
+                let state = if state == "open" { "opened" } else { state };
+                let of = head.map(|head| format!("source_branch={}&", escaped(head))).unwrap_or_default();
+                format!("state={state}&order_by=updated_at&sort=desc&{of}{}", to("target_branch"))
+            }
         }
-        let accept = match self.address.provider {
-            Provider::Gitea => "application/json",
-            Provider::GitHub => "application/vnd.github+json",
+    }
+
+    /// The change that closes a pull request or an issue.
+    fn closing(&self) -> Value {
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => json!({"state": "closed"}),
+            Provider::GitLab => json!({"state_event": "close"}),
+        }
+    }
+
+    /// The title and description of a pull request or an issue.
+    fn text_json(&self, text: &Text) -> Value {
+        let (title, body) = (cut(&one_line(&text.title), TITLE), self.markdown(&text.body));
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => json!({"title": title, "body": body}),
+            Provider::GitLab => json!({"title": title, "description": body}),
+        }
+    }
+
+    /// A text that is not too long, and orders nothing: GitLab carries out lines such as `/merge`, but not behind a space.
+    fn markdown(&self, text: &str) -> String {
+        let text = cut_body(text);
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => text,
+            Provider::GitLab if text.starts_with('/') => format!(" {}", text.replace("\n/", "\n /")),
+            Provider::GitLab => text.replace("\n/", "\n /"),
+        }
+    }
+
+    /// A pull request of an answer. `default` is the repository's default branch where no such answer names it.
+    fn read(&self, pull: Value, default: Option<String>) -> Result<PullRequest, PullError> {
+        let pull = match self.provider() {
+            Provider::Gitea | Provider::GitHub => answers::read::<Pull>(pull)?,
+            Provider::GitLab => answers::read::<MergeRequest>(pull)?.with_default(default),
         };
-        let sent = body.map(Value::to_string).unwrap_or_default();
-        let request = request
-            .header(header::ACCEPT, accept)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::USER_AGENT, "stoa")
-            .body(Full::new(Bytes::from(sent)))
-            .map_err(|_| PullError::Refused(format!("{shown} cannot be asked for {path}")))?;
-        let answered = async {
-            let response = self.client.request(request).await.map_err(|error| failed(&causes(&error)))?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER).collect().await;
-            let body = body.map_err(|error| match error.downcast::<http_body_util::LengthLimitError>() {
-                Ok(_) => PullError::Malformed(format!("{shown} answered more than {ANSWER} bytes")),
-                Err(error) => failed(&causes(&*error)),
-            })?;
-            Ok((head, body.to_bytes()))
-        };
-        let answered = tokio::time::timeout(TIMEOUT, answered).await;
-        let (head, body) = answered.map_err(|_| failed(&format!("did not answer within {TIMEOUT:?}")))??;
-        if head.status.is_success() {
-            return Ok((head.headers, body));
-        }
-        let said: &[u8] = if self.quotes { &body } else { &[] };
-        let error = answers::refusal(head.status, &head.headers, said, Timestamp::now(), &self.secrets);
-        if let PullError::Limited { wait, .. } = &error {
-            self.pauses.pause(self.limited, *wait);
-        }
-        Err(self.naming(error))
+        pull.try_into()
     }
 
-    /// An error that says which server it is of.
-    fn naming(&self, error: PullError) -> PullError {
-        let named = |said: String| format!("{}: {said}", self.address.shown());
-        match error {
-            PullError::Unauthorized(said) => PullError::Unauthorized(named(said)),
-            PullError::NotFound(said) => PullError::NotFound(named(said)),
-            PullError::Refused(said) => PullError::Refused(named(said)),
-            PullError::Limited { message, wait } => PullError::Limited { message: named(message), wait },
-            PullError::Unavailable(said) => PullError::Unavailable(named(said)),
-            PullError::Malformed(said) => PullError::Malformed(named(said)),
+    /// The repository's default branch, unless the answers with pull requests name it.
+    async fn default_branch(&self) -> Result<Option<String>, PullError> {
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => Ok(None),
+            Provider::GitLab => Ok(self.transport.get_json::<Project>(&self.root()).await?.default_branch),
         }
     }
 
-    /// Shows `look` what is in a list, page by page, until it breaks with something or there is no more. `None` when there is more
-    /// than is read.
-    async fn each<T: DeserializeOwned, R>(
-        &self,
-        path: &str,
-        query: &str,
-        mut look: impl FnMut(T) -> ControlFlow<R> + Send,
-    ) -> Result<Option<ControlFlow<R>>, PullError> {
-        let size = match self.address.provider {
-            Provider::Gitea => "limit",
-            Provider::GitHub => "per_page",
-        };
-        for number in 1..=PAGES {
-            let path = format!("{path}?{query}{size}={PAGE}&page={number}");
-            let (headers, body) = self.call(Method::GET, &path, None).await?;
-            let of_page: Vec<T> = answers::decode(&body)?;
-            let mut links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
-            let is_last = of_page.is_empty() || !links.any(|link| link.contains("rel=\"next\""));
-            for item in of_page {
-                if let found @ ControlFlow::Break(_) = look(item) {
-                    return Ok(Some(found));
+    /// The branch that a pull request goes to, unless the answer with it has what there is to know; nothing where it is gone.
+    async fn base(&self, pull: &PullRequest) -> Result<Option<BaseBranch>, PullError> {
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => Ok(None),
+            Provider::GitLab => {
+                let path = self.path(&format!("repository/branches/{}", escaped(&pull.base)));
+                match self.transport.get_json::<BaseBranch>(&path).await {
+                    Ok(branch) => Ok(Some(branch)),
+                    Err(PullError::NotFound(_)) => Ok(None),
+                    Err(error) => Err(error),
                 }
             }
-            if is_last {
-                return Ok(Some(ControlFlow::Continue(())));
-            }
         }
-        Ok(None)
     }
 
-    /// The same for pull requests. One that cannot be read is not in the way of the others.
+    /// Shows `look` the pull requests of a query, as [`Transport::each`] does. One that cannot be read is not in the way of the
+    /// others.
     async fn each_pull<R>(
         &self,
         query: &str,
         mut look: impl FnMut(PullRequest) -> ControlFlow<R> + Send,
     ) -> Result<Option<ControlFlow<R>>, PullError> {
+        let default = self.default_branch().await?;
         let look = |pull: Value| {
-            let number = pull["number"].as_u64();
-            match answers::read::<Pull>(pull).and_then(PullRequest::try_from) {
+            let number = pull["number"].as_u64().or(pull["iid"].as_u64());
+            match self.read(pull, default.clone()) {
                 Ok(pull) => look(pull),
                 Err(error) => {
-                    let of = self.address.shown();
+                    let of = self.transport.address.shown();
                     warn!(%of, number, %error, "pull request cannot be read, and is left out");
                     ControlFlow::Continue(())
                 }
             }
         };
-        self.each(&self.path("pulls"), query, look).await
-    }
-
-    fn too_many(&self) -> PullError {
-        let message = format!("{} has more than {} of what was asked for", self.address.shown(), PAGES * PAGE);
-        PullError::Refused(message)
+        self.transport.each(&self.pulls(), query, look).await
     }
 
     /// The open pull request of two branches, among all that are open: those that were changed last come first, and no more are
     /// read than it takes.
     async fn find_listed(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
-        let query = match self.address.provider {
-            Provider::Gitea => "state=open&sort=recentupdate&".to_owned(),
-            Provider::GitHub => {
-                let of = escaped(&format!("{}:{head}", self.address.owner));
-                format!("state=open&head={of}&base={}&", escaped(base))
-            }
-        };
         let is_it =
             |pull| if is_between(&pull, head, base) { ControlFlow::Break(pull) } else { ControlFlow::Continue(()) };
-        let found = self.each_pull(&query, is_it).await?.ok_or_else(|| self.too_many())?;
-        Ok(found.break_value())
+        let found = self.each_pull(&self.query("open", Some(head), base), is_it).await?;
+        Ok(found.ok_or_else(|| self.transport.too_many())?.break_value())
     }
 
-    /// Who we are; nobody where the server does not tell, as GitHub does not tell an app.
-    async fn login(&self) -> Result<Option<&str>, PullError> {
-        let login = self.login.get_or_try_init(|| async {
-            match self.get_json::<User>("/user").await {
-                Ok(user) => Ok(Some(user.login)),
-                Err(PullError::Unauthorized(_) | PullError::NotFound(_)) => Ok(None),
-                Err(error) => Err(error),
+    /// What was said last of a commit in a context, among what was said in others.
+    async fn said(&self, commit: &str, context: &str) -> Result<Vec<Said>, PullError> {
+        match self.provider() {
+            Provider::Gitea | Provider::GitHub => {
+                let path = self.path(&format!("commits/{commit}/status"));
+                Ok(self.transport.get_json::<Combined>(&path).await?.statuses.unwrap_or_default())
             }
-        });
-        Ok(login.await?.as_deref())
+            Provider::GitLab => {
+                let path = self.path(&format!("repository/commits/{commit}/statuses"));
+                let path = format!("{path}?name={}&per_page={PAGE}", escaped(context));
+                let said: Vec<Said> = self.transport.get_json(&path).await?;
+                let of_context = said.into_iter().filter(|said| said.context == context);
+                Ok(of_context.max_by_key(|said| said.id).into_iter().collect())
+            }
+        }
     }
 }
 
@@ -341,22 +253,22 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn text_json(text: &Text) -> Value {
-    json!({"title": cut(&one_line(&text.title), TITLE), "body": cut_body(&text.body)})
-}
-
 #[async_trait]
 impl PullRequests for Server {
     async fn get(&self, number: u64) -> Result<PullRequest, PullError> {
-        self.get_json::<Pull>(&self.path(&format!("pulls/{number}"))).await?.try_into()
+        let mut pull = self.read(self.transport.get_json(&self.pull(number)).await?, None)?;
+        if let Some(base) = self.base(&pull).await? {
+            base.complete(&mut pull)?;
+        }
+        Ok(pull)
     }
 
     async fn find(&self, head: &str, base: &str) -> Result<Option<PullRequest>, PullError> {
         // Gitea tells one of the two branches, which may be closed; without any, there is no open one either.
-        if self.address.provider == Provider::Gitea && !base.contains('/') {
+        if self.provider() == Provider::Gitea && !base.contains('/') {
             let branch = head.split('/').map(escaped).collect::<Vec<_>>().join("/");
             let path = self.path(&format!("pulls/{}/{branch}", escaped(base)));
-            match self.get_json::<Pull>(&path).await.and_then(PullRequest::try_from) {
+            match self.transport.get_json::<Pull>(&path).await.and_then(PullRequest::try_from) {
                 Ok(pull) if pull.state == PullState::Open && is_between(&pull, head, base) => return Ok(Some(pull)),
                 Err(PullError::NotFound(_)) => return Ok(None),
                 // It may be an old one.
@@ -368,13 +280,6 @@ impl PullRequests for Server {
     }
 
     async fn find_closed(&self, head: &str, base: &str, commit: &str) -> Result<Option<PullRequest>, PullError> {
-        let query = match self.address.provider {
-            Provider::Gitea => "state=closed&sort=recentupdate&".to_owned(),
-            Provider::GitHub => {
-                let of = escaped(&format!("{}:{head}", self.address.owner));
-                format!("state=closed&sort=updated&direction=desc&head={of}&base={}&", escaped(base))
-            }
-        };
         let mut left = PAGE;
         let is_it = |pull: PullRequest| {
             left = left.saturating_sub(1);
@@ -387,91 +292,100 @@ impl PullRequests for Server {
                 ControlFlow::Continue(())
             }
         };
-        Ok(self.each_pull(&query, is_it).await?.and_then(ControlFlow::break_value).flatten())
+        let found = self.each_pull(&self.query("closed", Some(head), base), is_it).await?;
+        Ok(found.and_then(ControlFlow::break_value).flatten())
     }
 
     async fn list_open(&self, base: &str) -> Result<Vec<PullRequest>, PullError> {
-        let query = match self.address.provider {
-            Provider::GitHub if !base.is_empty() => format!("state=open&base={}&", escaped(base)),
-            Provider::GitHub | Provider::Gitea => "state=open&".to_owned(),
-        };
         let mut open = Vec::new();
         let keep = |pull: PullRequest| {
             open.extend(pull.goes_to(base).then_some(pull));
             ControlFlow::<()>::Continue(())
         };
         // Those that are not read any more were changed long ago.
-        self.each_pull(&query, keep).await.map(drop)?;
+        self.each_pull(&self.query("open", None, base), keep).await.map(drop)?;
         Ok(open)
     }
 
     async fn open(&self, head: &str, base: &str, text: &Text) -> Result<PullRequest, PullError> {
-        let mut body = text_json(text);
-        body["head"] = head.into();
-        body["base"] = base.into();
-        match self.send::<Pull>(Method::POST, &self.path("pulls"), body).await {
-            Ok(pull) => pull.try_into(),
-            // Gitea answers 409 and GitHub 422 where there is one already, as after a try whose answer was lost.
+        let (from, to) = match self.provider() {
+            Provider::Gitea | Provider::GitHub => ("head", "base"),
+            Provider::GitLab => ("source_branch", "target_branch"),
+        };
+        let mut body = self.text_json(text);
+        body[from] = head.into();
+        body[to] = base.into();
+        match self.transport.send(Method::POST, &self.pulls(), body).await {
+            Ok(pull) => self.read(pull, self.default_branch().await?),
+            // Gitea and GitLab answer 409 and GitHub 422 where there is one already, as after a try whose answer was lost.
             Err(PullError::Refused(why)) => self.find_listed(head, base).await?.ok_or(PullError::Refused(why)),
             Err(error) => Err(error),
         }
     }
 
     async fn update(&self, number: u64, text: &Text) -> Result<(), PullError> {
-        let path = self.path(&format!("pulls/{number}"));
-        self.send::<IgnoredAny>(Method::PATCH, &path, text_json(text)).await.map(drop)
+        self.transport.send::<IgnoredAny>(self.edit(), &self.pull(number), self.text_json(text)).await.map(drop)
     }
 
     async fn label(&self, number: u64, label: &str) -> Result<(), PullError> {
-        let labels = match self.address.provider {
+        let labels = match self.provider() {
             Provider::GitHub => json!([label]),
+            Provider::GitLab => {
+                // It makes the label, too.
+                let body = json!({"add_labels": label});
+                return self.transport.send::<IgnoredAny>(Method::PUT, &self.pull(number), body).await.map(drop);
+            }
             Provider::Gitea => {
                 let is_it = |found: Label| {
                     if found.name == label { ControlFlow::Break(found.id) } else { ControlFlow::Continue(()) }
                 };
-                let found = self.each(&self.path("labels"), "", is_it).await?.and_then(ControlFlow::break_value);
-                let id = match found {
+                let found = self.transport.each(&self.path("labels"), "", is_it).await?;
+                let id = match found.and_then(ControlFlow::break_value) {
                     Some(id) => id,
                     None => {
                         let new = json!({"name": label, "color": LABEL_COLOUR});
-                        self.send::<Label>(Method::POST, &self.path("labels"), new).await?.id
+                        self.transport.send::<Label>(Method::POST, &self.path("labels"), new).await?.id
                     }
                 };
                 json!([id])
             }
         };
         let path = self.path(&format!("issues/{number}/labels"));
-        self.send::<IgnoredAny>(Method::POST, &path, json!({"labels": labels})).await.map(drop)
+        self.transport.send::<IgnoredAny>(Method::POST, &path, json!({"labels": labels})).await.map(drop)
     }
 
     async fn close(&self, number: u64) -> Result<(), PullError> {
         if self.get(number).await?.state != PullState::Open {
             return Ok(());
         }
-        let path = self.path(&format!("pulls/{number}"));
-        self.send::<IgnoredAny>(Method::PATCH, &path, json!({"state": "closed"})).await.map(drop)
+        self.transport.send::<IgnoredAny>(self.edit(), &self.pull(number), self.closing()).await.map(drop)
     }
 
     async fn set_status(&self, commit: &str, status: &CommitStatus) -> Result<(), PullError> {
         if !answers::is_commit(commit) {
             return Err(PullError::Refused("a status is of a commit, named in full".to_owned()));
         }
+        let is_gitlab = self.provider() == Provider::GitLab;
         let state = match status.state {
             StatusState::Pending => "pending",
             StatusState::Success => "success",
+            StatusState::Failure | StatusState::Error if is_gitlab => "failed",
             StatusState::Failure => "failure",
             StatusState::Error => "error",
         };
+        // GitLab refuses another description of what stays pending.
+        let is_any_description = is_gitlab && status.state == StatusState::Pending;
         let description = cut(&one_line(&status.description), DESCRIPTION);
         // Servers keep everything that was ever said of a commit.
-        let said = match self.get_json::<Combined>(&self.path(&format!("commits/{commit}/status"))).await {
-            Ok(said) => said.statuses.unwrap_or_default(),
+        let said = match self.said(commit, &status.context).await {
+            Ok(said) => said,
             Err(error) if error.is_retryable() => return Err(error),
             // Whether it may be said of this commit is told when it is.
             Err(_) => Vec::new(),
         };
-        let is_same = |said: &answers::Said| {
-            said.context == status.context && said.state == state && said.description.as_deref() == Some(&description)
+        let is_same = |said: &Said| {
+            let is_described = is_any_description || said.description.as_deref() == Some(&description);
+            said.context == status.context && said.state == state && is_described
         };
         if said.iter().any(is_same) {
             return Ok(());
@@ -481,35 +395,47 @@ impl PullRequests for Server {
             body["target_url"] = url.as_str().into();
         }
         let path = self.path(&format!("statuses/{commit}"));
-        self.send::<IgnoredAny>(Method::POST, &path, body).await.map(drop)
+        self.transport.send::<IgnoredAny>(Method::POST, &path, body).await.map(drop)
     }
 
     async fn comment(&self, number: u64, comment: &CommentText<'_>) -> Result<u64, PullError> {
-        let path = self.path(&format!("issues/{number}/comments"));
+        let (path, query, one) = match self.provider() {
+            Provider::Gitea | Provider::GitHub => {
+                (self.path(&format!("issues/{number}/comments")), "", self.path("issues/comments"))
+            }
+            Provider::GitLab => {
+                let notes = format!("{}/notes", self.pull(number));
+                (notes.clone(), "sort=asc&order_by=created_at&", notes)
+            }
+        };
         let mut comments = Vec::new();
         let keep = |comment: Comment| {
             comments.push(comment);
             ControlFlow::<()>::Continue(())
         };
         // Ours may be among those that are not read.
-        self.each(&path, "", keep).await?.map(drop).ok_or_else(|| self.too_many())?;
-        let login = self.login().await?;
+        let all = self.transport.each(&path, query, keep).await?;
+        all.map(drop).ok_or_else(|| self.transport.too_many())?;
+        let login = self.transport.login().await?;
         let is_by_us = |there: &Comment| match (login, comment.before) {
-            (Some(login), _) => there.user.as_ref().is_some_and(|user| user.login == login),
+            (Some(login), _) => there.writer().and_then(User::name) == Some(login),
             (None, Some(id)) => there.id == id,
-            (None, None) => there.user.as_ref().is_some_and(User::is_program),
+            (None, None) => there.writer().is_some_and(User::is_program),
         };
         let is_ours =
             |there: &&Comment| is_marked(there.body.as_deref().unwrap_or_default(), comment.marker) && is_by_us(there);
-        let text = cut_body(&marked(comment.body, comment.marker));
+        let text = self.markdown(&marked(comment.body, comment.marker));
         match comments.iter().find(is_ours) {
             // Servers differ in how they keep the end of a text.
             Some(there) if there.body.as_deref().unwrap_or_default().trim_end() == text.trim_end() => Ok(there.id),
             Some(there) => {
-                let path = self.path(&format!("issues/comments/{}", there.id));
-                self.send::<IgnoredAny>(Method::PATCH, &path, json!({"body": text})).await.map(|_| there.id)
+                let (path, body) = (format!("{one}/{}", there.id), json!({"body": text}));
+                self.transport.send::<IgnoredAny>(self.edit(), &path, body).await.map(|_| there.id)
             }
-            None => self.send::<Comment>(Method::POST, &path, json!({"body": text})).await.map(|made| made.id),
+            None => {
+                let made = self.transport.send::<Comment>(Method::POST, &path, json!({"body": text})).await;
+                made.map(|made| made.id)
+            }
         }
     }
 }

@@ -1,9 +1,13 @@
-//! A server for tests that has pull requests of bare repositories and speaks Gitea's REST API, as far as it is used here.
+//! A server for tests that has pull requests of bare repositories and speaks the REST APIs of Gitea and GitLab, as far as they
+//! are used here.
 //!
 //! What it knows of a repository it reads there, and a merge is a commit. Git itself it does not speak: the repositories are
 //! reached by their paths, or by another server.
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
+
+mod gitlab;
+mod issues;
 
 use std::{
     convert::Infallible,
@@ -20,6 +24,8 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use self::issues::{Issue, Words};
 
 /// The server; ends with the value.
 #[derive(Debug)]
@@ -42,7 +48,10 @@ struct Shared {
 struct State {
     pulls: Vec<Pull>,
     comments: Vec<Comment>,
+    issues: Vec<Issue>,
     statuses: Vec<(String, Value)>,
+    /// The labels of pull requests, at GitLab alone.
+    labels: Vec<(u64, String)>,
     requests: Vec<String>,
     /// What the next calls are answered with.
     refusals: Vec<(u16, &'static str)>,
@@ -132,6 +141,22 @@ impl Forge {
     pub fn comments(&self, number: u64) -> Vec<String> {
         let state = self.shared.state.lock().unwrap();
         state.comments.iter().filter(|it| it.pull == number).map(|it| it.body.clone()).collect()
+    }
+
+    /// The issues, as Gitea's API has them.
+    pub fn issues(&self) -> Vec<Value> {
+        self.shared.state.lock().unwrap().issues.iter().map(|issue| issue.json(Words::Gitea)).collect()
+    }
+
+    /// Somebody else opens an issue; its number.
+    pub fn raise(&self, repository: &str, title: &str, body: &str) -> u64 {
+        self.shared.state.lock().unwrap().open_issue(repository, "eve", title.to_owned(), body.to_owned())
+    }
+
+    /// The labels of a merge request of GitLab.
+    pub fn labels(&self, number: u64) -> Vec<String> {
+        let state = self.shared.state.lock().unwrap();
+        state.labels.iter().filter(|(of, _)| *of == number).map(|(_, label)| label.clone()).collect()
     }
 
     /// What was said of commits, oldest first.
@@ -286,6 +311,9 @@ impl Shared {
     }
 
     fn answer(&self, method: &Method, path: &str, query: &str, body: &Value) -> (StatusCode, Value) {
+        if let Some(path) = path.strip_prefix("/api/v4/") {
+            return self.answer_as_gitlab(method, path, query, body);
+        }
         let parts: Vec<&str> = path.trim_start_matches("/api/v1/").split('/').collect();
         let mut state = self.state.lock().unwrap();
         let not_found = (StatusCode::NOT_FOUND, json!({"message": "not found"}));
@@ -384,6 +412,9 @@ impl Shared {
                 state.statuses.push(((*sha).to_owned(), body.clone()));
                 (StatusCode::CREATED, json!({}))
             }
+            (_, ["issues", number @ ..]) if number.len() < 2 => {
+                state.answer_issues(Words::Gitea, &repository, (method, number.first().copied()), body)
+            }
             ("GET", ["issues", number, "comments"]) => {
                 let of_pull = state.comments.iter().filter(|comment| comment.pull.to_string() == *number);
                 let kind = |it: &Comment| if it.author == "eve" { "User" } else { "Bot" };
@@ -435,7 +466,8 @@ impl Shared {
             None if is_known => self.answer(&head.method, &path, &query, &body),
             None => (StatusCode::UNAUTHORIZED, json!({"message": format!("{shown} is not known")})),
         };
-        if path.ends_with("/pulls") && answer.as_array().is_some_and(|page| page.len() == 2) {
+        let is_list = path.ends_with("/pulls") || path.ends_with("/merge_requests");
+        if is_list && answer.as_array().is_some_and(|page| page.len() == 2) {
             response = response.header("link", "<https://git.example.com/next>; rel=\"next\"");
         }
         response.status(status).body(Full::new(Bytes::from(answer.to_string()))).unwrap()

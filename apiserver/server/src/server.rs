@@ -139,6 +139,7 @@ impl Work for Leader {
         tasks.spawn(controllers::package_discovery::run(self.services.clone(), term.end.clone()));
         tasks.spawn(controllers::package_operations::run(self.packages.clone(), term.end.clone()));
         tasks.spawn(controllers::fleets::run(self.fleets.clone(), term.end.clone()));
+        tasks.spawn(controllers::fleet_issues::run(self.fleets.clone(), term.end.clone()));
         tasks.spawn(controllers::promotions::run(self.fleets.clone(), term.end.clone()));
         if self.own_namespaces {
             let (registry, queues) = (self.registry.clone(), queues.clone());

@@ -34,6 +34,9 @@ pub const RECORDED: &str = "Recorded";
 pub const READY_TO_PR: &str = "ReadyToPR";
 /// Condition of a GitOpsRepo: its branch has other files than the last rendered ones that were merged.
 pub const BRANCH_DRIFTED: &str = "BranchDrifted";
+/// Condition of a GitOpsRepo and of an Assignment, and its reason: a more general ConfigMap replaces a value of a more
+/// specific one.
+pub const VALUES_REPLACED: &str = "ValuesReplaced";
 /// Condition of an Environment, BaseRepo or WorkloadRegistration: every file of its folder is valid.
 pub const FILES_VALID: &str = "FilesValid";
 /// Some files of a folder are invalid.
@@ -52,6 +55,8 @@ pub const RENDER_FAILED: &str = "RenderFailed";
 pub const PR_CREATED: &str = "PRCreated";
 /// The pull request of a fleet cannot be opened or updated.
 pub const PR_FAILED: &str = "PRFailed";
+/// The server of a repository took no issue with a failure.
+pub const ISSUE_FAILED: &str = "IssueFailed";
 /// People have added commits to the branch of a proposal, which Stoa leaves as it is.
 pub const COMMITS_OF_OTHERS: &str = "CommitsOfOthers";
 

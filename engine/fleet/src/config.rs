@@ -11,13 +11,13 @@ use std::{
 
 use serde_json::Value;
 
-pub use crate::overrides::Override;
+pub use crate::overrides::{Override, Replaced, replaced};
 use crate::{
     objects::{
         CLUSTER_TYPE_LABEL, ClusterType, ConfigMap, DEPLOYMENT_TARGET_LABEL, DeploymentTarget, FLUX_NAME_LABEL,
         FLUX_NAMESPACE_LABEL, Labels, PLATFORM_CONFIG_LABEL, WORKLOAD_LABEL,
     },
-    overrides::Setters,
+    overrides::{Setters, names},
 };
 
 /// The names of ConfigMaps that Azure's App Configuration writes begin so.
@@ -30,6 +30,8 @@ pub struct Configuration {
     all: Positions,
     /// Those of the layers with a key.
     of_key: HashMap<String, Positions>,
+    /// Those of the layers with a value that a more general layer behind them may replace.
+    at_risk: Positions,
 }
 
 /// The positions of layers, ascending.
@@ -83,7 +85,18 @@ impl Configuration {
                 }
             }
         }
-        Self { layers, all, of_key }
+        let at_risk = at_risk(&layers, &of_key);
+        Self { layers, all, of_key, at_risk }
+    }
+
+    /// Whether no assignment has a value that a more general layer replaces.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.at_risk.of_any.is_empty() && self.at_risk.of_cluster_type.is_empty()
+    }
+
+    /// Whether an assignment may have such a value.
+    pub(crate) fn may_replace(&self, cluster_type: &ClusterType, target: &DeploymentTarget) -> bool {
+        self.layers(&self.at_risk, cluster_type, target).next().is_some()
     }
 
     /// The layers that are for an assignment, in order.
@@ -197,6 +210,28 @@ impl Positions {
     fn on(&self, cluster_type: &ClusterType) -> impl Iterator<Item = usize> {
         merged(self.of_cluster_type.get(&cluster_type.name).map(Vec::as_slice).unwrap_or_default(), &self.of_any)
     }
+}
+
+/// The layers with a key that a later layer has too, which names less or has fewer labels. Only these can lose a value to a more
+/// general one.
+fn at_risk(layers: &[Layer], of_key: &HashMap<String, Positions>) -> Positions {
+    let mut found: BTreeSet<usize> = BTreeSet::new();
+    for Positions { of_cluster_type, of_any } in of_key.values() {
+        let mut all: Vec<usize> = of_cluster_type.values().flatten().chain(of_any).copied().collect();
+        all.sort_unstable();
+        let mut fewest: Option<(usize, usize)> = None;
+        for at in all.into_iter().rev() {
+            let labels = &layers[at].labels;
+            let own = (names(labels), labels.len());
+            if fewest.is_some_and(|fewest| fewest.0 < own.0 || fewest.1 < own.1) {
+                found.insert(at);
+            }
+            fewest = Some(fewest.map_or(own, |fewest| (fewest.0.min(own.0), fewest.1.min(own.1))));
+        }
+    }
+    let mut positions = Positions::default();
+    found.into_iter().for_each(|at| positions.add(at, &layers[at]));
+    positions
 }
 
 /// The values that differ between two versions of a ConfigMap, by the labels that they are for.

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fmt};
 use serde_json::Value;
 
 use crate::{
+    Fleet,
     config::{Layer, is_same_item},
     objects::{CLUSTER_TYPE_LABEL, DEPLOYMENT_TARGET_LABEL, Labels, WORKLOAD_LABEL},
 };
@@ -42,6 +43,34 @@ impl fmt::Display for Override {
             shown(&self.specific_labels)
         )
     }
+}
+
+/// An assignment with scalars of specific ConfigMaps that more general ones replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The name of the Assignment.
+    pub assignment: String,
+    /// The scalars.
+    pub overrides: Vec<Override>,
+}
+
+/// The most assignments whose values one search composes.
+const COMPOSED: usize = 20_000;
+
+/// The first assignments with replaced scalars, by cluster type and then by target: at most this many, of 20,000 that may have
+/// some.
+pub fn replaced(fleet: &Fleet, most: usize) -> Vec<Replaced> {
+    let configuration = fleet.configuration();
+    if configuration.is_in_order() {
+        return Vec::new();
+    }
+    let assignments = fleet.schedule().assignments();
+    let at_risk = assignments.filter(|it| configuration.may_replace(it.cluster_type, it.target)).take(COMPOSED);
+    let composed = at_risk.map(|it| Replaced {
+        assignment: it.name(),
+        overrides: configuration.compose(it.cluster_type, it.target).overrides,
+    });
+    composed.filter(|it| !it.overrides.is_empty()).take(most).collect()
 }
 
 /// The layer that set each value so far, by its path. A collection without an entry of its own is of the layer above it.
@@ -128,12 +157,39 @@ impl<'l> Setters<'l> {
 /// Whether labels choose a wider set of assignments than others, as a person sees it: those of a whole group rather than those
 /// of one cluster type, target or workload, or a part of the labels.
 fn is_more_general(general: &Labels, specific: &Labels) -> bool {
-    let names = |labels: &Labels| {
-        [CLUSTER_TYPE_LABEL, DEPLOYMENT_TARGET_LABEL, WORKLOAD_LABEL]
-            .iter()
-            .filter(|it| labels.contains_key(**it))
-            .count()
-    };
     let is_part = general.len() < specific.len() && general.iter().all(|(key, value)| specific.get(key) == Some(value));
     names(general) < names(specific) || is_part
+}
+
+/// How many of cluster type, target and workload the labels name.
+pub(crate) fn names(labels: &Labels) -> usize {
+    [CLUSTER_TYPE_LABEL, DEPLOYMENT_TARGET_LABEL, WORKLOAD_LABEL].iter().filter(|it| labels.contains_key(**it)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::{config_map, inputs};
+
+    #[test]
+    fn assignments_with_replaced_scalars_are_found() {
+        let with = |name: &str, value: &str| {
+            let labels = [("platform-config", "true"), ("cluster-type", "drone")];
+            let mut inputs = inputs();
+            let map = config_map(name, &labels, &[("REGION", value), ("OWN", "x")]);
+            inputs.config_maps.insert(name.to_owned(), Arc::new(map));
+            Fleet::new(inputs)
+        };
+        assert!(replaced(&Fleet::new(inputs()), 10).is_empty());
+        let found = replaced(&with("a", "here"), 10);
+        let [Replaced { assignment, overrides }] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(assignment, "hello-hello-edge-drone");
+        let paths: Vec<_> = overrides.iter().map(|it| (it.path.as_str(), it.general.as_str())).collect();
+        assert_eq!(paths, [("REGION", "east")]);
+        assert!(replaced(&with("a", "here"), 0).is_empty());
+        assert!(replaced(&with("a", "East US"), 10).is_empty(), "both have the same value");
+        assert!(replaced(&with("z", "here"), 10).is_empty(), "the specific one comes last");
+    }
 }

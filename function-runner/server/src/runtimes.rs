@@ -311,6 +311,7 @@ impl Runtimes {
         let provider = match spec.provider {
             PullRequestProvider::Gitea => Provider::Gitea,
             PullRequestProvider::GitHub => Provider::GitHub,
+            PullRequestProvider::GitLab => Provider::GitLab,
         };
         let address = Address::new(provider, repository, Some(&spec.url)).map_err(|err| unusable(&err.to_string()))?;
         let shown = &workspace.pull_request_credentials;

@@ -20,7 +20,7 @@ use stoa_machinery::{
 use stoa_types::{
     common::condition,
     labels, names, reason,
-    scheduler::{Assignment, GitOpsRepo},
+    scheduler::{Assignment, GitIssueStatus, GitOpsRepo},
 };
 
 use super::schedules::{Scheduled, Schedules, bases};
@@ -83,6 +83,8 @@ struct Assignments {
 struct Renderings {
     is_rendered: bool,
     broken: BTreeMap<String, String>,
+    replaced: BTreeMap<String, String>,
+    issues: BTreeMap<String, GitIssueStatus>,
     time: String,
 }
 
@@ -96,22 +98,36 @@ impl Renderings {
                 renderings.time = ready.last_transition_time.0.to_string();
             }
             renderings.broken.extend(status.broken_assignments.into_iter().map(|it| (it.name, it.message)));
+            renderings.issues.extend(status.issues.into_iter().map(|it| (it.assignment, it.issue)));
+            renderings.replaced.extend(status.replaced_values.into_iter().map(|it| (it.name, it.message)));
         }
         Ok(renderings)
     }
 
+    /// The status of an assignment.
+    fn status(&self, name: &str) -> Value {
+        let issue = self.issues.get(name).cloned().unwrap_or_default();
+        json!({ "conditions": self.conditions(name), "gitIssueStatus": issue })
+    }
+
     fn conditions(&self, name: &str) -> Vec<Value> {
-        let condition = |status: &str, why: &str, message: &str| {
-            vec![json!({
-                "type": reason::READY, "status": status, "reason": why, "message": message,
-                "lastTransitionTime": self.time,
-            })]
+        let condition = |kind: &str, status: &str, why: &str, message: &str| {
+            json!({
+                "type": kind, "status": status, "reason": why, "message": message, "lastTransitionTime": self.time,
+            })
         };
-        match self.broken.get(name) {
-            Some(message) => condition("False", reason::RENDER_FAILED, message),
-            None if self.is_rendered => condition("True", reason::ASSIGNMENT_PACKAGE_CREATED, "its files are rendered"),
-            None => Vec::new(),
-        }
+        let ready = |status: &str, why: &str, message: &str| condition(reason::READY, status, why, message);
+        let ready = match self.broken.get(name) {
+            Some(message) => Some(ready("False", reason::RENDER_FAILED, message)),
+            None if self.is_rendered => {
+                Some(ready("True", reason::ASSIGNMENT_PACKAGE_CREATED, "its files are rendered"))
+            }
+            None => None,
+        };
+        let replaced = self.replaced.get(name);
+        let replaced =
+            replaced.map(|message| condition(reason::VALUES_REPLACED, "True", reason::VALUES_REPLACED, message));
+        ready.into_iter().chain(replaced).collect()
     }
 }
 
@@ -171,9 +187,7 @@ impl Assignments {
             "deploymentTarget": assignment.target.name,
             "clusterType": assignment.cluster_type.name,
         });
-        let conditions = renderings.conditions(&assignment.name());
-        let status = json!({ "conditions": conditions, "gitIssueStatus": { "issueNo": 0 } });
-        object(kind, metadata, spec, status)
+        object(kind, metadata, spec, renderings.status(&assignment.name()))
     }
 }
 
@@ -231,5 +245,32 @@ impl Computed for Assignments {
             assignments.map(|assignment| Self::object(&namespace, &assignment, &renderings)).collect()
         };
         page(&self.schedules, namespace, after, most, of_namespace).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_has_failure_replaced_values_and_issue() {
+        let named = |name: &str, text: &str| BTreeMap::from([(name.to_owned(), text.to_owned())]);
+        let issue = GitIssueStatus { issue_no: 7, content_hash: "abc".to_owned() };
+        let renderings = Renderings {
+            is_rendered: true,
+            broken: named("web", "schema s"),
+            replaced: named("api", "ConfigMap z"),
+            issues: [("web".to_owned(), issue)].into(),
+            time: NEVER.to_owned(),
+        };
+        let shown = |name: &str| {
+            let status = renderings.status(name);
+            let all = status["conditions"].as_array().unwrap().iter();
+            let all = all.map(|it| format!("{}={}: {}", it["type"], it["status"], it["message"]).replace('"', ""));
+            (all.collect::<Vec<_>>().join(", "), status["gitIssueStatus"]["issueNo"].as_i64())
+        };
+        assert_eq!(shown("web"), ("Ready=False: schema s".to_owned(), Some(7)));
+        let api = "Ready=True: its files are rendered, ValuesReplaced=True: ConfigMap z";
+        assert_eq!(shown("api"), (api.to_owned(), Some(0)));
     }
 }

@@ -1,7 +1,7 @@
 //! The strategy of kinds whose objects may have their owner in Git.
 //!
 //! The server writes such objects from the files of a repository. A write of a client gets 409 with the file to edit, since the
-//! next reading of the repository would undo it.
+//! next reading of the repository would undo it. Unless it is a dry run, a pull request proposes the write to that file.
 
 use std::{fmt::Debug, marker::PhantomData, sync::Arc};
 
@@ -19,7 +19,10 @@ use stoa_machinery::{
 use stoa_pulls::{Address, Provider};
 use stoa_types::labels::{FILE_IN_GIT, OWNER_IN_GIT};
 
-use super::environment;
+use super::{
+    environment,
+    fleets::{Edit, Fleets},
+};
 use crate::{
     cluster::{self, Cluster},
     errors,
@@ -35,6 +38,7 @@ type Check<K> = fn(&K, &mut Vec<FieldError>);
 #[educe(Debug)]
 pub(super) struct OwnedStrategy<K> {
     cluster: Arc<dyn Cluster>,
+    fleets: Fleets,
     #[educe(Debug(ignore))]
     check: Check<K>,
     /// The address of the repository that an object names, to which the server shows the credentials of the namespace.
@@ -51,8 +55,8 @@ impl<K> OwnedStrategy<K> {
 
     /// A kind with rules.
     pub(super) fn checked(surroundings: &Surroundings, check: Check<K>) -> Self {
-        let cluster = surroundings.cluster.clone();
-        Self { cluster, check, repository: None, kind: PhantomData }
+        let (cluster, fleets) = (surroundings.cluster.clone(), surroundings.fleets.clone());
+        Self { cluster, fleets, check, repository: None, kind: PhantomData }
     }
 
     /// A kind whose objects name a repository.
@@ -77,10 +81,33 @@ fn authored<K: Serialize + Resource>(object: &K) -> Value {
     value
 }
 
-impl<K: Resource<DynamicType = ()> + Serialize> OwnedStrategy<K> {
-    fn refuse(object: &K, file: &str) -> ApiError {
-        let why = format!("Git owns the object: edit {file}, and the server follows");
-        errors::conflict::<K>(&object.name_any(), why)
+impl<K: Resource<DynamicType = ()> + Serialize + Sync> OwnedStrategy<K> {
+    /// The answer to a write, `None` for a deletion, to an object of Git.
+    async fn refuse(&self, context: &RequestContext, old: &K, new: Option<&K>, file: &str) -> ApiError {
+        let by_hand = format!("Git owns the object: edit {file}, and the server follows");
+        let why = match context.dry_run {
+            true => by_hand,
+            false => match self.propose(context, old, new).await {
+                Ok(pull) => format!("Git owns the object in {file}; {pull} proposes this change"),
+                Err(why) => format!("{by_hand}; no pull request was opened: {why}"),
+            },
+        };
+        errors::conflict::<K>(&old.name_any(), why)
+    }
+
+    /// Proposes a write to the file of its object; the pull request, or why there is none.
+    async fn propose(&self, context: &RequestContext, old: &K, new: Option<&K>) -> Result<String, String> {
+        let value = |object: &K| serde_json::to_value(object).map_err(|error| error.to_string());
+        let edit = Edit {
+            namespace: old.namespace().unwrap_or_default(),
+            kind: K::kind(&()).into_owned(),
+            name: old.name_any(),
+            before: value(old)?,
+            after: new.map(value).transpose()?,
+            user: context.user.name.clone(),
+        };
+        let fleets = self.fleets.get().map_err(|error| error.message().to_owned())?;
+        fleets.propose(edit).await
     }
 
     fn refuse_marks(object: &K) -> Result<(), ApiError> {
@@ -134,7 +161,7 @@ where
                     return Ok(());
                 }
                 if let Some(file) = file(old) {
-                    return Err(Self::refuse(old, file));
+                    return Err(self.refuse(context, old, Some(new), file).await);
                 }
                 Self::refuse_marks(new)?;
                 self.require_repository(context, new).await
@@ -146,7 +173,7 @@ where
                 if cluster::is_emptied(&*self.cluster, &old.namespace().unwrap_or_default()).await? {
                     return Ok(());
                 }
-                Err(Self::refuse(old, file))
+                Err(self.refuse(context, old, None, file).await)
             }
         }
     }

@@ -1,5 +1,8 @@
 //! The client against the server for tests, and against some that mean no good.
 
+mod gitlab;
+mod issues;
+
 use git2::{Oid, Repository, RepositoryInitOptions};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -25,6 +25,7 @@ use stoa_types::scheduler::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::status::Named;
 use super::sources::wait_after;
 use crate::fleet::{FRESH, FleetService, Known, Proposal, ProposalState, Served, digest, serve};
 
@@ -194,12 +195,12 @@ impl Reconciliation {
     /// Compares the files with a repository, and proposes what differs; whether that succeeded.
     async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<bool, ApiError> {
         let Some(tree) = known.tree.clone() else { return Ok(true) };
-        let key = queue::key_of(repo);
+        let (key, named) = (queue::key_of(repo), Named::of(&tree, &known.replaced));
         let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree };
         let base = match proposal.base_commit().await {
             Ok(base) => base,
             Err(refusal) => {
-                status::of_refused(self.service.services(), repo, &tree, refusal).await?;
+                status::of_refused(self.service.services(), repo, &named, refusal).await?;
                 return Ok(false);
             }
         };
@@ -216,7 +217,7 @@ impl Reconciliation {
         }
         match proposal.propose().await {
             Ok(state) => {
-                status::of_proposed(self.service.services(), repo, &tree, &state).await?;
+                status::of_proposed(self.service.services(), repo, &named, &state).await?;
                 let is_blocked = state.blocked.is_some();
                 let compared = Compared { at: Instant::now(), generation: repo.metadata.generation, state };
                 self.memory.compared.lock().insert(key, compared);
@@ -224,7 +225,7 @@ impl Reconciliation {
             }
             Err(refusal) => {
                 self.memory.compared.lock().remove(&key);
-                status::of_refused(self.service.services(), repo, &tree, refusal).await?;
+                status::of_refused(self.service.services(), repo, &named, refusal).await?;
                 Ok(false)
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod backends;
 pub(crate) mod compliance;
 mod cooldown;
 pub(crate) mod events;
+pub(crate) mod fleet_issues;
 pub(crate) mod fleets;
 mod folders;
 pub(crate) mod function_repositories;

@@ -6,10 +6,11 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository.
+//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
+mod edits;
 mod promotions;
 mod proposals;
 mod reading;
@@ -27,20 +28,21 @@ use parking_lot::Mutex;
 use stoa_controller::blocking::on_own_thread;
 use stoa_fleet::{
     Fleet,
+    config::Replaced,
     render::{self, File, Tree},
 };
-use stoa_kinds::scheduler::fleets::RenderAssignments;
+use stoa_kinds::scheduler::fleets::{ControlFleets, Edit};
 use stoa_machinery::ApiError;
-use stoa_pulls::Pauses;
+use stoa_pulls::{Pauses, Server};
 use stoa_runs::Services;
-use stoa_types::scheduler::AssignmentPackageSpec;
+use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
 use tokio::runtime::Handle;
 
-use self::rendering::OnRunner;
+use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
     proposals::{Proposal, ProposalState, digest},
     reading::{At, Failed, Reading, SourceKey},
-    repositories::{FRESH, Looks},
+    repositories::{FRESH, Looks, Refusal},
     serving::{Served, serve},
 };
 
@@ -52,6 +54,7 @@ pub(crate) struct FleetService {
     known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
     looks: Looks,
     pauses: Pauses,
+    edits: Edits,
 }
 
 /// An environment in memory.
@@ -61,11 +64,14 @@ pub(crate) struct Known {
     pub(crate) fleet: Fleet,
     /// The files, once they are rendered.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// The first assignments with values of specific ConfigMaps that more general ones replace, once they are rendered.
+    pub(crate) replaced: Arc<[Replaced]>,
 }
 
 impl FleetService {
     pub(crate) fn new(services: Services) -> Self {
-        Self { services, known: Arc::default(), looks: Looks::default(), pauses: Pauses::default() }
+        let (looks, pauses, edits) = (Looks::default(), Pauses::default(), Edits::default());
+        Self { services, known: Arc::default(), looks, pauses, edits }
     }
 
     pub(crate) fn services(&self) -> &Services {
@@ -80,6 +86,24 @@ impl FleetService {
     /// Has the next reading ask for the commits of all branches.
     pub(crate) fn expire_looks(&self) {
         self.looks.expire();
+    }
+
+    /// The Environment of a namespace: the first with its name that was created.
+    pub(crate) async fn environment(&self, namespace: &str) -> Result<Option<Environment>, ApiError> {
+        reading::environment(self, namespace).await
+    }
+
+    /// The server of a GitOps repository, for its issues.
+    pub(crate) async fn issues(
+        &self,
+        namespace: &str,
+        environment: Option<&Environment>,
+        repo: &GitOpsRepo,
+    ) -> Result<Server, Refusal> {
+        let is_owned = repositories::is_owned_by_git(repo);
+        let url = &repo.spec.repo;
+        let remote = repositories::remote(&self.services, namespace, environment, url, is_owned).await?;
+        proposals::server(&self.pauses, url, &remote.keys)
     }
 
     /// Keeps a fleet that was read, and is not rendered.
@@ -112,7 +136,7 @@ impl FleetService {
                 None => Fleet::new(reading.plane.inputs.clone()),
             };
             // The files are those of the fleet before, until it is rendered.
-            Known { reading, fleet, tree: None }
+            Known { reading, fleet, tree: None, replaced: Arc::default() }
         });
         Ok(Arc::new(known.await))
     }
@@ -151,7 +175,7 @@ impl FleetService {
                         None => Fleet::new(inputs),
                     }
                 });
-                Arc::new(Known { fleet: fleet.await, reading, tree: None })
+                Arc::new(Known { fleet: fleet.await, reading, tree: None, replaced: Arc::default() })
             }
         };
         match known.reading.failed.values().next() {
@@ -228,7 +252,7 @@ fn documents(content: &str) -> Vec<String> {
 }
 
 #[async_trait]
-impl RenderAssignments for FleetService {
+impl ControlFleets for FleetService {
     async fn packages(
         &self,
         namespace: &str,
@@ -237,6 +261,10 @@ impl RenderAssignments for FleetService {
         let known = self.of(namespace, At::default()).await?;
         let rendered = self.render_some(namespace, &known.fleet, assignments.to_vec()).await?;
         Ok(rendered.into_iter().map(|it| it?.ok().map(|files| package(&files))).collect())
+    }
+
+    async fn propose(&self, edit: Edit) -> Result<String, String> {
+        self.propose_edit(&edit).await
     }
 }
 

@@ -7,12 +7,13 @@ use serde_json::Value;
 use stoa_machinery::ApiError;
 use stoa_proto::{GitPerson, PackageFile, ProposeFilesRequest};
 use stoa_types::{reason, scheduler::BaseRepo};
-use stoa_yaml_edit::{changed, documents, parse};
+use stoa_yaml_edit::{changed, parse};
 
 use super::{
     At, FleetService,
+    edits::with_document,
     proposals::AUTHOR,
-    reading::{ENVIRONMENT, SourceKey},
+    reading::{ENVIRONMENT, SourceKey, path_of},
     repositories::{self, Refusal},
 };
 
@@ -88,14 +89,13 @@ impl FleetService {
         let text = String::from_utf8_lossy(&file);
         let edited = edited(&text, base, commit)
             .ok_or_else(|| (reason::INVALID_FILES, format!("{origin} cannot be edited; set spec.commit by hand")))?;
-        let root = stoa_fleet::folder(&folder.of.path).unwrap_or_default();
-        let path = if root.is_empty() { origin.file.clone() } else { format!("{root}/{}", origin.file) };
-        let place = environment.metadata.namespace.clone().unwrap_or_default();
-        let remote = repositories::remote(&self.services, &place, None, &folder.of.repo, false).await?;
+        let path = path_of(&folder, origin);
+        let remote =
+            SourceKey::Environment.remote(self, (namespace, Some(environment)), &folder.of.repo, false).await?;
         let (name, email) = AUTHOR;
         let seconds = self.services.now().as_second();
         let request = ProposeFilesRequest {
-            source: Some(stoa_proto::Source { organization: namespace.to_owned(), ..remote.source }),
+            source: Some(remote.source),
             base: folder.of.branch.clone(),
             head: folder.of.branch.clone(),
             files: vec![PackageFile { path, content: Bytes::from(edited), ..PackageFile::default() }],
@@ -122,18 +122,11 @@ fn missing(namespace: &str, base: &str) -> ApiError {
 
 /// A file in which a BaseRepo has another commit; comments and other documents stay.
 fn edited(text: &str, base: &str, commit: &str) -> Option<String> {
-    for range in documents(text) {
-        let document = &text[range.clone()];
-        let Some(before) = parse(document.as_bytes()) else { continue };
-        if before["kind"] != "BaseRepo" || before["metadata"]["name"] != base {
-            continue;
-        }
+    with_document(text, ("BaseRepo", base), |document, before| {
         let mut after = before.clone();
         after["spec"]["commit"] = Value::from(commit);
-        let new = changed(document, |text| parse(text.as_bytes()), &before, &after)?;
-        return Some(format!("{}{new}{}", &text[..range.start], &text[range.end..]));
-    }
-    None
+        changed(document, |text| parse(text.as_bytes()), before, &after).map(Some)
+    })
 }
 
 #[cfg(test)]

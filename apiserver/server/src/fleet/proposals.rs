@@ -12,8 +12,8 @@ use bytes::Bytes;
 use stoa_fleet::render::{File, PROMOTED_COMMIT, Tree};
 use stoa_proto::{FileDifference, GitPerson, PackageFile, ProposeFilesRequest, ProposeFilesResponse};
 use stoa_pulls::{
-    Address, CommentText, Credentials, Provider, PullError, PullRequest, PullRequests, Server, Text, is_marked, marked,
-    quoted,
+    Address, CommentText, Credentials, Pauses, Provider, PullError, PullRequest, PullRequests, Server, Text, is_marked,
+    marked, quoted,
 };
 use stoa_types::{
     reason,
@@ -100,7 +100,7 @@ impl Proposal<'_> {
             state.blocked = Some((reason::PR_FAILED, why));
             return Ok(state);
         }
-        let pulls = match self.pulls(&remote.keys) {
+        let pulls = match server(&self.service.pauses, &self.repo.spec.repo, &remote.keys) {
             Ok(pulls) => pulls,
             Err(refusal) if changes.is_empty() => {
                 tracing::debug!(?refusal, "there is nothing to propose");
@@ -200,25 +200,6 @@ impl Proposal<'_> {
         text
     }
 
-    fn pulls(&self, keys: &Keys) -> Result<Server, Refusal> {
-        let key = |name: &str| keys.get(name).map(Vec::as_slice);
-        let text = |name: &str| key(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim);
-        let repo = &self.repo.spec.repo;
-        let provider = match text("provider") {
-            Some("GitHub") => Provider::GitHub,
-            Some(_) => Provider::Gitea,
-            None if repo.starts_with("https://github.com/") => Provider::GitHub,
-            None => Provider::Gitea,
-        };
-        let failed = |why: String| (reason::PR_FAILED, format!("pull requests of {repo}: {why}"));
-        let address = Address::new(provider, repo, None).map_err(|error| failed(error.to_string()))?;
-        let credentials = Credentials::of_keys(key);
-        let server = Server::new(address, &credentials, self.service.pauses.clone());
-        server
-            .map(Server::quoting_at_remote_alone)
-            .map_err(|_| failed("the key ca.crt of the secret has no certificate authorities".to_owned()))
-    }
-
     /// Closes our pull request: the branch has the files.
     async fn withdraw(&self, pulls: &dyn PullRequests) -> Result<(), PullError> {
         let Some(pull) = self.ours(pulls).await? else { return Ok(()) };
@@ -242,26 +223,18 @@ impl Proposal<'_> {
         foreign: &str,
     ) -> Result<Result<Option<FleetPullRequest>, (Option<FleetPullRequest>, Refusal)>, PullError> {
         let (head, base) = (self.head(), &self.repo.spec.branch);
-        let text = self.text(changes);
-        let found = pulls.find(&head, base).await?;
-        let pull = match found {
-            // People's words stay, and so does the description of a branch on which they work.
-            Some(pull) if !is_marked(&pull.body, &self.marker()) || !foreign.is_empty() => pull,
-            Some(pull) => {
-                if pull.title != text.title || pull.body.trim_end() != text.body.trim_end() {
-                    pulls.update(pull.number, &text).await?;
-                }
-                pull
-            }
-            None => {
-                if let Some(closed) = pulls.find_closed(&head, base, commit).await? {
-                    let why = format!(
-                        "people closed pull request {} with these files; change the fleet, or delete branch {head}, to propose them again",
-                        closed.number
-                    );
-                    return Ok(Err((None, (reason::PR_FAILED, why))));
-                }
-                pulls.open(&head, base, &text).await?
+        let (text, marker) = (self.text(changes), self.marker());
+        // The description of a branch on which people work stays.
+        let may_update = foreign.is_empty();
+        let wanted = Wanted { head: &head, base, commit, marker: &marker, text: &text, may_update };
+        let pull = match settle(pulls, &wanted).await? {
+            Settled::Open(pull) => pull,
+            Settled::Closed(number) => {
+                let why = format!(
+                    "people closed pull request {number} with these files; change the fleet, or delete branch {head}, to propose \
+                     them again"
+                );
+                return Ok(Err((None, (reason::PR_FAILED, why))));
             }
         };
         if foreign.is_empty() && changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
@@ -307,6 +280,58 @@ impl Proposal<'_> {
             "\nLater changes update this pull request. Stoa never overwrites commits of others on the branch.",
         );
         Text { title: self.title(), body: marked(&body, &self.marker()) }
+    }
+}
+
+/// The server of a repository's pull requests, with the keys of its Secret.
+pub(super) fn server(pauses: &Pauses, repo: &str, keys: &Keys) -> Result<Server, Refusal> {
+    let key = |name: &str| keys.get(name).map(Vec::as_slice);
+    let text = |name: &str| key(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim);
+    let provider = Provider::of(text("provider"), repo);
+    let failed = |why: String| (reason::PR_FAILED, format!("pull requests of {repo}: {why}"));
+    let address = Address::new(provider, repo, None).map_err(|error| failed(error.to_string()))?;
+    let server = Server::new(address, &Credentials::of_keys(key), pauses.clone());
+    server
+        .map(Server::quoting_at_remote_alone)
+        .map_err(|_| failed("the key ca.crt of the secret has no certificate authorities".to_owned()))
+}
+
+/// A pull request as it is to be.
+pub(super) struct Wanted<'w> {
+    /// The branch with the commit, and the branch that it is for.
+    pub(super) head: &'w str,
+    pub(super) base: &'w str,
+    pub(super) commit: &'w str,
+    /// The marker of our description.
+    pub(super) marker: &'w str,
+    pub(super) text: &'w Text,
+    /// Whether our description of before may change.
+    pub(super) may_update: bool,
+}
+
+/// The state of a wanted pull request.
+pub(super) enum Settled {
+    /// It is open.
+    Open(Box<PullRequest>),
+    /// People closed this one at the same commit, and no other is opened.
+    Closed(u64),
+}
+
+/// Opens a pull request, or updates ours that is open. The words of people stay.
+pub(super) async fn settle(pulls: &dyn PullRequests, wanted: &Wanted<'_>) -> Result<Settled, PullError> {
+    let Wanted { head, base, commit, marker, text, may_update } = *wanted;
+    match pulls.find(head, base).await? {
+        Some(pull) => {
+            let is_ours = may_update && is_marked(&pull.body, marker);
+            if is_ours && (pull.title != text.title || pull.body.trim_end() != text.body.trim_end()) {
+                pulls.update(pull.number, text).await?;
+            }
+            Ok(Settled::Open(Box::new(pull)))
+        }
+        None => match pulls.find_closed(head, base, commit).await? {
+            Some(closed) => Ok(Settled::Closed(closed.number)),
+            None => pulls.open(head, base, text).await.map(|pull| Settled::Open(Box::new(pull))),
+        },
     }
 }
 

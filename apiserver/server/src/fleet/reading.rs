@@ -24,7 +24,7 @@ use stoa_types::{
 
 use super::{
     FleetService,
-    repositories::{self, Refusal, is_owned_by_git},
+    repositories::{self, Refusal, Remote, is_owned_by_git},
 };
 
 /// The source of an environment's branch, as `stoa_fleet` names it.
@@ -47,6 +47,27 @@ impl SourceKey {
             "BaseRepo" => Some(Self::Base(name.to_owned())),
             "WorkloadRegistration" => Some(Self::Registration(name.to_owned())),
             _ => None,
+        }
+    }
+
+    /// The repository of this source in an environment, with the credentials for it.
+    pub(super) async fn remote(
+        &self,
+        service: &FleetService,
+        (namespace, environment): (&str, Option<&Environment>),
+        repo: &str,
+        is_owned_by_git: bool,
+    ) -> Result<Remote, Refusal> {
+        let services = &service.services;
+        match (self, environment) {
+            // Its own credentials are in its own namespace.
+            (Self::Environment, Some(own)) => {
+                let place = own.namespace().unwrap_or_default();
+                let remote = repositories::remote(services, &place, None, repo, false).await?;
+                let source = stoa_proto::Source { organization: namespace.to_owned(), ..remote.source };
+                Ok(Remote { source, ..remote })
+            }
+            _ => repositories::remote(services, namespace, environment, repo, is_owned_by_git).await,
         }
     }
 
@@ -107,11 +128,51 @@ impl Reading {
 
     /// A file as people find it.
     pub(crate) fn file(&self, origin: &stoa_fleet::Origin) -> Option<String> {
-        let Stored { of, .. } = self.folders.get(&SourceKey::of_origin(&origin.source)?)?;
-        let folder = stoa_fleet::folder(&of.path).unwrap_or_default();
-        let path = if folder.is_empty() { origin.file.clone() } else { format!("{folder}/{}", origin.file) };
+        let Written { folder: Stored { of, .. }, path, .. } = self.written(origin)?;
         Some(format!("{path} in branch {} of {}", of.branch, of.repo))
     }
+
+    /// Where an object of Git is written.
+    pub(super) fn written(&self, origin: &stoa_fleet::Origin) -> Option<Written<'_>> {
+        let key = SourceKey::of_origin(&origin.source)?;
+        let folder = self.folders.get(&key)?;
+        Some(Written { path: path_of(folder, origin), key, folder })
+    }
+
+    /// The files of a source.
+    pub(super) fn files(&self, key: &SourceKey) -> Option<&Files> {
+        match key {
+            SourceKey::Environment => Some(&self.sources.branch),
+            SourceKey::Base(name) => self.sources.bases.get(name),
+            SourceKey::Registration(name) => self.sources.workloads.get(name),
+        }
+    }
+
+    /// Whether Git owns the object that names a source.
+    pub(super) fn is_owned_by_git(&self, key: &SourceKey, namespace: &str) -> bool {
+        let origin = match key {
+            SourceKey::Environment => None,
+            SourceKey::Base(name) => self.plane.base_repos.get(name).map(|it| &it.origin),
+            SourceKey::Registration(name) => self.plane.registrations.get(name).map(|it| &it.origin),
+        };
+        origin.is_some_and(|origin| origin.source != stored_source(namespace))
+    }
+}
+
+/// Where an object of Git is written.
+pub(super) struct Written<'r> {
+    /// The source that has it.
+    pub(super) key: SourceKey,
+    /// The folder of that source.
+    pub(super) folder: &'r Stored,
+    /// The path of the file in the repository.
+    pub(super) path: String,
+}
+
+/// The path of a file in the repository of a folder.
+pub(super) fn path_of(folder: &Stored, origin: &stoa_fleet::Origin) -> String {
+    let root = stoa_fleet::folder(&folder.of.path).unwrap_or_default();
+    if root.is_empty() { origin.file.clone() } else { format!("{root}/{}", origin.file) }
 }
 
 impl fmt::Display for SourceKey {
@@ -211,7 +272,7 @@ fn stored_source(namespace: &str) -> String {
 }
 
 /// The Environment of a namespace: the first with its name that was created.
-async fn environment(service: &FleetService, namespace: &str) -> Result<Option<Environment>, ApiError> {
+pub(super) async fn environment(service: &FleetService, namespace: &str) -> Result<Option<Environment>, ApiError> {
     let all = service.services.lookup.api::<Environment>()?;
     let options = stoa_machinery::registry::ListOptions {
         field_selector: Some(format!("metadata.name={namespace}")),
@@ -293,12 +354,7 @@ impl Reader<'_> {
     /// The folder as it was read before.
     fn kept(&self, key: &SourceKey) -> Option<(&Stored, &Files)> {
         let before = self.before?;
-        let files = match key {
-            SourceKey::Environment => &before.sources.branch,
-            SourceKey::Base(name) => before.sources.bases.get(name)?,
-            SourceKey::Registration(name) => before.sources.workloads.get(name)?,
-        };
-        Some((before.folders.get(key)?, files))
+        Some((before.folders.get(key)?, before.files(key)?))
     }
 
     async fn fetch(
@@ -309,17 +365,8 @@ impl Reader<'_> {
         is_owned: bool,
     ) -> Result<(String, Files), Refusal> {
         let FleetService { services, looks, .. } = self.service;
-        let environment = self.environment.as_ref();
-        let remote = match (key, environment) {
-            // Its own credentials are in its own namespace.
-            (SourceKey::Environment, Some(own)) => {
-                let place = own.namespace().unwrap_or_default();
-                let remote = repositories::remote(services, &place, None, &of.repo, false).await?;
-                let source = stoa_proto::Source { organization: self.namespace.to_owned(), ..remote.source };
-                repositories::Remote { source, ..remote }
-            }
-            _ => repositories::remote(services, self.namespace, environment, &of.repo, is_owned).await?,
-        };
+        let of_environment = (self.namespace, self.environment.as_ref());
+        let remote = key.remote(self.service, of_environment, &of.repo, is_owned).await?;
         let commit = match commit {
             "" => repositories::look(services, looks, &remote.source, &of.branch).await?,
             commit => commit.to_owned(),

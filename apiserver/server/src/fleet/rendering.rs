@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use stoa_fleet::{
+    Fleet,
     changed::{Changes, changed},
+    config::replaced,
     render::{Tree, render as render_all},
     templates::{Batch, Executed, Renderer, RendererError, TemplateError},
 };
@@ -12,6 +14,9 @@ use stoa_runs::runner::Runner;
 use tokio::runtime::Handle;
 
 use super::Known;
+
+/// The most assignments with replaced values that are reported.
+const REPLACED: usize = 1000;
 
 /// Executes templates on a function-runner. Its calls are on a thread that may wait.
 #[derive(Debug)]
@@ -78,7 +83,17 @@ pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Rendere
             if changes.is_empty() && changes.broken == tree.broken { tree } else { Arc::new(applied(&tree, changes)) }
         }
     };
-    Ok(Known { tree: Some(tree), ..read })
+    let is_composed_alike = |before: &&Known| before.tree.is_some() && has_same_values(&before.fleet, &read.fleet);
+    let replaced = match before.filter(is_composed_alike) {
+        Some(before) => before.replaced.clone(),
+        None => replaced(&read.fleet, REPLACED).into(),
+    };
+    Ok(Known { tree: Some(tree), replaced, ..read })
+}
+
+/// Whether two fleets share their assignments and their configuration.
+fn has_same_values(a: &Fleet, b: &Fleet) -> bool {
+    std::ptr::eq(a.schedule(), b.schedule()) && std::ptr::eq(a.configuration(), b.configuration())
 }
 
 /// A tree after changes.

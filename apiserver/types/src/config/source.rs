@@ -97,7 +97,7 @@ pub struct SourceVerification {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequestPlans {
-    /// The kind of the server: Gitea or GitHub.
+    /// The kind of the server: Gitea, GitHub or GitLab.
     pub provider: PullRequestProvider,
     /// The https address at which people open the server, such as `https://git.example.com`. Empty: the address of the
     /// repository.

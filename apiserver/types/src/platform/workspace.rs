@@ -210,7 +210,7 @@ pub struct GitOpsTarget {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PullRequests {
-    /// The kind of the server: Gitea or GitHub.
+    /// The kind of the server: Gitea, GitHub or GitLab.
     pub provider: PullRequestProvider,
     /// The address at which people open the server, such as `https://git.example.com`: https, or http of a loopback
     /// address. Empty: the address of the repository.
@@ -233,6 +233,8 @@ pub enum PullRequestProvider {
     Gitea,
     /// GitHub, and GitHub Enterprise Server.
     GitHub,
+    /// GitLab, hosted or self-managed.
+    GitLab,
 }
 
 fn default_branch() -> String {

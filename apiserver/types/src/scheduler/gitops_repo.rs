@@ -4,6 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::assignment::GitIssueStatus;
 use crate::common::{Condition, conditions_schema};
 
 /// The desired state of a GitOpsRepo.
@@ -55,6 +56,27 @@ pub struct BrokenAssignment {
     pub message: String,
 }
 
+/// An assignment with values of specific ConfigMaps that more general ones replace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplacedValues {
+    /// The name of the Assignment.
+    pub name: String,
+    /// The values, each with both ConfigMaps.
+    pub message: String,
+}
+
+/// An issue that reports a failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedIssue {
+    /// The Assignment that cannot be rendered. Empty: the environment has invalid files.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub assignment: String,
+    /// The issue.
+    pub issue: GitIssueStatus,
+}
+
 /// The observed state of a GitOpsRepo.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -77,8 +99,15 @@ pub struct GitOpsRepoStatus {
     /// The assignments without files, whose folders stay as they are: the first 1000 by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broken_assignments: Vec<BrokenAssignment>,
+    /// The assignments with values of specific ConfigMaps that more general ones replace: the first 1000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced_values: Vec<ReplacedValues>,
+    /// The open issues that report failures of the environment and of its first 20 broken assignments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issues: Vec<ReportedIssue>,
     /// The conditions of the GitOpsRepo. Ready: the branch has the rendered files, or a pull request proposes them.
-    /// ReadyToPR: a change waits for its pull request.
+    /// ReadyToPR: a change waits for its pull request. ValuesReplaced: a more general ConfigMap replaces a value of a more
+    /// specific one in some assignments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

@@ -26,7 +26,9 @@ pub use cluster_type::{ClusterType, ClusterTypeSpec};
 pub use config_schema::{ConfigSchema, ConfigSchemaSpec};
 pub use deployment_target::{DeploymentTarget, DeploymentTargetSpec};
 pub use environment::{Environment, EnvironmentSpec, EnvironmentStatus};
-pub use gitops_repo::{BrokenAssignment, FleetPullRequest, GitOpsRepo, GitOpsRepoSpec, GitOpsRepoStatus};
+pub use gitops_repo::{
+    BrokenAssignment, FleetPullRequest, GitOpsRepo, GitOpsRepoSpec, GitOpsRepoStatus, ReplacedValues, ReportedIssue,
+};
 pub use scheduling_policy::{
     ClusterTypeSelector, DeploymentTargetSelector, SchedulingPolicy, SchedulingPolicySpec, SchedulingPolicyStatus,
 };

@@ -242,12 +242,24 @@ spec: {{controlPlane: {{repo: \"{}\", branch: dev, path: .}}}}
     assert_eq!(condition(&of_workload["items"][0], "Ready")["status"], "True", "{of_workload:#}");
     let package = kubectl.get(&["assignmentpackages.scheduler.kalypso.io", "-n", "dev", "hello-hello-int-test-vm"]);
     assert_eq!(package["spec"]["configManifestsContentType"], "sh", "{package:#}");
-    let refused = kubectl.refused(&["label", "clustertypes.scheduler.kalypso.io", "-n", "dev", "drone", "size=large"]);
-    assert!(refused.contains("Conflict") || refused.contains("drone-cluster-type.yaml"), "{refused}");
-    assert!(
-        refused.contains("cluster-types/east-us/restricted/drones/drone-cluster-type.yaml in branch dev"),
-        "{refused}"
-    );
+    // A write to one of them is proposed to its file, and a dry run is not.
+    let label = ["label", "clustertypes.scheduler.kalypso.io", "-n", "dev", "drone", "size=large"];
+    let file = "cluster-types/east-us/restricted/drones/drone-cluster-type.yaml";
+    let proposed = || gitea.call("GET", &format!("repos/{USER}/kalypso-control-plane/pulls?state=open"), None);
+    for (more, count) in [(vec!["--dry-run=server"], 0), (vec![], 1), (vec![], 1)] {
+        let refused = kubectl.refused(&[&label[..], more.as_slice()].concat());
+        assert!(refused.contains("Conflict") || refused.contains("drone-cluster-type.yaml"), "{refused}");
+        assert!(refused.contains(&format!("{file} in branch dev")), "{refused}");
+        let proposed = proposed();
+        assert_eq!(proposed.as_array().unwrap().len(), count, "{refused} {proposed:#}");
+        if count > 0 {
+            assert_eq!(proposed[0]["head"]["ref"], "edit/dev/clustertype/drone");
+            assert!(refused.contains(&format!("pull request {}", proposed[0]["number"])), "{refused}");
+        }
+    }
+    recorded.control_plane.git(&["fetch", "--quiet", "origin"]);
+    let edited = recorded.control_plane.git(&["show", &format!("origin/edit/dev/clustertype/drone:{file}")]);
+    assert!(edited.contains("size: large"), "{edited}");
 
     // A merge ends the proposal.
     gitea.merge("kalypso-gitops", number);

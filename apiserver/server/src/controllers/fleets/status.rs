@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use stoa_controller::{
     blocking::on_own_thread, conditions::set_condition, events::Kind as EventKind, object::Kind, queue,
 };
-use stoa_fleet::{Fleet, Severity, render::Tree};
+use stoa_fleet::{Fleet, Severity, config::Replaced, render::Tree};
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
     common::{Condition, condition},
     reason,
     scheduler::{
-        BaseRepo, BrokenAssignment, Environment, GitOpsRepo, SchedulingPolicy, Workload, WorkloadRegistration,
+        BaseRepo, BrokenAssignment, Environment, GitOpsRepo, GitOpsRepoStatus, ReplacedValues, SchedulingPolicy,
+        Workload, WorkloadRegistration,
     },
 };
 
@@ -190,6 +191,36 @@ fn broken(tree: &Tree) -> Vec<BrokenAssignment> {
     all
 }
 
+/// The assignments that a status names.
+#[derive(Debug)]
+pub(super) struct Named {
+    broken: Vec<BrokenAssignment>,
+    replaced: Vec<ReplacedValues>,
+}
+
+impl Named {
+    pub(super) fn of(tree: &Tree, replaced: &[Replaced]) -> Self {
+        let replaced = replaced.iter().map(|it| {
+            let overrides: Vec<String> = it.overrides.iter().map(ToString::to_string).collect();
+            ReplacedValues { name: it.assignment.clone(), message: listed(&overrides) }
+        });
+        Self { broken: broken(tree), replaced: replaced.collect() }
+    }
+
+    fn write(&self, status: &mut GitOpsRepoStatus, generation: Option<i64>) {
+        status.broken_assignments.clone_from(&self.broken);
+        status.replaced_values.clone_from(&self.replaced);
+        let (is_replaced, why, message) = match self.replaced.as_slice() {
+            [] => (false, reason::AVAILABLE, "no general ConfigMap replaces a value of a specific one".to_owned()),
+            [ReplacedValues { name, message }, others @ ..] => {
+                let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
+                (true, reason::VALUES_REPLACED, short(format!("assignment {name}{more}: {message}")))
+            }
+        };
+        set_condition(&mut status.conditions, reason::VALUES_REPLACED, is_replaced, why, message, generation);
+    }
+}
+
 /// Writes why no files are rendered.
 pub(super) async fn of_unrendered(services: &Services, repo: &GitOpsRepo, error: &ApiError) -> Result<(), ApiError> {
     let key = queue::key_of(repo);
@@ -206,16 +237,16 @@ pub(super) async fn of_unrendered(services: &Services, repo: &GitOpsRepo, error:
 pub(super) async fn of_refused(
     services: &Services,
     repo: &GitOpsRepo,
-    tree: &Tree,
+    named: &Named,
     (why, message): (&'static str, String),
 ) -> Result<(), ApiError> {
     services.recorder.record(repo, EventKind::Warning, why, &message);
     let key = queue::key_of(repo);
-    let (message, broken) = (short(message), broken(tree));
+    let message = short(message);
     write(services, (&key.0, &key.1), |object: &mut GitOpsRepo| {
         let generation = object.metadata.generation;
         let status = object.status.get_or_insert_default();
-        status.broken_assignments.clone_from(&broken);
+        named.write(status, generation);
         set_condition(&mut status.conditions, reason::READY, false, why, &*message, generation);
     })
     .await
@@ -225,11 +256,10 @@ pub(super) async fn of_refused(
 pub(super) async fn of_proposed(
     services: &Services,
     repo: &GitOpsRepo,
-    tree: &Tree,
+    named: &Named,
     state: &ProposalState,
 ) -> Result<(), ApiError> {
     let key = queue::key_of(repo);
-    let broken = broken(tree);
     if let Some((why, message)) = &state.blocked {
         services.recorder.record(repo, EventKind::Warning, why, message);
     }
@@ -244,7 +274,7 @@ pub(super) async fn of_proposed(
         }
         status.changed_files = i64::try_from(state.changed.len()).ok();
         status.pull_request.clone_from(&state.pull);
-        status.broken_assignments.clone_from(&broken);
+        named.write(status, generation);
         let conditions = &mut status.conditions;
         let (is_drifted, why, message) = match drifted {
             Some(message) => (true, reason::BRANCH_DRIFTED, message),
@@ -268,7 +298,7 @@ pub(super) async fn of_proposed(
 }
 
 /// The files that others changed in the branch: it had the same rendered files before, and has them no more.
-fn drifted(before: &stoa_types::scheduler::GitOpsRepoStatus, state: &ProposalState) -> Option<String> {
+fn drifted(before: &GitOpsRepoStatus, state: &ProposalState) -> Option<String> {
     let has_same = before.repo_content_hash == state.digest;
     let was_in_sync = before.changed_files == Some(0);
     let had_drifted = condition(&before.conditions, reason::BRANCH_DRIFTED).is_some_and(|it| it.status == "True");
@@ -286,8 +316,6 @@ fn drifted(before: &stoa_types::scheduler::GitOpsRepoStatus, state: &ProposalSta
 
 #[cfg(test)]
 mod tests {
-    use stoa_types::scheduler::GitOpsRepoStatus;
-
     use super::*;
 
     #[test]
