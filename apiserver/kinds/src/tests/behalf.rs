@@ -139,7 +139,7 @@ async fn automatic_trigger_requires_start_permission() {
     let stack = world.registry.api::<Stack>().get("shop", "web-dev").await.unwrap();
     let of_project = |project: &mut Project| project.status.get_or_insert_default().set_by = "bob".to_owned();
     world.registry.api::<Project>().update_status_with("shop", "web", of_project).await.unwrap();
-    let lookup = Lookup::of(world.registry.clone());
+    let lookup = Lookup::of(&world.registry);
     assert_eq!(crate::trigger::Deciders::of(&lookup, &stack).await.unwrap().last, ["ann", "bob", "eve"]);
     assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
@@ -213,7 +213,7 @@ async fn trigger_status_records_every_decider() {
         let path = |project: &mut Project| project.spec.path = format!("apps/of-{name}");
         projects(name).update_with("shop", "web", path).await.unwrap();
     }
-    let lookup = Lookup::of(world.registry.clone());
+    let lookup = Lookup::of(&world.registry);
     let deciders = crate::trigger::Deciders::of(&lookup, &stack).await.unwrap();
     assert_eq!(deciders.last, ["ann", "dan", "dan"]);
     assert_eq!(deciders.after(&SeenChanges::default()), ["ann", "eve", "dan", "bob", "dan", "bob"]);

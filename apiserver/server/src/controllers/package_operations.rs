@@ -48,7 +48,7 @@ const AWAY: Duration = Duration::from_secs(5);
 const MOST: usize = 2_000;
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let triggers = vec![Trigger::on(&registry.api::<PackageOperation>(), |operation| vec![queue::key_of(operation)])];
     let reconcile = |key| reconcile(service.clone(), key);
     queue::drive_some(service.services().queues.of("package-operations"), AT_ONCE, triggers, end, reconcile).await;

@@ -68,7 +68,7 @@ struct Status {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let lookup = service.services().lookup.clone();
     let triggers = vec![
         Trigger::on(&registry.api::<PackageVariant>(), |variant| vec![queue::key_of(variant)]),

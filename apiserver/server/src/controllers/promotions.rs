@@ -35,7 +35,7 @@ const MAIN: &str = "main";
 const NAMED: usize = 5;
 
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let triggers = vec![Trigger::on(&registry.api::<Promotion>(), |promotion| vec![queue::key_of(promotion)])];
     let reconcile = |key| reconcile(service.clone(), key);
     queue::drive_some(service.services().queues.of("promotions"), AT_ONCE, triggers, end, reconcile).await;
