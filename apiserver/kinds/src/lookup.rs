@@ -163,13 +163,18 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
     require_verb(context, "bind", ["rbac.authorization.k8s.io", "clusterroles", ""], namespace, role).await
 }
 
-/// Requires the permission to read the ConfigMaps of a namespace, whose content the server copies.
+/// Requires the permission to read all objects of a resource in a namespace, by its group and its plural noun: the server copies
+/// their content.
 ///
 /// # Errors
 ///
-/// 403 that names the verb.
-pub(crate) async fn require_config_maps(context: &RequestContext, namespace: &str) -> Result<(), ApiError> {
-    require_verb(context, "get", ["", "configmaps", ""], namespace, "").await
+/// 403 that names the verb and the resource.
+pub(crate) async fn require_get(
+    context: &RequestContext,
+    namespace: &str,
+    (group, plural): (&str, &str),
+) -> Result<(), ApiError> {
+    require_verb(context, "get", [group, plural, ""], namespace, "").await
 }
 
 /// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.
