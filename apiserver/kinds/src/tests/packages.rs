@@ -411,6 +411,37 @@ async fn edit_and_clone_are_verbs_on_the_repository() {
 }
 
 #[tokio::test]
+async fn another_server_gets_a_secret_only_by_leave() {
+    let shop = Shop::new().await;
+    let secret = json!({"name": "registry"});
+    let store = shop.registry.store("config.porch.kpt.dev", "v1alpha1", "repositories").unwrap();
+    let oci = json!({"registry": "registry.example.com/functions", "secretRef": secret});
+    let functions = json!({"type": "oci", "content": "Function", "oci": oci});
+    let functions = object(json!({"metadata": {"name": "functions"}, "spec": functions}));
+    store.create(&user(), "shop", functions).await.unwrap();
+    let upstream = json!({"git": {"repo": "https://git.example.com/u.git", "branch": "main", "secretRef": secret}});
+    shop.register("copies", json!({ "upstream": upstream })).await.unwrap();
+    let lead = |allowed: &'static [&'static str], name: &'static str, pointer: &'static str, address: &'static str| {
+        let change = UpdateSource::transform(move |current| {
+            let mut whole = Value::Object(current.0.clone());
+            *whole.pointer_mut(pointer).unwrap() = address.into();
+            Ok(object(whole))
+        });
+        async move {
+            let updated = store.update(&by("bob", allowed), "shop", name, Target::Main, change).await;
+            updated.map(drop).map_err(|error| error.code())
+        }
+    };
+    for (name, pointer, address) in [
+        ("functions", "/spec/oci/registry", "registry.example.net/functions"),
+        ("copies", "/spec/upstream/git/repo", "https://git.example.net/u.git"),
+    ] {
+        assert_eq!(lead(&[], name, pointer, address).await, Err(403), "{name}");
+        assert_eq!(lead(&["use secrets registry"], name, pointer, address).await, Ok(()), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn new_owner_of_a_revision_needs_the_verb_edit() {
     let shop = Shop::new().await;
     shop.create(json!({})).await.unwrap();
