@@ -100,9 +100,7 @@ impl<K: Resource<DynamicType = ()> + Serialize> OwnedStrategy<K> {
         if let Some(host) = address.and_then(|address| address.own_host()) {
             require_host(context, &namespace, &host).await?;
         }
-        if self.cluster.secret(&namespace, environment::SECRET).await?.is_none() {
-            return Ok(());
-        }
+        // Somebody may create the Secret later, and the repository gets it then.
         require_secret(context, &namespace, environment::SECRET).await
     }
 }
