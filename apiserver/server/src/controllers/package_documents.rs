@@ -66,8 +66,13 @@ struct Found {
 async fn sweep(service: &PackageService) {
     let root = service.documents();
     let before = SystemTime::now() - UNUSED;
-    // The documents are listed before the objects, so an object that is written meanwhile names no listed one.
-    let old = match run_blocking(0, move || documents(&root, before)).await {
+    // The documents are listed before the objects, so an object that is written meanwhile names a young one.
+    let old = match run_blocking(0, {
+        let root = root.clone();
+        move || documents(&root, before)
+    })
+    .await
+    {
         Ok(old) => old,
         Err(error) => {
             tracing::warn!(%error, "the documents of packages cannot be listed, so unused ones stay");
@@ -88,9 +93,13 @@ async fn sweep(service: &PackageService) {
         })
         .collect();
     let unused: Vec<Found> = old.into_iter().filter(|found| !is_named(&named, found)).collect();
-    let count = unused.len();
-    for Found { scope, digits } in unused {
-        service.forget_document(&scope, &format!("sha256:{digits}")).await;
+    let mut count = 0;
+    for found in unused {
+        // Somebody may have stored it again since the list.
+        if is_old(&root, &found, before) {
+            service.forget_document(&found.scope, &format!("sha256:{}", found.digits)).await;
+            count += 1;
+        }
     }
     if count > 0 {
         tracing::info!(count, "documents of packages that no object names are removed");
@@ -110,7 +119,12 @@ fn documents(root: &Path, before: SystemTime) -> io::Result<Vec<Found>> {
             let Some((namespace, uid_name)) = name(&namespace).zip(name(&uid)) else { continue };
             for digits in folder(&uid.join("sha256"))? {
                 for document in folder(&digits)? {
-                    let is_old = fs::metadata(&document)?.modified()? < before;
+                    // The deletion of its revision may have removed it since.
+                    let is_old = match fs::metadata(&document) {
+                        Ok(about) => about.modified()? < before,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                        Err(error) => return Err(error),
+                    };
                     if let Some(digits) = name(&document).filter(|_| is_old) {
                         let scope = format!("{namespace}/{uid_name}");
                         found.push(Found { scope, digits: digits.to_owned() });
@@ -120,6 +134,13 @@ fn documents(root: &Path, before: SystemTime) -> io::Result<Vec<Found>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a document is still older than a time.
+fn is_old(root: &Path, found: &Found, before: SystemTime) -> bool {
+    let Some(shelf) = found.digits.get(..2) else { return false };
+    let path = root.join(&found.scope).join("sha256").join(shelf).join(&found.digits);
+    fs::metadata(path).and_then(|about| about.modified()).is_ok_and(|time| time < before)
 }
 
 fn name(path: &Path) -> Option<&str> {
@@ -152,6 +173,8 @@ mod tests {
         let found = documents(root.path(), now + UNUSED).unwrap();
         let expected = Found { scope: "shop/uid-1".to_owned(), digits: "abcd".to_owned() };
         assert_eq!(found, std::slice::from_ref(&expected));
+        assert!(is_old(root.path(), &expected, now + UNUSED));
+        assert!(!is_old(root.path(), &expected, now - UNUSED), "it was stored again after the list");
         let named = |digest: &str| HashMap::from([("shop/uid-1".to_owned(), digest.to_owned())]);
         assert!(is_named(&named("sha256:abcd"), &expected));
         assert!(!is_named(&named("sha256:other"), &expected), "an earlier save");
