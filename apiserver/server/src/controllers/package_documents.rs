@@ -84,12 +84,13 @@ async fn sweep(service: &PackageService) {
     }
     let Ok(revisions) = service.services().lookup.api::<PackageRevision>() else { return };
     let Ok(all) = revisions.store().list(None, &ListOptions::default()).await else { return };
-    let named: HashMap<String, String> = all
+    let named: NamedDocuments = all
         .items
         .iter()
         .map(|stored| {
-            let content = stored.decode_part::<Named>().ok().and_then(|named| named.status.content).unwrap_or_default();
-            (format!("{}/{}", stored.namespace(), stored.uid()), content.digest)
+            let digest = stored.decode_part::<Named>().ok();
+            let digest = digest.map(|named| named.status.content.unwrap_or_default().digest);
+            (format!("{}/{}", stored.namespace(), stored.uid()), digest)
         })
         .collect();
     let unused: Vec<Found> = old.into_iter().filter(|found| !is_named(&named, found)).collect();
@@ -106,9 +107,13 @@ async fn sweep(service: &PackageService) {
     }
 }
 
-/// Whether an object names a document.
-fn is_named(named: &HashMap<String, String>, found: &Found) -> bool {
-    named.get(&found.scope).is_some_and(|digest| digest.strip_prefix("sha256:") == Some(&found.digits))
+/// The digests that objects name, by scope; nothing for an object that does not decode.
+type NamedDocuments = HashMap<String, Option<String>>;
+
+/// Whether an object names a document, or may name it.
+fn is_named(named: &NamedDocuments, found: &Found) -> bool {
+    let is_it = |digest: &String| digest.strip_prefix("sha256:") == Some(&found.digits);
+    named.get(&found.scope).is_some_and(|digest| digest.as_ref().is_none_or(is_it))
 }
 
 /// The documents below a folder, `<namespace>/<uid>/sha256/<two digits>/<digits>`, that were written before a time.
@@ -175,9 +180,11 @@ mod tests {
         assert_eq!(found, std::slice::from_ref(&expected));
         assert!(is_old(root.path(), &expected, now + UNUSED));
         assert!(!is_old(root.path(), &expected, now - UNUSED), "it was stored again after the list");
-        let named = |digest: &str| HashMap::from([("shop/uid-1".to_owned(), digest.to_owned())]);
+        let named = |digest: &str| HashMap::from([("shop/uid-1".to_owned(), Some(digest.to_owned()))]);
         assert!(is_named(&named("sha256:abcd"), &expected));
         assert!(!is_named(&named("sha256:other"), &expected), "an earlier save");
         assert!(!is_named(&HashMap::new(), &expected), "a revision that was deleted");
+        let undecodable = HashMap::from([("shop/uid-1".to_owned(), None)]);
+        assert!(is_named(&undecodable, &expected), "an object of another version may name any");
     }
 }
