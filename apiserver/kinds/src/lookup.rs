@@ -163,18 +163,19 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
     require_verb(context, "bind", ["rbac.authorization.k8s.io", "clusterroles", ""], namespace, role).await
 }
 
-/// Requires the permission to read all objects of a resource in a namespace, by its group and its plural noun: the server copies
-/// their content.
+/// Requires the permission to read an object of a resource in a namespace, by its group and its plural noun: the server uses its
+/// content. An empty name stands for all objects.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the resource.
 pub(crate) async fn require_get(
     context: &RequestContext,
-    namespace: &str,
     (group, plural): (&str, &str),
+    namespace: &str,
+    name: &str,
 ) -> Result<(), ApiError> {
-    require_verb(context, "get", [group, plural, ""], namespace, "").await
+    require_verb(context, "get", [group, plural, ""], namespace, name).await
 }
 
 /// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.

@@ -70,7 +70,7 @@ pub(crate) async fn require_kind(
 ) -> Result<(), ApiError> {
     refuse_secrets((api_version, kind))?;
     let plural = plural((lookup, cluster), (api_version, kind)).await?;
-    lookup::require_get(context, namespace, (group(api_version), &plural)).await
+    lookup::require_get(context, (group(api_version), &plural), namespace, "").await
 }
 
 /// The plural noun of a kind, by which permissions name it.

@@ -64,12 +64,18 @@ async fn source_secret_requires_use_permission() {
     };
     let remote = "https://git.example.com/shop/config.git";
     let of_pulls = json!({ "remote": "https://git.example.com/shop/plans.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
-    for (spec, use_of) in [
-        (json!({ "remote": remote, "secretRef": { "name": "git" } }), "use secrets git"),
-        (of_pulls, "use secrets forge"),
+    let of_keys = json!({ "remote": "https://git.example.com/shop/signed.git", "verify": { "configMapRef": { "name": "keys" } } });
+    for (spec, use_of, refusal) in [
+        (
+            json!({ "remote": remote, "secretRef": { "name": "git" } }),
+            "use secrets git",
+            "cannot use resource \"secrets\"",
+        ),
+        (of_pulls, "use secrets forge", "cannot use resource \"secrets\""),
+        (of_keys, "get configmaps keys", "cannot get resource \"configmaps\""),
     ] {
         let error = make(&[], "private", spec.clone()).await.unwrap_err();
-        assert!(error.code() == 403 && error.message().contains("cannot use resource \"secrets\""), "{error}");
+        assert!(error.code() == 403 && error.message().contains(refusal), "{error}");
         make(&[use_of], use_of.rsplit(' ').next().unwrap(), spec).await.unwrap();
     }
     let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
