@@ -44,8 +44,6 @@ const COMPONENT: &str = "package-operations";
 const AT_ONCE: usize = 4;
 /// The wait while a repository is out of reach.
 const AWAY: Duration = Duration::from_secs(5);
-/// The most packages of an operation.
-const MOST: usize = 2_000;
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
     let Ok(registry) = service.services().lookup.registry() else { return };
@@ -138,10 +136,6 @@ fn digest_of(operation: &PackageOperation, packages: &[PackageChange]) -> String
 async fn make_plan(service: &PackageService, operation: &PackageOperation) -> Result<(), ApiError> {
     write(service, operation, |status, _| status.phase = PackageOperationPhase::Planning).await?;
     let packages = match plan::packages(service, operation).await {
-        Ok(packages) if packages.len() > MOST => {
-            let why = format!("the selector fits {} packages, more than {MOST}; narrow it", packages.len());
-            return end(service, operation, Ending::Failed(why)).await;
-        }
         Ok(packages) => packages,
         Err(error) if queue::is_refusal(&error) => {
             return end(service, operation, Ending::Failed(error.message().to_owned())).await;
@@ -181,6 +175,15 @@ fn counted(packages: &[PackageChange]) -> PackageProgress {
     }
 }
 
+/// A package after an attempt. One that is continued later names the cause.
+fn after(change: PackageChange, outcome: Result<PackageChange, ApiError>) -> PackageChange {
+    outcome.unwrap_or_else(|error| PackageChange {
+        phase: PackagePhase::Running,
+        message: format!("it is retried: {}", error.message()),
+        ..change
+    })
+}
+
 fn is_same(one: &PackageChange, other: &PackageChange) -> bool {
     (&one.repository, &one.package) == (&other.repository, &other.package)
 }
@@ -205,19 +208,17 @@ async fn next_wave(service: &PackageService, operation: &PackageOperation) -> Re
         }
     })
     .await?;
-    let work = wave.into_iter().map(|change| execute::execute(service, operation, change));
-    let done: Vec<Result<PackageChange, ApiError>> = stream::iter(work).buffer_unordered(most).collect().await;
-    let mut away = None;
-    let mut ended = Vec::with_capacity(done.len());
-    for outcome in done {
-        match outcome {
-            Ok(change) => ended.push(change),
-            Err(error) => away = Some(error),
-        }
-    }
+    let work = wave.into_iter().map(move |change| async move {
+        let outcome = execute::execute(service, operation, change.clone()).await;
+        (change, outcome)
+    });
+    let done: Vec<(PackageChange, Result<PackageChange, ApiError>)> =
+        stream::iter(work).buffer_unordered(most).collect().await;
+    let away = done.iter().find_map(|(_, outcome)| outcome.as_ref().err().cloned());
+    let changed: Vec<PackageChange> = done.into_iter().map(|(change, outcome)| after(change, outcome)).collect();
     write(service, operation, |status, _| {
         for package in &mut status.packages {
-            if let Some(change) = ended.iter().find(|change| is_same(change, package)) {
+            if let Some(change) = changed.iter().find(|change| is_same(change, package)) {
                 package.clone_from(change);
             }
         }
@@ -302,6 +303,19 @@ mod tests {
         let Ending::Failed(message) = outcome(&status, false) else { panic!("too many failed") };
         assert!(message.contains("1 of 4") && message.contains("/b: it broke"), "{message}");
         assert!(matches!(outcome(&status, true), Ending::Succeeded(_)), "tolerated");
+    }
+
+    #[test]
+    fn package_that_is_retried_names_the_cause() {
+        let pending = package("a", PackagePhase::Pending);
+        let error = ApiError::service_unavailable("the functions of web still run");
+        let retried = after(pending.clone(), Err(error));
+        assert_eq!(
+            (retried.phase, &*retried.message),
+            (PackagePhase::Running, "it is retried: the functions of web still run")
+        );
+        let done = package("a", PackagePhase::Succeeded);
+        assert_eq!(after(pending, Ok(done.clone())), done);
     }
 
     #[test]
