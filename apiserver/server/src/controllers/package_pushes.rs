@@ -135,11 +135,13 @@ async fn push(service: PackageService, key: ObjectKey) -> Result<Option<Duration
         is_news = set_condition(&mut status.conditions, reason::PUSHED, condition);
     });
     let changed = queue::unless_gone(changed.await)?;
+    let is_gone = changed.is_none();
     if changed.is_none_or(|object| object.metadata.uid != revision.metadata.uid) {
         if let Ok(pushed) = &pushed {
             service.withdraw(&revision, pushed).await?;
         }
-        return Ok(None);
+        // Somebody may have created it again.
+        return Ok((!is_gone).then_some(BUSY));
     }
     drop(claim);
     // One Event for a problem, not one for each retry.
