@@ -177,9 +177,13 @@ struct ModuleStrategy {
 impl Strategy for ModuleStrategy {
     type Object = Module;
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Module>) -> Result<(), ApiError> {
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Module>) -> Result<(), ApiError> {
         match change {
             Admission::Create(_) => Ok(()),
+            // The digests there decide about the programs of Runs.
+            Admission::Update { new, subresource: "status", .. } => {
+                validation::part_written_by_server::<Module>(context, &new.name_any(), "status is")
+            }
             Admission::Delete(module) => {
                 let name = module.name_any();
                 match references::workspaces_of_module(&self.lookup, &name).await? {

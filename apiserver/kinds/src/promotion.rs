@@ -157,6 +157,10 @@ impl Strategy for PromotionStrategy {
                     }
                 };
             }
+            // Approvals have a subresource of their own, which knows the approver.
+            Admission::Update { subresource: "status", new, .. } => {
+                return validation::part_written_by_server::<Promotion>(context, &new.name_any(), "status is");
+            }
             Admission::Update { .. } | Admission::Delete(_) => return Ok(()),
         };
         if needs {

@@ -25,6 +25,7 @@ use crate::{
     errors,
     kind::Surroundings,
     lookup::{require_host, require_secret},
+    validation,
 };
 
 /// Finds errors in an object by itself.
@@ -136,6 +137,10 @@ where
                 }
                 Self::refuse_marks(new)?;
                 self.require_repository(context, new).await
+            }
+            // Promotions follow from the status of a GitOpsRepo.
+            Admission::Update { subresource: "status", new, .. } => {
+                validation::part_written_by_server::<K>(context, &new.name_any(), "status is")
             }
             Admission::Update { .. } => Ok(()),
             Admission::Delete(old) => {
