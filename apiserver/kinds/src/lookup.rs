@@ -237,6 +237,6 @@ mod tests {
         assert_eq!(Arc::strong_count(&world.registry), 1);
         assert!(lookup.registry().is_ok() && world.lookup.registry().is_ok());
         drop(world);
-        assert_eq!(lookup.registry().expect_err("it is gone").code(), 503);
+        assert_eq!(lookup.registry().expect_err("its owner dropped it").code(), 503);
     }
 }

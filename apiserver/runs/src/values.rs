@@ -112,7 +112,7 @@ impl StackValues {
         self
     }
 
-    /// Whether they are for files that nobody reviewed, which get no secret.
+    /// Whether they are for files without a review, which get no secret.
     pub(crate) fn has_placeholders(&self) -> bool {
         self.has_placeholders
     }

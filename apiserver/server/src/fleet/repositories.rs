@@ -67,9 +67,9 @@ pub(super) async fn remote(
     is_owned_by_git: bool,
 ) -> Result<Remote, Refusal> {
     let mut keys = Keys::default();
-    if let Some(place) = place_of_secret(namespace, environment, repo, is_owned_by_git) {
-        let found = services.cluster.secret(&place, SECRET).await.map_err(|error| {
-            (reason::SOURCE_UNREACHABLE, format!("secret {place}/{SECRET} cannot be read: {}", error.message()))
+    if let Some(owner) = namespace_of_secret(namespace, environment, repo, is_owned_by_git) {
+        let found = services.cluster.secret(&owner, SECRET).await.map_err(|error| {
+            (reason::SOURCE_UNREACHABLE, format!("secret {owner}/{SECRET} cannot be read: {}", error.message()))
         })?;
         keys = found.unwrap_or_default();
     }
@@ -86,7 +86,7 @@ pub(super) async fn remote(
 
 /// The namespace of the Secret for a repository that an object names; none for an object of Git that names another server than
 /// the one of its Environment.
-fn place_of_secret(
+fn namespace_of_secret(
     namespace: &str,
     environment: Option<&Environment>,
     repo: &str,
@@ -217,11 +217,11 @@ mod tests {
             // Its author may have no rights in the namespace of the Environment.
             ("https://git.example.com/acme/app", false, Some("dev")),
         ] {
-            let place = place_of_secret("dev", Some(&of), repo, is_owned_by_git);
-            assert_eq!(place.as_deref(), expected, "{repo}");
+            let found = namespace_of_secret("dev", Some(&of), repo, is_owned_by_git);
+            assert_eq!(found.as_deref(), expected, "{repo}");
         }
         let of = environment("git@git.example.com:acme/control-plane");
-        assert_eq!(place_of_secret("dev", Some(&of), "git@git.example.net:app", true), None, "no server is known");
+        assert_eq!(namespace_of_secret("dev", Some(&of), "git@git.example.net:app", true), None, "no server is known");
     }
 
     #[test]
