@@ -43,6 +43,7 @@ pub mod package;
 pub mod package_access;
 pub mod package_function;
 pub mod package_names;
+pub mod package_objects;
 pub mod package_operation;
 pub mod package_repositories;
 pub mod package_resources;

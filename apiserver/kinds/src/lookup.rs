@@ -1,6 +1,6 @@
 //! Reads of other objects for strategies, as client-go's listers, and checks of the requester's permissions.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use futures_util::FutureExt as _;
 use kube::core::object::{HasSpec, HasStatus};
@@ -17,38 +17,42 @@ use stoa_machinery::{
 };
 use stoa_types::{Workspace, names};
 
-/// Why there is nothing to be had yet.
-const STARTING: &str = "the server is starting";
+/// The reason for which there is no registry.
+const UNAVAILABLE: &str = "the server is starting or stopping";
 
 /// The registry as strategies see it.
 ///
 /// Strategies exist before the registry that they are part of. A lookup answers 503 until [`build`](Self::build) has ended.
+///
+/// The registry owns the strategies, and they own their lookups. So a lookup does not own the registry: the server, or the
+/// fixture of a test, keeps it.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
-    registry: Arc<OnceLock<Arc<Registry>>>,
+    registry: Arc<OnceLock<Weak<Registry>>>,
 }
 
 impl Lookup {
-    /// Reads a registry that exists already.
-    pub fn of(registry: Arc<Registry>) -> Self {
-        Self { registry: Arc::new(OnceLock::from(registry)) }
+    /// Reads a registry that exists already, for as long as its owner keeps it.
+    pub fn of(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::new(OnceLock::from(Arc::downgrade(registry))) }
     }
 
-    /// Builds the registry whose strategies have clones of this lookup.
+    /// Builds the registry whose strategies have clones of this lookup. The caller owns it.
     ///
     /// # Errors
     ///
     /// Those of [`RegistryBuilder::build`].
     pub async fn build(&self, builder: RegistryBuilder) -> Result<Arc<Registry>, BuildError> {
         let registry = builder.build().await?;
-        Ok(self.registry.get_or_init(|| registry).clone())
+        self.registry.get_or_init(|| Arc::downgrade(&registry));
+        Ok(registry)
     }
 
     /// The objects of a kind.
     ///
     /// # Errors
     ///
-    /// 503 while the server has not loaded them yet.
+    /// 503 while the server has not loaded them yet, and once it has stopped.
     pub fn api<K: Kind>(&self) -> Result<Api<K>, ApiError> {
         Ok(self.registry()?.api::<K>())
     }
@@ -58,8 +62,8 @@ impl Lookup {
     /// # Errors
     ///
     /// As for [`api`](Self::api).
-    pub fn registry(&self) -> Result<&Arc<Registry>, ApiError> {
-        self.registry.get().ok_or_else(|| ApiError::service_unavailable(STARTING))
+    pub fn registry(&self) -> Result<Arc<Registry>, ApiError> {
+        self.registry.get().and_then(Weak::upgrade).ok_or_else(|| ApiError::service_unavailable(UNAVAILABLE))
     }
 
     /// The log under the objects, for what the server keeps for itself.
@@ -73,7 +77,7 @@ impl Lookup {
 
     /// Whether there is no cluster around this server, so that it serves namespaces itself.
     pub fn is_standalone(&self) -> bool {
-        self.registry.get().is_some_and(|registry| registry.store("", "v1", "namespaces").is_some())
+        self.registry().is_ok_and(|registry| registry.store("", "v1", "namespaces").is_some())
     }
 
     /// An object as the watch cache has it, without waiting: for defaults, never for decisions.
@@ -159,13 +163,19 @@ pub(crate) async fn require_bind(context: &RequestContext, namespace: &str, role
     require_verb(context, "bind", ["rbac.authorization.k8s.io", "clusterroles", ""], namespace, role).await
 }
 
-/// Requires the permission to read the ConfigMaps of a namespace, whose content the server copies.
+/// Requires the permission to read an object of a resource in a namespace, by its group and its plural noun: the server uses its
+/// content. An empty name stands for all objects.
 ///
 /// # Errors
 ///
-/// 403 that names the verb.
-pub(crate) async fn require_config_maps(context: &RequestContext, namespace: &str) -> Result<(), ApiError> {
-    require_verb(context, "get", ["", "configmaps", ""], namespace, "").await
+/// 403 that names the verb and the resource.
+pub(crate) async fn require_get(
+    context: &RequestContext,
+    (group, plural): (&str, &str),
+    namespace: &str,
+    name: &str,
+) -> Result<(), ApiError> {
+    require_verb(context, "get", [group, plural, ""], namespace, name).await
 }
 
 /// Requires leave to have Stoa show a Secret to somebody else, such as to the server of a repository.
@@ -210,4 +220,23 @@ async fn require_verb(
         ..Attributes::default()
     };
     auth::require(&context.authorizer, &context.user, &attributes).await
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_machinery::log::MemoryLog;
+
+    use super::*;
+    use crate::testing::TestRegistry;
+
+    #[tokio::test]
+    async fn lookup_does_not_own_the_registry() {
+        let world = TestRegistry::over(Arc::new(MemoryLog::new()), |builder| builder).await;
+        assert_eq!(Arc::strong_count(&world.registry), 1, "its strategies do not own it");
+        let lookup = Lookup::of(&world.registry);
+        assert_eq!(Arc::strong_count(&world.registry), 1);
+        assert!(lookup.registry().is_ok() && world.lookup.registry().is_ok());
+        drop(world);
+        assert_eq!(lookup.registry().expect_err("its owner dropped it").code(), 503);
+    }
 }

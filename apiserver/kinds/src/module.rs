@@ -177,9 +177,17 @@ struct ModuleStrategy {
 impl Strategy for ModuleStrategy {
     type Object = Module;
 
-    async fn admit(&self, _: &RequestContext, change: Admission<'_, Module>) -> Result<(), ApiError> {
+    async fn admit(&self, context: &RequestContext, change: Admission<'_, Module>) -> Result<(), ApiError> {
         match change {
             Admission::Create(_) => Ok(()),
+            // The digests there decide about the programs of Runs.
+            Admission::Update { new, old, subresource: "status" } => {
+                let versions = |module: &Module| module.status.clone().unwrap_or_default().versions;
+                if versions(new) == versions(old) {
+                    return Ok(());
+                }
+                validation::part_written_by_server::<Module>(context, &new.name_any(), "status.versions is")
+            }
             Admission::Delete(module) => {
                 let name = module.name_any();
                 match references::workspaces_of_module(&self.lookup, &name).await? {

@@ -30,6 +30,7 @@ use crate::{
     package_names::{self, revision_name},
     package_repositories::Packages,
     package_upstream,
+    package_variant::OWNER_LABEL,
     rights::{APPROVED, DEVELOPED, MEMBERS, OBJECTS, OWNED, READ, READERS, right},
     validation::{self, without_credentials},
 };
@@ -240,6 +241,10 @@ impl PackageRevisionStrategy {
         if !found.is_empty() {
             return Err(errors::invalid::<PackageRevision>(&old.name_any(), &found));
         }
+        if gets_owner(new, old) {
+            let namespace = old.namespace().unwrap_or_default();
+            package_access::require(context, RepositoryVerb::Edit, (&namespace, &old.spec.repository_name)).await?;
+        }
         if let Some(verb) = package_access::verb_of(new.spec.lifecycle, old.spec.lifecycle, subresource) {
             package_access::require_change(context, &self.lookup, verb, old).await?;
         }
@@ -276,6 +281,13 @@ impl PackageRevisionStrategy {
             format!("{} package revisions have it as upstream ({shown}); upgrade or delete them first", users.len());
         Err(errors::forbidden::<PackageRevision>(&name, why))
     }
+}
+
+/// Whether a revision gets another owner, whose controller may delete it.
+fn gets_owner(new: &PackageRevision, old: &PackageRevision) -> bool {
+    let label = new.labels().get(OWNER_LABEL).filter(|label| old.labels().get(OWNER_LABEL) != Some(*label));
+    let is_known = |uid: &str| old.owner_references().iter().any(|owner| owner.uid == uid);
+    label.is_some() || new.owner_references().iter().any(|owner| !is_known(&owner.uid))
 }
 
 /// Keeps the fields that clients with older types of Porch leave out of an update.

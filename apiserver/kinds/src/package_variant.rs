@@ -3,6 +3,8 @@
 //! As in Porch, an invalid spec is stored, and the condition Stalled names the errors. Elsewhere: the controller
 //! `package_variants` writes the revisions of the downstream package.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -14,14 +16,16 @@ use stoa_machinery::{
 };
 use stoa_types::{
     porch::PackageRevision,
-    porchconfig::{PackageVariant, PackageVariantSpec},
+    porchconfig::{DownstreamDeletion, InjectionSelector, PackageVariant, PackageVariantSpec},
     reason,
 };
 
 use crate::{
+    cluster::Cluster,
     kind::{Kind, Surroundings},
-    lookup::{require, require_config_maps},
+    lookup::{Lookup, require},
     package_access::{self, RepositoryVerb},
+    package_objects::{kind_of_injector, require_kind},
     ready,
     rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, READ, READERS, right},
 };
@@ -29,13 +33,18 @@ use crate::{
 /// The finalizer of Porch: the policy for owned revisions is carried out before the object is removed.
 pub const FINALIZER: &str = "config.porch.kpt.dev/packagevariants";
 
+/// The label of revisions with the uid of the variant that owns them.
+pub const OWNER_LABEL: &str = "config.porch.kpt.dev/packagevariant";
+
 /// The keys of package-context.yaml that the server sets.
 const OWN_KEYS: [&str; 2] = ["name", "package-path"];
 
 /// The kind PackageVariant.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, _: Surroundings| builder.register(definition, PackageVariantStrategy),
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
+        builder.register(definition, PackageVariantStrategy { lookup, cluster })
+    },
     rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), DEVELOPED, OWNED],
     ..Kind::of::<PackageVariant>()
 };
@@ -125,6 +134,7 @@ pub fn problems(spec: &PackageVariantSpec) -> Vec<String> {
         if injector.name.is_empty() {
             found.push(format!("spec.injectors[{at}].name must not be empty"));
         }
+        found.extend(incomplete_kind(&format!("spec.injectors[{at}]"), injector));
     }
     for (field, functions) in
         spec.pipeline.iter().flat_map(|it| [("mutators", &it.mutators), ("validators", &it.validators)])
@@ -142,15 +152,46 @@ pub fn problems(spec: &PackageVariantSpec) -> Vec<String> {
     found
 }
 
+/// The error of an injector that names a kind in part.
+pub(crate) fn incomplete_kind(path: &str, injector: &InjectionSelector) -> Option<String> {
+    let problem = || format!("{path} must specify group, version and kind for objects other than ConfigMaps");
+    kind_of_injector(injector).is_none().then(problem)
+}
+
 #[derive(Debug)]
-struct PackageVariantStrategy;
+struct PackageVariantStrategy {
+    lookup: Lookup,
+    cluster: Arc<dyn Cluster>,
+}
+
+/// Requires the permission to read the kinds of all injectors.
+///
+/// # Errors
+///
+/// As [`require_kind`].
+pub(crate) async fn require_kinds(
+    context: &RequestContext,
+    of: (&Lookup, &dyn Cluster),
+    namespace: &str,
+    injectors: &[InjectionSelector],
+) -> Result<(), ApiError> {
+    // The controller reads no objects for an injector with a part of a kind.
+    for (api_version, kind) in injectors.iter().filter_map(kind_of_injector) {
+        require_kind(context, of, namespace, (&api_version, &kind)).await?;
+    }
+    Ok(())
+}
 
 /// Requires the rights to write what the server writes for a variant.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-async fn require_of(context: &RequestContext, variant: &PackageVariant) -> Result<(), ApiError> {
+async fn require_of(
+    context: &RequestContext,
+    of: (&Lookup, &dyn Cluster),
+    variant: &PackageVariant,
+) -> Result<(), ApiError> {
     let namespace = variant.namespace().unwrap_or_default();
     require::<PackageRevision>(context, "create", "", &namespace, "").await?;
     if let Some(upstream) = &variant.spec.upstream {
@@ -159,10 +200,24 @@ async fn require_of(context: &RequestContext, variant: &PackageVariant) -> Resul
     if let Some(downstream) = &variant.spec.downstream {
         package_access::require(context, RepositoryVerb::Edit, (&namespace, &downstream.repo)).await?;
     }
-    if !variant.spec.injectors.is_empty() {
-        require_config_maps(context, &namespace).await?;
+    require_kinds(context, of, &namespace, &variant.spec.injectors).await
+}
+
+/// Requires leave to give up the revisions of a downstream package that is no longer wanted.
+///
+/// # Errors
+///
+/// 403 that names the verb and the repository.
+async fn require_release(context: &RequestContext, new: &PackageVariant, old: &PackageVariant) -> Result<(), ApiError> {
+    match &old.spec.downstream {
+        Some(before)
+            if new.spec.deletion_policy == DownstreamDeletion::Delete && new.spec.downstream != old.spec.downstream =>
+        {
+            let namespace = old.namespace().unwrap_or_default();
+            package_access::require(context, RepositoryVerb::Edit, (&namespace, &before.repo)).await
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[async_trait]
@@ -174,8 +229,11 @@ impl Strategy for PackageVariantStrategy {
             return Ok(());
         }
         match change {
-            Admission::Create(variant) => require_of(context, variant).await,
-            Admission::Update { new, old, subresource: "" } if new.spec != old.spec => require_of(context, new).await,
+            Admission::Create(variant) => require_of(context, (&self.lookup, &*self.cluster), variant).await,
+            Admission::Update { new, old, subresource: "" } if new.spec != old.spec => {
+                require_release(context, new, old).await?;
+                require_of(context, (&self.lookup, &*self.cluster), new).await
+            }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }
     }
@@ -219,7 +277,7 @@ mod tests {
             "downstream": {"repo": "deployments", "package": "web"},
             "packageContext": {"data": {"region": "eu"}, "removeKeys": ["old"]},
             "pipeline": {"mutators": [{"name": "ns", "image": "set-namespace:v0.4.1"}]},
-            "injectors": [{"name": "prod"}],
+            "injectors": [{"name": "prod"}, {"group": "example.com", "version": "v1", "kind": "Network", "name": "prod"}],
         });
         assert_eq!(of(spec), [""; 0]);
     }
@@ -231,8 +289,11 @@ mod tests {
         let both = json!({"repo": "a", "package": "b"});
         let wrong = json!({
             "upstream": both, "downstream": both, "packageContext": {"data": {"name": "x"}, "removeKeys": ["package-path"]},
-            "pipeline": {"validators": [{"name": "a.b"}]}, "injectors": [{"name": ""}],
+            "pipeline": {"validators": [{"name": "a.b"}]}, "injectors": [{"name": ""}, {"kind": "Network", "name": "prod"}],
         });
-        assert_eq!(of(wrong).len(), 5);
+        let found = of(wrong);
+        assert_eq!(found.len(), 6, "{found:?}");
+        let expected = "spec.injectors[1] must specify group, version and kind for objects other than ConfigMaps";
+        assert!(found.iter().any(|problem| problem == expected), "{found:?}");
     }
 }

@@ -3,6 +3,8 @@
 //! As in Porch, an invalid spec is stored, and the condition Stalled names the errors. Elsewhere: the controller
 //! `package_variant_sets` writes the PackageVariants.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -15,15 +17,18 @@ use stoa_machinery::{
 use stoa_types::{
     porch::PackageRevision,
     porchconfig::{
-        FunctionTemplate, MapExpr, PackageVariant, PackageVariantSet, PackageVariantSetSpec, PackageVariantTemplate,
-        Target,
+        FunctionTemplate, InjectionSelector, InjectionSelectorTemplate, MapExpr, PackageVariant, PackageVariantSet,
+        PackageVariantSetSpec, PackageVariantTemplate, Target,
     },
 };
 
 use crate::{
+    cluster::Cluster,
     kind::{Kind, Surroundings},
-    lookup::{require, require_config_maps},
+    lookup::{Lookup, require},
     package_access::{self, RepositoryVerb},
+    package_objects::require_kind,
+    package_variant::{incomplete_kind, require_kinds},
     ready,
     rights::{DEVELOPED, MEMBERS, OBJECTS, OWNED, READ, READERS, right},
 };
@@ -34,7 +39,9 @@ pub const OWNER_LABEL: &str = "config.porch.kpt.dev/packagevariantset";
 /// The kind PackageVariantSet.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, _: Surroundings| builder.register(definition, PackageVariantSetStrategy),
+    register: |builder, definition, Surroundings { lookup, cluster, .. }| {
+        builder.register(definition, PackageVariantSetStrategy { lookup, cluster })
+    },
     rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), DEVELOPED, OWNED],
     ..Kind::of::<PackageVariantSet>()
 };
@@ -136,6 +143,7 @@ fn template(path: &str, template: &PackageVariantTemplate, found: &mut Vec<Strin
             (None, None) => found.push(format!("{path}.injectors[{at}] must specify either `name` or `nameExpr`")),
             _ => {}
         }
+        found.extend(incomplete_kind(&format!("{path}.injectors[{at}]"), &selector_of(injector)));
     }
     if let Some(pipeline) = &template.pipeline {
         functions(&format!("{path}.pipeline.validators"), &pipeline.validators, found);
@@ -166,15 +174,28 @@ fn functions(path: &str, functions: &[FunctionTemplate], found: &mut Vec<String>
     }
 }
 
+/// The kind that an injector of a template names, whatever its name comes to.
+fn selector_of(injector: &InjectionSelectorTemplate) -> InjectionSelector {
+    let InjectionSelectorTemplate { group, version, kind, .. } = injector.clone();
+    InjectionSelector { group, version, kind, name: String::new() }
+}
+
 #[derive(Debug)]
-struct PackageVariantSetStrategy;
+struct PackageVariantSetStrategy {
+    lookup: Lookup,
+    cluster: Arc<dyn Cluster>,
+}
 
 /// Requires the rights to write what the server writes for a set.
 ///
 /// # Errors
 ///
 /// 403 that names the verb and the object.
-async fn require_of(context: &RequestContext, set: &PackageVariantSet) -> Result<(), ApiError> {
+async fn require_of(
+    context: &RequestContext,
+    of: (&Lookup, &dyn Cluster),
+    set: &PackageVariantSet,
+) -> Result<(), ApiError> {
     let namespace = set.namespace().unwrap_or_default();
     require::<PackageVariant>(context, "create", "", &namespace, "").await?;
     require::<PackageRevision>(context, "create", "", &namespace, "").await?;
@@ -183,11 +204,15 @@ async fn require_of(context: &RequestContext, set: &PackageVariantSet) -> Result
     }
     // Targets may be of any repository.
     package_access::require(context, RepositoryVerb::Edit, (&namespace, "")).await?;
-    let reads_others = |target: &Target| {
-        target.object_selector.is_some() || target.template.as_ref().is_some_and(|it| !it.injectors.is_empty())
-    };
-    if set.spec.targets.iter().any(reads_others) {
-        require_config_maps(context, &namespace).await?;
+    for Target { object_selector, template, .. } in &set.spec.targets {
+        // An invalid selector reads nothing.
+        if let Some(selected) = object_selector.as_ref().filter(|it| !it.api_version.is_empty() && !it.kind.is_empty())
+        {
+            require_kind(context, of, &namespace, (&selected.api_version, &selected.kind)).await?;
+        }
+        let injectors = template.iter().flat_map(|template| &template.injectors);
+        let injectors: Vec<InjectionSelector> = injectors.map(selector_of).collect();
+        require_kinds(context, of, &namespace, &injectors).await?;
     }
     Ok(())
 }
@@ -201,8 +226,10 @@ impl Strategy for PackageVariantSetStrategy {
             return Ok(());
         }
         match change {
-            Admission::Create(set) => require_of(context, set).await,
-            Admission::Update { new, old, subresource: "" } if new.spec != old.spec => require_of(context, new).await,
+            Admission::Create(set) => require_of(context, (&self.lookup, &*self.cluster), set).await,
+            Admission::Update { new, old, subresource: "" } if new.spec != old.spec => {
+                require_of(context, (&self.lookup, &*self.cluster), new).await
+            }
             Admission::Update { .. } | Admission::Delete(_) => Ok(()),
         }
     }

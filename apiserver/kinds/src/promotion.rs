@@ -2,7 +2,7 @@
 //!
 //! Elsewhere: the controller `promotions` carries it out.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
@@ -20,10 +20,14 @@ use crate::{
     kind::Kind,
     lookup::require,
     rights::{APPROVED, DEVELOPED, OWNED, READ, READERS, right},
+    validation,
 };
 
 /// The subresource through which environments are approved.
 const APPROVAL: &str = "approval";
+
+/// The longest time between two environments: a year.
+const LONGEST_SOAK: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The verb on an Environment that a promotion needs.
 const PROMOTE: &str = "promote";
@@ -99,6 +103,17 @@ impl Strategy for PromotionStrategy {
         errors
     }
 
+    fn validate_create(&self, _: &RequestContext, object: &Promotion) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (i, step) in object.spec.environments.iter().enumerate() {
+            if let Some(soak) = &step.soak {
+                let path = format!("spec.environments[{i}].soak");
+                validation::duration(&path, soak, Duration::ZERO..=LONGEST_SOAK, &mut errors);
+            }
+        }
+        errors
+    }
+
     fn validate_update(&self, new: &Promotion, old: &Promotion) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let (is, was) = (&new.spec, &old.spec);
@@ -142,6 +157,10 @@ impl Strategy for PromotionStrategy {
                     }
                 };
             }
+            // Approvals have a subresource of their own, which knows the approver.
+            Admission::Update { subresource: "status", new, .. } => {
+                return validation::part_written_by_server::<Promotion>(context, &new.name_any(), "status is");
+            }
             Admission::Update { .. } | Admission::Delete(_) => return Ok(()),
         };
         if needs {
@@ -156,7 +175,10 @@ impl Strategy for PromotionStrategy {
 
 #[cfg(test)]
 mod tests {
-    use stoa_types::delivery::{PromotionSpec, PromotionStep};
+    use stoa_types::{
+        DurationString,
+        delivery::{PromotionSpec, PromotionStep},
+    };
 
     use super::*;
 
@@ -181,6 +203,16 @@ mod tests {
             ["spec.environments[1].environment", "spec.environments[2].environment"]
         );
         assert_eq!(fields(&promotion("main", &["dev"])), ["spec.commit"]);
+    }
+
+    #[test]
+    fn time_between_environments_is_a_duration() {
+        let mut soaking = promotion("0123456789012345678901234567890123456789", &["dev", "prod"]);
+        for (soak, expected) in [("24h", None), ("a day", Some("spec.environments[0].soak"))] {
+            soaking.spec.environments[0].soak = Some(DurationString(soak.to_owned()));
+            let errors = PromotionStrategy.validate_create(&RequestContext::internal("test"), &soaking);
+            assert_eq!(errors.first().map(|error| error.field.as_str()), expected, "{soak}");
+        }
     }
 
     #[test]

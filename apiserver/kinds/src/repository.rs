@@ -89,13 +89,14 @@ fn git(git: &GitRepository, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The Secrets whose content a Git server or a registry gets.
-fn secrets(repository: &Repository) -> Vec<String> {
-    let of_git = |git: &Option<GitRepository>| git.as_ref().and_then(|git| git.secret_ref.clone());
-    let upstream = repository.spec.upstream.as_ref().and_then(|upstream| of_git(&upstream.git));
-    let of_oci = repository.spec.oci.as_ref().and_then(|oci| oci.secret_ref.clone());
-    let all = of_git(&repository.spec.git).into_iter().chain(upstream).chain(of_oci);
-    all.map(|secret| secret.name).filter(|name| !name.is_empty()).collect()
+/// The Secrets whose content a Git server or a registry gets, each with the address of that server.
+fn secrets(repository: &Repository) -> Vec<(&str, &str)> {
+    let RepositorySpec { git, upstream, oci, .. } = &repository.spec;
+    let upstream = upstream.as_ref().and_then(|upstream| upstream.git.as_ref());
+    let of_git = git.iter().chain(upstream).map(|git| (&git.repo, &git.secret_ref));
+    let of_oci = oci.iter().map(|oci| (&oci.registry, &oci.secret_ref));
+    let named = of_git.chain(of_oci).filter_map(|(address, secret)| Some((&**address, &*secret.as_ref()?.name)));
+    named.filter(|(_, name)| !name.is_empty()).collect()
 }
 
 /// Finds errors in a default upstream.
@@ -234,9 +235,10 @@ impl Strategy for RepositoryStrategy {
             Admission::Update { .. } | Admission::Delete(_) => return Ok(()),
         };
         let namespace = new.namespace().unwrap_or_default();
+        // Another server gets the content of the same Secret anew.
         let before = old.map(secrets).unwrap_or_default();
-        for name in secrets(new).into_iter().filter(|name| !before.contains(name)) {
-            require_secret(context, &namespace, &name).await?;
+        for (_, name) in secrets(new).into_iter().filter(|shown| !before.contains(shown)) {
+            require_secret(context, &namespace, name).await?;
         }
         // A repository that becomes writable may have a second writer.
         if old.is_none_or(|old| old.spec.read_only && !new.spec.read_only) {

@@ -307,6 +307,9 @@ async fn require_secrets(context: &RequestContext, source: &Source) -> Result<()
     for secret in source.spec.secret_ref.iter().chain(of_pulls).chain(of_keys) {
         require_secret(context, &namespace, &secret.name).await?;
     }
+    if let Some(keys) = source.spec.verify.as_ref().and_then(|verify| verify.config_map_ref.as_ref()) {
+        lookup::require_get(context, ("", "configmaps"), &namespace, &keys.name).await?;
+    }
     Ok(())
 }
 

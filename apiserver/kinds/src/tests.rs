@@ -28,6 +28,7 @@ mod cascade;
 mod compliance;
 mod core_kinds;
 mod fields;
+mod fleets;
 mod git_paths;
 mod imports;
 mod live;

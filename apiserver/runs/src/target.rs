@@ -195,7 +195,9 @@ impl Target {
         values: &StackValues,
     ) -> Result<stoa_proto::GenerateRequest, StepError> {
         let mut workspace = self.proto_workspace(services).await?;
-        let sops = self.workspace.spec.sops.as_ref().map(|sops| &sops.age_key_secret_ref);
+        // A template without a review could write a decrypted value in another form.
+        let sops = self.workspace.spec.sops.as_ref().filter(|_| !values.has_placeholders());
+        let sops = sops.map(|sops| &sops.age_key_secret_ref);
         workspace.age_keys = optional_secret(services, sops).await?;
         modules::resolve(services, &self.workspace, &mut workspace).await?;
         Ok(stoa_proto::GenerateRequest {

@@ -43,6 +43,8 @@ pub struct StackValues {
     chosen: Vec<Chosen>,
     /// The texts of secret values, by name.
     secrets: BTreeMap<String, String>,
+    /// Whether placeholders replace these texts.
+    has_placeholders: bool,
 }
 
 /// Never shows a value.
@@ -81,7 +83,7 @@ impl StackValues {
                 secrets.insert(name.clone(), text_of(&mut read, name, origin, reference).await?);
             }
         }
-        let values = Self { chosen, secrets };
+        let values = Self { chosen, secrets, has_placeholders: false };
         let size: usize = values.proto().iter().map(|value| value.name.len() + value.json.len()).sum::<usize>()
             + values.parameters().iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
         if size > LARGEST {
@@ -94,19 +96,25 @@ impl StackValues {
     /// Decided values without the texts of Secrets.
     #[cfg(any(test, feature = "testing"))]
     pub fn decided(chosen: Vec<Chosen>) -> Self {
-        Self { chosen, secrets: BTreeMap::new() }
+        Self { chosen, ..Self::default() }
     }
 
     /// The values with a placeholder for each text of a Secret. Equal texts have equal placeholders. A pull request may have a
     /// generator without a review, which could write a part of a text, or decide by it.
     #[must_use]
     pub(crate) fn with_placeholders(mut self, keys: &DigestKeys) -> Self {
+        self.has_placeholders = true;
         for (name, text) in &mut self.secrets {
             let mask = keys.mask(&name.as_str().into(), &json!(text));
             let keyed = mask[STATE_KEY].as_str().and_then(|digest| digest.rsplit(':').next()).unwrap_or_default();
             *text = format!("{PLACEHOLDER}{}", &keyed[..keyed.len().min(32)]);
         }
         self
+    }
+
+    /// Whether they are for files without a review, which get no secret.
+    pub(crate) fn has_placeholders(&self) -> bool {
+        self.has_placeholders
     }
 
     /// The values, sorted by name.
@@ -217,6 +225,7 @@ mod tests {
                 chosen("replicas", Given::Plain(3.into()), Origin::Workspace("dev".to_owned())),
             ],
             secrets: [("password".to_owned(), "hunter2".to_owned())].into(),
+            ..StackValues::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! Working copies: files that are in no commit. A call renders and plans them, and records nothing.
 //!
 //! A template of a working copy has no review, so that it gets placeholders for the values of Secrets, as one of a pull request
-//! does.
+//! does. Neither gets the keys of encrypted files, which stay encrypted.
 
 use bytes::Bytes;
 use kube::ResourceExt as _;
@@ -84,4 +84,40 @@ fn run(target: &Target) -> Run {
     let source = RunSource { spec_digest: Some(NOWHERE.to_owned()), ..RunSource::default() };
     run.status = Some(RunStatus { source: Some(source), ..RunStatus::default() });
     run
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::Secret;
+    use serde_json::json;
+    use stoa_kinds::core_v1;
+    use stoa_machinery::log::MemoryLog;
+    use stoa_types::{SecretReference, Stack, platform::SopsDecryption};
+
+    use super::*;
+    use crate::testing::{TestServices, unreachable_runner};
+
+    #[tokio::test]
+    async fn files_without_a_review_get_no_age_key() {
+        let log = Arc::new(MemoryLog::new());
+        let world =
+            TestServices::over(log, unreachable_runner(), core_v1::register, |_| |_, definition| definition).await;
+        let secret =
+            json!({"metadata": {"name": "sops-age", "namespace": "platform"}, "data": {"team.agekey": "YWdl"}});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        world.registry.api::<Secret>().create(&secret).await.unwrap();
+        let stack = world.registry.api::<Stack>().get("shop", "web").await.unwrap();
+        let mut target = Target::of_stack(&world.services, stack, "dev").await.unwrap();
+        let age_key_secret_ref =
+            SecretReference { namespace: Some("platform".to_owned()), name: "sops-age".to_owned() };
+        target.workspace.spec.sops = Some(SopsDecryption { age_key_secret_ref });
+        let reviewed = StackValues::default();
+        let unreviewed = values(&world.services, &target, StackValues::default()).unwrap();
+        for (values, expected) in [(reviewed, 1), (unreviewed, 0)] {
+            let request = target.generate_request_of(&world.services, &values).await.unwrap();
+            assert_eq!(request.workspace.unwrap().age_keys.len(), expected);
+        }
+    }
 }

@@ -97,6 +97,8 @@ pub(crate) struct Bound {
     server: Server,
     tasks: JoinSet<()>,
     end: CancellationToken,
+    /// Owns the objects, which strategies and controllers reach by a lookup that does not own them.
+    _registry: Arc<Registry>,
     /// Holds the data directory until everything has ended.
     _storage: Storage,
 }
@@ -264,7 +266,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let server = server.bind().await?;
 
     let leader = Leader {
-        registry,
+        registry: registry.clone(),
         repository,
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
@@ -281,7 +283,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     }
     tasks.spawn(storage.candidate.clone().run(leader, end.clone()));
     guard.disarm();
-    Ok(Bound { server, tasks, end, _storage: storage })
+    Ok(Bound { server, tasks, end, _registry: registry, _storage: storage })
 }
 
 impl Bound {

@@ -13,6 +13,7 @@ use kube::{
         DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, Preconditions,
         TypeMeta,
     },
+    discovery::ApiResource,
 };
 use stoa_controller::events::EventSink;
 use stoa_machinery::{ApiError, status::api_error};
@@ -36,6 +37,21 @@ impl KubernetesCluster {
 
     fn namespaces(&self) -> Api<Namespace> {
         Api::all(self.client.clone())
+    }
+
+    /// The resource of a kind.
+    async fn resource(&self, api_version: &str, kind: &str) -> Result<ApiResource, ApiError> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let wanted = GroupVersionKind::gvk(group, version, kind);
+        match kube::discovery::pinned_kind(&self.client, &wanted).await {
+            Ok((resource, _)) => Ok(resource),
+            // The cluster answers, and its group has no such kind.
+            Err(kube::Error::Discovery(_)) => {
+                let why = format!("the cluster serves no {kind} of {api_version}; install it, or name another kind");
+                Err(ApiError::new(404, "NotFound", why))
+            }
+            Err(error) => Err(api_error(error)),
+        }
     }
 }
 
@@ -117,9 +133,7 @@ impl Cluster for KubernetesCluster {
         kind: &str,
         label_selector: &str,
     ) -> Result<Vec<serde_json::Value>, ApiError> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = GroupVersionKind::gvk(group, version, kind);
-        let (resource, _) = kube::discovery::pinned_kind(&self.client, &kind).await.map_err(api_error)?;
+        let resource = self.resource(api_version, kind).await?;
         let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let list = objects.list(&ListParams::default().labels(label_selector)).await.map_err(api_error)?;
         let object = |mut object: DynamicObject| {
@@ -130,6 +144,10 @@ impl Cluster for KubernetesCluster {
             serde_json::to_value(object).map_err(ApiError::internal)
         };
         list.items.into_iter().map(object).collect()
+    }
+
+    async fn plural(&self, api_version: &str, kind: &str) -> Result<String, ApiError> {
+        Ok(self.resource(api_version, kind).await?.plural)
     }
 
     async fn write_secret(&self, secret: &Secret) -> Result<(), ApiError> {

@@ -97,6 +97,12 @@ fn renew_secret(there: &mut Secret, wanted: &Secret) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// 404 for a kind of a cluster, where there is none.
+fn not_served(api_version: &str, kind: &str) -> ApiError {
+    let why = format!("a standalone server serves no {kind} of {api_version}; name a kind of Stoa");
+    ApiError::new(404, "NotFound", why)
+}
+
 /// What Stoa needs of the cluster around it.
 #[async_trait]
 pub trait Cluster: EventSink {
@@ -153,8 +159,16 @@ pub trait Cluster: EventSink {
         kind: &str,
         _label_selector: &str,
     ) -> Result<Vec<serde_json::Value>, ApiError> {
-        let why = format!("a standalone server serves no {kind} of {api_version}; name a kind of Stoa");
-        Err(ApiError::new(404, "NotFound", why))
+        Err(not_served(api_version, kind))
+    }
+
+    /// The plural noun of a kind, by which permissions name it.
+    ///
+    /// # Errors
+    ///
+    /// 404 for a kind that the cluster does not serve.
+    async fn plural(&self, api_version: &str, kind: &str) -> Result<String, ApiError> {
+        Err(not_served(api_version, kind))
     }
 
     /// Creates a Secret of our own, or puts what it has into the one that is there.

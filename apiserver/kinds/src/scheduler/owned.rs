@@ -28,6 +28,7 @@ use crate::{
     errors,
     kind::Surroundings,
     lookup::{require_host, require_secret},
+    validation,
 };
 
 /// Finds errors in an object by itself.
@@ -127,9 +128,7 @@ impl<K: Resource<DynamicType = ()> + Serialize + Sync> OwnedStrategy<K> {
         if let Some(host) = address.and_then(|address| address.own_host()) {
             require_host(context, &namespace, &host).await?;
         }
-        if self.cluster.secret(&namespace, environment::SECRET).await?.is_none() {
-            return Ok(());
-        }
+        // Somebody may create the Secret later, and the repository gets it then.
         require_secret(context, &namespace, environment::SECRET).await
     }
 }
@@ -165,6 +164,10 @@ where
                 }
                 Self::refuse_marks(new)?;
                 self.require_repository(context, new).await
+            }
+            // Promotions follow from the status of a GitOpsRepo.
+            Admission::Update { subresource: "status", new, .. } => {
+                validation::part_written_by_server::<K>(context, &new.name_any(), "status is")
             }
             Admission::Update { .. } => Ok(()),
             Admission::Delete(old) => {

@@ -64,12 +64,18 @@ async fn source_secret_requires_use_permission() {
     };
     let remote = "https://git.example.com/shop/config.git";
     let of_pulls = json!({ "remote": "https://git.example.com/shop/plans.git", "pullRequests": { "provider": "Gitea", "secretRef": { "name": "forge" } } });
-    for (spec, use_of) in [
-        (json!({ "remote": remote, "secretRef": { "name": "git" } }), "use secrets git"),
-        (of_pulls, "use secrets forge"),
+    let of_keys = json!({ "remote": "https://git.example.com/shop/signed.git", "verify": { "configMapRef": { "name": "keys" } } });
+    for (spec, use_of, refusal) in [
+        (
+            json!({ "remote": remote, "secretRef": { "name": "git" } }),
+            "use secrets git",
+            "cannot use resource \"secrets\"",
+        ),
+        (of_pulls, "use secrets forge", "cannot use resource \"secrets\""),
+        (of_keys, "get configmaps keys", "cannot get resource \"configmaps\""),
     ] {
         let error = make(&[], "private", spec.clone()).await.unwrap_err();
-        assert!(error.code() == 403 && error.message().contains("cannot use resource \"secrets\""), "{error}");
+        assert!(error.code() == 403 && error.message().contains(refusal), "{error}");
         make(&[use_of], use_of.rsplit(' ').next().unwrap(), spec).await.unwrap();
     }
     let sources = |allowed: &[&'static str]| world.registry.api::<Source>().with_context(by("ann", allowed));
@@ -139,7 +145,7 @@ async fn automatic_trigger_requires_start_permission() {
     let stack = world.registry.api::<Stack>().get("shop", "web-dev").await.unwrap();
     let of_project = |project: &mut Project| project.status.get_or_insert_default().set_by = "bob".to_owned();
     world.registry.api::<Project>().update_status_with("shop", "web", of_project).await.unwrap();
-    let lookup = Lookup::of(world.registry.clone());
+    let lookup = Lookup::of(&world.registry);
     assert_eq!(crate::trigger::Deciders::of(&lookup, &stack).await.unwrap().last, ["ann", "bob", "eve"]);
     assert_eq!(sources(&[]).update_with("shop", "config", planned).await.unwrap_err().code(), 403);
     sources(&ALL).update_with("shop", "config", planned).await.unwrap();
@@ -213,7 +219,7 @@ async fn trigger_status_records_every_decider() {
         let path = |project: &mut Project| project.spec.path = format!("apps/of-{name}");
         projects(name).update_with("shop", "web", path).await.unwrap();
     }
-    let lookup = Lookup::of(world.registry.clone());
+    let lookup = Lookup::of(&world.registry);
     let deciders = crate::trigger::Deciders::of(&lookup, &stack).await.unwrap();
     assert_eq!(deciders.last, ["ann", "dan", "dan"]);
     assert_eq!(deciders.after(&SeenChanges::default()), ["ann", "eve", "dan", "bob", "dan", "bob"]);

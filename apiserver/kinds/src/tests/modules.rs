@@ -116,3 +116,18 @@ async fn module_and_version_of_workspace_stay() {
     world.name_modules(&[], json!({})).await.unwrap();
     modules.delete("", "network", &Default::default()).await.unwrap();
 }
+
+#[tokio::test]
+async fn server_alone_writes_the_digests_of_modules() {
+    use stoa_types::platform::FoundModuleVersion;
+    let world = World::new().await;
+    world.make_module("network", network()).await.unwrap();
+    let forge = |module: &mut Module| {
+        let found = FoundModuleVersion { version: "0.2.0".to_owned(), ..FoundModuleVersion::default() };
+        module.status.get_or_insert_default().versions.push(found);
+    };
+    let modules = world.registry.api::<Module>();
+    let of_ann = modules.clone().with_context(by("ann", &[]));
+    assert_eq!(of_ann.update_status_with("", "network", forge).await.unwrap_err().code(), 403);
+    modules.update_status_with("", "network", forge).await.unwrap();
+}

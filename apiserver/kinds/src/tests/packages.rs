@@ -411,6 +411,54 @@ async fn edit_and_clone_are_verbs_on_the_repository() {
 }
 
 #[tokio::test]
+async fn another_server_gets_a_secret_only_by_leave() {
+    let shop = Shop::new().await;
+    let secret = json!({"name": "registry"});
+    let store = shop.registry.store("config.porch.kpt.dev", "v1alpha1", "repositories").unwrap();
+    let oci = json!({"registry": "registry.example.com/functions", "secretRef": secret});
+    let functions = json!({"type": "oci", "content": "Function", "oci": oci});
+    let functions = object(json!({"metadata": {"name": "functions"}, "spec": functions}));
+    store.create(&user(), "shop", functions).await.unwrap();
+    let upstream = json!({"git": {"repo": "https://git.example.com/u.git", "branch": "main", "secretRef": secret}});
+    shop.register("copies", json!({ "upstream": upstream })).await.unwrap();
+    let lead = |allowed: &'static [&'static str], name: &'static str, pointer: &'static str, address: &'static str| {
+        let change = UpdateSource::transform(move |current| {
+            let mut whole = Value::Object(current.0.clone());
+            *whole.pointer_mut(pointer).unwrap() = address.into();
+            Ok(object(whole))
+        });
+        async move {
+            let updated = store.update(&by("bob", allowed), "shop", name, Target::Main, change).await;
+            updated.map(drop).map_err(|error| error.code())
+        }
+    };
+    for (name, pointer, address) in [
+        ("functions", "/spec/oci/registry", "registry.example.net/functions"),
+        ("copies", "/spec/upstream/git/repo", "https://git.example.net/u.git"),
+    ] {
+        assert_eq!(lead(&[], name, pointer, address).await, Err(403), "{name}");
+        assert_eq!(lead(&["use secrets registry"], name, pointer, address).await, Ok(()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn new_owner_of_a_revision_needs_the_verb_edit() {
+    let shop = Shop::new().await;
+    shop.create(json!({})).await.unwrap();
+    let label = |allowed: &'static [&'static str], key: &'static str| {
+        let revisions = shop.registry.api::<PackageRevision>().with_context(by("bob", allowed));
+        let change = move |revision: &mut PackageRevision| {
+            revision.metadata.labels.get_or_insert_default().insert(key.to_owned(), "7".to_owned());
+        };
+        async move { revisions.update_with("shop", NAME, change).await.map(drop).map_err(|error| error.code()) }
+    };
+    assert_eq!(label(&[], "team").await, Ok(()));
+    let owner = crate::package_variant::OWNER_LABEL;
+    assert_eq!(label(&[], owner).await, Err(403), "the controller of variants deletes what it owns");
+    assert_eq!(label(&[EDIT], owner).await, Ok(()));
+}
+
+#[tokio::test]
 async fn authors_cannot_approve_without_approve_own() {
     let shop = Shop::new().await;
     let approver: &[&str] = &["approve repositories blueprints"];
@@ -559,4 +607,68 @@ async fn update_by_types_of_porch_keeps_other_fields() {
     let updated = shop.revisions().update(&user(), "shop", NAME, Target::Main, update).await.unwrap().0.object();
     assert_eq!(updated.0["spec"]["packageMetadata"]["labels"]["tier"], "gold");
     assert_eq!(updated.0["spec"]["lifecycle"], "Proposed");
+}
+
+#[tokio::test]
+async fn authors_read_the_objects_that_their_sets_select() {
+    let shop = Shop::new().await;
+    let sets = shop.registry.store("config.porch.kpt.dev", "v1alpha2", "packagevariantsets").unwrap();
+    let allowed = [
+        "create packagevariants ",
+        "create packagerevisions ",
+        "clone repositories blueprints",
+        "edit repositories ",
+        "get configmaps ",
+    ];
+    for (name, api_version, kind, expected) in [
+        ("secrets", "v1", "Secret", Err(403)),
+        ("repositories", "config.porch.kpt.dev/v1alpha1", "Repository", Err(403)),
+        ("unknown", "example.com/v1", "Network", Err(404)),
+        ("config-maps", "v1", "ConfigMap", Ok(())),
+    ] {
+        let targets = json!([{"objectSelector": {"apiVersion": api_version, "kind": kind}}]);
+        let upstream = json!({"repo": "blueprints", "package": "basens", "revision": 1});
+        let set = json!({"metadata": {"name": name}, "spec": {"upstream": upstream, "targets": targets}});
+        let created = sets.create(&by("ann", &allowed), "shop", object(set)).await;
+        assert_eq!(created.map(drop).map_err(|error| error.code()), expected, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn authors_read_the_objects_that_their_variants_inject() {
+    let shop = Shop::new().await;
+    let variants = shop.registry.store("config.porch.kpt.dev", "v1alpha1", "packagevariants").unwrap();
+    let allowed = [
+        "create packagerevisions ",
+        "clone repositories blueprints",
+        "edit repositories deployments",
+        "get configmaps ",
+    ];
+    let variant = |name: &str, downstream: &str, injector: Value| {
+        let spec = json!({
+            "upstream": {"repo": "blueprints", "package": "basens", "revision": 1},
+            "downstream": {"repo": downstream, "package": "web"},
+            "injectors": [injector],
+        });
+        object(json!({"metadata": {"name": name}, "spec": spec}))
+    };
+    let stack = json!({"group": "config.stoa.dev", "version": "v1alpha1", "kind": "Stack", "name": "web"});
+    let secret = json!({"group": "", "version": "v1", "kind": "Secret", "name": "web"});
+    for (name, injector, expected) in
+        [("stack", stack, Err(403)), ("secret", secret, Err(403)), ("config-map", json!({"name": "web"}), Ok(()))]
+    {
+        let created = variants.create(&by("ann", &allowed), "shop", variant(name, "deployments", injector)).await;
+        assert_eq!(created.map(drop).map_err(|error| error.code()), expected, "{name}");
+    }
+    // The server deletes the drafts of a downstream package that is no longer wanted.
+    let elsewhere = UpdateSource::transform(|current| {
+        let mut object = current.clone();
+        object.0["spec"]["downstream"]["repo"] = "other".into();
+        Ok(object)
+    });
+    let rights =
+        ["create packagerevisions ", "clone repositories blueprints", "edit repositories other", "get configmaps "];
+    let moved = variants.update(&by("bob", &rights), "shop", "config-map", Target::Main, elsewhere).await;
+    let error = moved.map(drop).unwrap_err();
+    assert!(error.code() == 403 && error.message().contains("deployments"), "{}", error.message());
 }

@@ -18,7 +18,7 @@ impl World {
     async fn stack_values(&self) -> Vec<String> {
         let stack = self.registry.api::<Stack>().get("shop", "web-dev").await.unwrap();
         let workspace = self.registry.api::<Workspace>().get("", "dev").await.unwrap();
-        let lookup = Lookup::of(self.registry.clone());
+        let lookup = Lookup::of(&self.registry);
         match variable_set::values(&lookup, (&stack, &workspace), &BTreeMap::new()).await.unwrap() {
             Ok(chosen) => chosen
                 .iter()

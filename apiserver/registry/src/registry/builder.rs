@@ -258,7 +258,7 @@ impl RegistryBuilder {
             Namespaces::Lookup(lookup) => Some(lookup),
             Namespaces::Resource(group, version, plural) => {
                 let store = registry.store(&group, &version, &plural).expect("namespaces are a registered resource");
-                Some(Arc::new(StoredNamespaces(store.clone())))
+                Some(Arc::new(StoredNamespaces(Arc::downgrade(store))))
             }
         };
         let mut chain = self.admission;

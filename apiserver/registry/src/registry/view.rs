@@ -9,11 +9,12 @@
 use std::{
     collections::HashMap,
     fmt,
+    pin::pin,
     sync::{Arc, OnceLock},
 };
 
 use async_trait::async_trait;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
 use stoa_log::{Key, Version};
 use stoa_meta::{
     definition::{ResourceDefinition, SelectableField},
@@ -27,6 +28,8 @@ use crate::cache::{CacheEntry, Prepared};
 
 /// How many objects of a list are computed at a time.
 const AT_ONCE: usize = 16;
+/// The most bytes of a list.
+const LARGEST_LIST: usize = 256 << 20;
 
 /// Computes the objects of one resource from those of another.
 #[async_trait]
@@ -151,7 +154,7 @@ impl Viewed {
         let items = stream::iter(items)
             .map(|item| async move { self.listed(&item).await.map(|(stored, _)| stored) })
             .buffered(AT_ONCE);
-        Ok(List { version, items: items.try_collect().await?, continue_token, remaining_item_count })
+        Ok(List { version, items: collected(items, LARGEST_LIST).await?, continue_token, remaining_item_count })
     }
 
     pub(super) async fn watch(
@@ -190,6 +193,28 @@ impl Viewed {
             None => Ok(Outcome::Lost),
         }
     }
+}
+
+/// The objects of a list, which are in memory together.
+///
+/// # Errors
+///
+/// 413 for more bytes than `most`, and the first error of the objects.
+async fn collected(
+    objects: impl Stream<Item = Result<Arc<Stored>, ApiError>>,
+    most: usize,
+) -> Result<Vec<Arc<Stored>>, ApiError> {
+    let mut objects = pin!(objects);
+    let (mut collected, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(object) = objects.try_next().await? {
+        bytes = bytes.saturating_add(object.value().len());
+        if bytes > most {
+            let detail = "the objects of this list do not fit into memory; set a smaller limit, or get single objects";
+            return Err(ApiError::request_entity_too_large(detail));
+        }
+        collected.push(object);
+    }
+    Ok(collected)
 }
 
 /// A watch of the base, whose events become those of the view.
@@ -238,5 +263,24 @@ impl Watching {
             }));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn list_of_too_many_bytes_is_rejected() {
+        let Value::Object(object) = json!({"metadata": {"name": "web"}, "spec": {"text": "abc"}}) else {
+            panic!("an object")
+        };
+        let stored = Stored::ephemeral(Key::new("/registry/a/b/c/web"), &Object(object), &[]).unwrap();
+        let (bytes, stored) = (stored.value().len(), Arc::new(stored));
+        let list = |most: usize| collected(stream::iter([Ok(stored.clone()), Ok(stored.clone())]), most);
+        assert_eq!(list(2 * bytes).await.unwrap().len(), 2);
+        assert_eq!(list(2 * bytes - 1).await.unwrap_err().code(), 413);
     }
 }

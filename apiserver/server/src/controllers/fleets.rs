@@ -59,7 +59,7 @@ struct Memory {
 }
 
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let memory = Memory::default();
     let (delivered, of_delivery) = (memory.delivered.clone(), service.clone());
     let environments = Trigger::on(&registry.api::<Environment>(), move |environment| {

@@ -60,7 +60,7 @@ struct Synchronized {
 type Memory = Arc<Mutex<HashMap<ObjectKey, Synchronized>>>;
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let memory = Memory::default();
     let triggers = vec![Trigger::on(&registry.api::<Repository>(), |repository| vec![queue::key_of(repository)])];
     let reconcile = |key| reconcile(service.clone(), memory.clone(), key);

@@ -65,7 +65,7 @@ struct OfStackStatus {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let Ok(registry) = services.lookup.registry().cloned() else { return };
+    let Ok(registry) = services.lookup.registry() else { return };
     let namespace = |namespace: &str| vec![(namespace.to_owned(), String::new())];
     let triggers = vec![
         Trigger::on_change(&registry.api::<PackageRevision>(), move |revision: &Member<Spec, Status>| {

@@ -66,8 +66,13 @@ struct Found {
 async fn sweep(service: &PackageService) {
     let root = service.documents();
     let before = SystemTime::now() - UNUSED;
-    // The documents are listed before the objects, so an object that is written meanwhile names no listed one.
-    let old = match run_blocking(0, move || documents(&root, before)).await {
+    // The documents are listed before the objects, so an object that is written meanwhile names a young one.
+    let old = match run_blocking(0, {
+        let root = root.clone();
+        move || documents(&root, before)
+    })
+    .await
+    {
         Ok(old) => old,
         Err(error) => {
             tracing::warn!(%error, "the documents of packages cannot be listed, so unused ones stay");
@@ -79,27 +84,36 @@ async fn sweep(service: &PackageService) {
     }
     let Ok(revisions) = service.services().lookup.api::<PackageRevision>() else { return };
     let Ok(all) = revisions.store().list(None, &ListOptions::default()).await else { return };
-    let named: HashMap<String, String> = all
+    let named: NamedDocuments = all
         .items
         .iter()
         .map(|stored| {
-            let content = stored.decode_part::<Named>().ok().and_then(|named| named.status.content).unwrap_or_default();
-            (format!("{}/{}", stored.namespace(), stored.uid()), content.digest)
+            let digest = stored.decode_part::<Named>().ok();
+            let digest = digest.map(|named| named.status.content.unwrap_or_default().digest);
+            (format!("{}/{}", stored.namespace(), stored.uid()), digest)
         })
         .collect();
     let unused: Vec<Found> = old.into_iter().filter(|found| !is_named(&named, found)).collect();
-    let count = unused.len();
-    for Found { scope, digits } in unused {
-        service.forget_document(&scope, &format!("sha256:{digits}")).await;
+    let mut count = 0;
+    for found in unused {
+        // Somebody may have stored it again since the list.
+        if is_old(&root, &found, before) {
+            service.forget_document(&found.scope, &format!("sha256:{}", found.digits)).await;
+            count += 1;
+        }
     }
     if count > 0 {
         tracing::info!(count, "documents of packages that no object names are removed");
     }
 }
 
-/// Whether an object names a document.
-fn is_named(named: &HashMap<String, String>, found: &Found) -> bool {
-    named.get(&found.scope).is_some_and(|digest| digest.strip_prefix("sha256:") == Some(&found.digits))
+/// The digests that objects name, by scope; nothing for an object that does not decode.
+type NamedDocuments = HashMap<String, Option<String>>;
+
+/// Whether an object names a document, or may name it.
+fn is_named(named: &NamedDocuments, found: &Found) -> bool {
+    let is_it = |digest: &String| digest.strip_prefix("sha256:") == Some(&found.digits);
+    named.get(&found.scope).is_some_and(|digest| digest.as_ref().is_none_or(is_it))
 }
 
 /// The documents below a folder, `<namespace>/<uid>/sha256/<two digits>/<digits>`, that were written before a time.
@@ -110,7 +124,12 @@ fn documents(root: &Path, before: SystemTime) -> io::Result<Vec<Found>> {
             let Some((namespace, uid_name)) = name(&namespace).zip(name(&uid)) else { continue };
             for digits in folder(&uid.join("sha256"))? {
                 for document in folder(&digits)? {
-                    let is_old = fs::metadata(&document)?.modified()? < before;
+                    // The deletion of its revision may have removed it since.
+                    let is_old = match fs::metadata(&document) {
+                        Ok(about) => about.modified()? < before,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                        Err(error) => return Err(error),
+                    };
                     if let Some(digits) = name(&document).filter(|_| is_old) {
                         let scope = format!("{namespace}/{uid_name}");
                         found.push(Found { scope, digits: digits.to_owned() });
@@ -120,6 +139,13 @@ fn documents(root: &Path, before: SystemTime) -> io::Result<Vec<Found>> {
         }
     }
     Ok(found)
+}
+
+/// Whether a document is still older than a time.
+fn is_old(root: &Path, found: &Found, before: SystemTime) -> bool {
+    let Some(shelf) = found.digits.get(..2) else { return false };
+    let path = root.join(&found.scope).join("sha256").join(shelf).join(&found.digits);
+    fs::metadata(path).and_then(|about| about.modified()).is_ok_and(|time| time < before)
 }
 
 fn name(path: &Path) -> Option<&str> {
@@ -152,9 +178,13 @@ mod tests {
         let found = documents(root.path(), now + UNUSED).unwrap();
         let expected = Found { scope: "shop/uid-1".to_owned(), digits: "abcd".to_owned() };
         assert_eq!(found, std::slice::from_ref(&expected));
-        let named = |digest: &str| HashMap::from([("shop/uid-1".to_owned(), digest.to_owned())]);
+        assert!(is_old(root.path(), &expected, now + UNUSED));
+        assert!(!is_old(root.path(), &expected, now - UNUSED), "it was stored again after the list");
+        let named = |digest: &str| HashMap::from([("shop/uid-1".to_owned(), Some(digest.to_owned()))]);
         assert!(is_named(&named("sha256:abcd"), &expected));
         assert!(!is_named(&named("sha256:other"), &expected), "an earlier save");
         assert!(!is_named(&HashMap::new(), &expected), "a revision that was deleted");
+        let undecodable = HashMap::from([("shop/uid-1".to_owned(), None)]);
+        assert!(is_named(&undecodable, &expected), "an object of another version may name any");
     }
 }

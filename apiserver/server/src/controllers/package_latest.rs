@@ -63,7 +63,7 @@ fn package_of((namespace, name): &ObjectKey) -> Option<Package> {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let (revisions, packages) = (registry.api::<PackageRevision>(), registry.api::<PorchPackage>());
     let index = Index::<Package>::default();
     let followed = index.follow(&revisions, |revision: &Member<Numbered, IgnoredAny>| {

@@ -44,11 +44,9 @@ const COMPONENT: &str = "package-operations";
 const AT_ONCE: usize = 4;
 /// The wait while a repository is out of reach.
 const AWAY: Duration = Duration::from_secs(5);
-/// The most packages of an operation.
-const MOST: usize = 2_000;
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let triggers = vec![Trigger::on(&registry.api::<PackageOperation>(), |operation| vec![queue::key_of(operation)])];
     let reconcile = |key| reconcile(service.clone(), key);
     queue::drive_some(service.services().queues.of("package-operations"), AT_ONCE, triggers, end, reconcile).await;
@@ -138,10 +136,6 @@ fn digest_of(operation: &PackageOperation, packages: &[PackageChange]) -> String
 async fn make_plan(service: &PackageService, operation: &PackageOperation) -> Result<(), ApiError> {
     write(service, operation, |status, _| status.phase = PackageOperationPhase::Planning).await?;
     let packages = match plan::packages(service, operation).await {
-        Ok(packages) if packages.len() > MOST => {
-            let why = format!("the selector fits {} packages, more than {MOST}; narrow it", packages.len());
-            return end(service, operation, Ending::Failed(why)).await;
-        }
         Ok(packages) => packages,
         Err(error) if queue::is_refusal(&error) => {
             return end(service, operation, Ending::Failed(error.message().to_owned())).await;
@@ -182,6 +176,15 @@ fn counted(packages: &[PackageChange]) -> PackageProgress {
     }
 }
 
+/// A package after an attempt. One that is continued later names the cause.
+fn after(change: PackageChange, outcome: Result<PackageChange, ApiError>) -> PackageChange {
+    outcome.unwrap_or_else(|error| PackageChange {
+        phase: PackagePhase::Running,
+        message: format!("it is retried: {}", error.message()),
+        ..change
+    })
+}
+
 fn is_same(one: &PackageChange, other: &PackageChange) -> bool {
     (&one.repository, &one.package) == (&other.repository, &other.package)
 }
@@ -215,21 +218,15 @@ async fn next_wave(service: &PackageService, operation: &PackageOperation) -> Re
     }
     write(service, operation, |status, _| replace(&mut status.packages, &wave)).await?;
     let work = wave.into_iter().map(|change| async move {
-        let mut change = execute::execute(service, operation, change).await?;
-        change.completion_time = Some(now());
-        Ok::<_, ApiError>(change)
+        let outcome = execute::execute(service, operation, change.clone()).await;
+        (change, outcome.map(|change| PackageChange { completion_time: Some(now()), ..change }))
     });
-    let done: Vec<Result<PackageChange, ApiError>> = stream::iter(work).buffer_unordered(most).collect().await;
-    let mut away = None;
-    let mut ended = Vec::with_capacity(done.len());
-    for outcome in done {
-        match outcome {
-            Ok(change) => ended.push(change),
-            Err(error) => away = Some(error),
-        }
-    }
+    let done: Vec<(PackageChange, Result<PackageChange, ApiError>)> =
+        stream::iter(work).buffer_unordered(most).collect().await;
+    let away = done.iter().find_map(|(_, outcome)| outcome.as_ref().err().cloned());
+    let changed: Vec<PackageChange> = done.into_iter().map(|(change, outcome)| after(change, outcome)).collect();
     write(service, operation, |status, _| {
-        replace(&mut status.packages, &ended);
+        replace(&mut status.packages, &changed);
         status.progress = Some(counted(&status.packages));
     })
     .await?;
@@ -312,6 +309,19 @@ mod tests {
         let Ending::Failed(message) = outcome(&status, false) else { panic!("too many failed") };
         assert!(message.contains("1 of 4") && message.contains("/b: it broke"), "{message}");
         assert!(matches!(outcome(&status, true), Ending::Succeeded(_)), "tolerated");
+    }
+
+    #[test]
+    fn package_that_is_retried_names_the_cause() {
+        let pending = package("a", PackagePhase::Pending);
+        let error = ApiError::service_unavailable("the functions of web still run");
+        let retried = after(pending.clone(), Err(error));
+        assert_eq!(
+            (retried.phase, &*retried.message),
+            (PackagePhase::Running, "it is retried: the functions of web still run")
+        );
+        let done = package("a", PackagePhase::Succeeded);
+        assert_eq!(after(pending, Ok(done.clone())), done);
     }
 
     #[test]

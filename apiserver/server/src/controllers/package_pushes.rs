@@ -1,6 +1,7 @@
 //! Pushes drafts and proposals to Git, a moment after their objects are written.
 //!
-//! A draft that cannot be pushed keeps its content, and the condition Pushed names the reason.
+//! A draft that cannot be pushed keeps its content, and the condition Pushed names the reason. One that is deleted during its push
+//! is removed from Git again.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ struct Status {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let triggers =
         vec![Trigger::on_change(&registry.api::<PackageRevision>(), |revision: &Member<Spec, Status>| match revision
             .spec
@@ -133,7 +134,15 @@ async fn push(service: PackageService, key: ObjectKey) -> Result<Option<Duration
         let status = object.status.get_or_insert_default();
         is_news = set_condition(&mut status.conditions, reason::PUSHED, condition);
     });
-    queue::unless_gone(changed.await)?;
+    let changed = queue::unless_gone(changed.await)?;
+    let is_gone = changed.is_none();
+    if changed.is_none_or(|object| object.metadata.uid != revision.metadata.uid) {
+        if let Ok(pushed) = &pushed {
+            service.withdraw(&revision, pushed).await?;
+        }
+        // Somebody may have created it again.
+        return Ok((!is_gone).then_some(BUSY));
+    }
     drop(claim);
     // One Event for a problem, not one for each retry.
     if let Some((reason, message)) = condition.filter(|_| is_news) {
@@ -144,9 +153,126 @@ async fn push(service: PackageService, key: ObjectKey) -> Result<Option<Duration
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, OnceLock};
+
+    use futures_util::stream::BoxStream;
+    use k8s_openapi::api::core::v1::Namespace;
+    use parking_lot::Mutex;
+    use serde_json::json;
+    use stoa_kinds::lookup::Lookup;
+    use stoa_machinery::registry::DeleteOptions;
+    use stoa_proto::{
+        DiscoverRequest, DiscoverResponse, FilesRequest, FilesResponse, FunctionsRequest, FunctionsResponse, PushDone,
+        PushRequest, PushResponse, PushedCommit,
+        packages_server::{Packages, PackagesServer},
+        push_response::Outcome,
+        ref_update,
+    };
+    use stoa_runs::testing::{ANYWHERE, runner_at};
     use stoa_types::porch::PackageRevisionStatus;
+    use tonic::{
+        Request, Response, Status as Refusal,
+        transport::{Server, server::TcpIncoming},
+    };
 
     use super::*;
+    use crate::testing::TestServer;
+
+    /// The deletions of others during the first push.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Deleted {
+        Revision,
+        RevisionAndRepository,
+    }
+
+    /// A function-runner that keeps pushes.
+    #[derive(Clone)]
+    struct Git {
+        deleted: Deleted,
+        lookup: Arc<OnceLock<Lookup>>,
+        pushes: Arc<Mutex<Vec<PushRequest>>>,
+    }
+
+    const NAME: &str = "blueprints.web.v1";
+
+    #[tonic::async_trait]
+    impl Packages for Git {
+        type DiscoverStream = BoxStream<'static, Result<DiscoverResponse, Refusal>>;
+        type FilesStream = BoxStream<'static, Result<FilesResponse, Refusal>>;
+
+        async fn discover(&self, _: Request<DiscoverRequest>) -> Result<Response<Self::DiscoverStream>, Refusal> {
+            Err(Refusal::unimplemented("pushes only"))
+        }
+
+        async fn files(&self, _: Request<FilesRequest>) -> Result<Response<Self::FilesStream>, Refusal> {
+            Err(Refusal::unimplemented("pushes only"))
+        }
+
+        async fn functions(&self, _: Request<FunctionsRequest>) -> Result<Response<FunctionsResponse>, Refusal> {
+            Err(Refusal::unimplemented("pushes only"))
+        }
+
+        async fn push(&self, request: Request<PushRequest>) -> Result<Response<PushResponse>, Refusal> {
+            let is_first = {
+                let mut pushes = self.pushes.lock();
+                pushes.push(request.into_inner());
+                pushes.len() == 1
+            };
+            if is_first {
+                let (lookup, options) = (self.lookup.get().unwrap(), DeleteOptions::default());
+                lookup.api::<PackageRevision>().unwrap().delete("shop", NAME, &options).await.unwrap();
+                if self.deleted == Deleted::RevisionAndRepository {
+                    lookup.api::<Repository>().unwrap().delete("shop", "blueprints", &options).await.unwrap();
+                }
+            }
+            let commits = vec![PushedCommit { commit: "a".repeat(40), tree: "b".repeat(40) }];
+            Ok(Response::new(PushResponse { commits, outcome: Some(Outcome::Done(PushDone::default())) }))
+        }
+    }
+
+    /// The pushes of a draft that is deleted during the first one.
+    async fn pushes_of_deleted(deleted: Deleted) -> Vec<PushRequest> {
+        let git = Git { deleted, lookup: Arc::default(), pushes: Arc::default() };
+        let incoming = TcpIncoming::bind(ANYWHERE).unwrap();
+        let address = incoming.local_addr().unwrap();
+        tokio::spawn(Server::builder().add_service(PackagesServer::new(git.clone())).serve_with_incoming(incoming));
+        let world = TestServer::with_runner_and_secrets(runner_at(address)).await;
+        let lookup = &world.services.lookup;
+        git.lookup.set(lookup.clone()).unwrap();
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "shop"}})).unwrap();
+        world.registry.api::<Namespace>().create(&namespace).await.unwrap();
+        let context = RequestContext::internal("test").with_status();
+        let repository: Repository = serde_json::from_value(json!({
+            "metadata": {"name": "blueprints", "namespace": "shop"},
+            "spec": {"git": {"repo": "file:///r.git", "branch": "main"}},
+            "status": {"lastFullSyncTime": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap();
+        lookup.api::<Repository>().unwrap().with_context(context.clone()).create(&repository).await.unwrap();
+        let revision: PackageRevision = serde_json::from_value(json!({
+            "metadata": {"namespace": "shop"},
+            "spec": {"packageName": "web", "repository": "blueprints", "workspaceName": "v1", "lifecycle": "Draft"},
+        }))
+        .unwrap();
+        lookup.api::<PackageRevision>().unwrap().with_context(context).create(&revision).await.unwrap();
+        let service = PackageService::new(world.services.clone());
+        assert_eq!(push(service, ("shop".to_owned(), NAME.to_owned())).await.unwrap(), None);
+        std::mem::take(&mut *git.pushes.lock())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn draft_that_is_deleted_during_its_push_leaves_git() {
+        let pushes = pushes_of_deleted(Deleted::Revision).await;
+        assert_eq!(pushes.len(), 2, "{pushes:?}");
+        let update = &pushes[1].updates[0];
+        assert_eq!((&*update.name, &*update.expected), ("refs/heads/drafts/web/v1", &*"a".repeat(40)));
+        assert!(matches!(update.target, Some(ref_update::Target::Delete(true))), "{update:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn draft_of_an_unregistered_repository_stays_in_git() {
+        assert_eq!(pushes_of_deleted(Deleted::RevisionAndRepository).await.len(), 1);
+    }
 
     #[test]
     fn outcome_is_not_for_an_object_that_another_replica_changed() {

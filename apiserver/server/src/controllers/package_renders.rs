@@ -31,7 +31,7 @@ struct Status {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let triggers =
         vec![Trigger::on_change(&registry.api::<PackageRevision>(), |revision: &Member<IgnoredAny, Status>| {
             match &revision.status {

@@ -89,7 +89,7 @@ struct Memory {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let memory = Memory::default();
     let published = memory.published.clone();
     let triggers = vec![

@@ -71,7 +71,7 @@ struct Revision {
 }
 
 pub(crate) async fn run(services: Services, end: CancellationToken) {
-    let Ok(registry) = services.lookup.registry().cloned() else { return };
+    let Ok(registry) = services.lookup.registry() else { return };
     let (of_revisions, of_repositories) = (services.lookup.clone(), services.lookup.clone());
     let triggers = vec![
         Trigger::on(&registry.api::<PackageVariantSet>(), |set| vec![queue::key_of(set)]),

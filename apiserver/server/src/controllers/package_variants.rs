@@ -45,9 +45,6 @@ const REFUSED: Duration = Duration::from_secs(30);
 /// The wait while a repository is out of reach.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// The label of revisions with the uid of the variant that owns them.
-pub(super) const OWNER_LABEL: &str = "config.porch.kpt.dev/packagevariant";
-
 /// The fields of a PackageRevision that matter to variants.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -68,7 +65,7 @@ struct Status {
 }
 
 pub(crate) async fn run(service: PackageService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let lookup = service.services().lookup.clone();
     let triggers = vec![
         Trigger::on(&registry.api::<PackageVariant>(), |variant| vec![queue::key_of(variant)]),

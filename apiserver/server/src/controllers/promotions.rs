@@ -50,7 +50,7 @@ struct Delivery {
 }
 
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let by_environment = Index::<String>::default();
     let moved = by_environment.follow(&registry.api::<Promotion>(), |promotion: &Member<PromotionSpec, IgnoredAny>| {
         promotion.spec.environments.iter().map(|step| step.environment.clone()).collect()

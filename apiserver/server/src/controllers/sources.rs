@@ -139,7 +139,7 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
             vec![(p.namespace().to_owned(), p.spec.source.name.clone())]
         }),
         Trigger::new(moved.map(move |moved| moved.groups.iter().filter_map(&source_of).collect()).boxed()),
-        packages::trigger(registry, services.lookup.clone()),
+        packages::trigger(&registry, services.lookup.clone()),
         Trigger::on_change(&registry.api::<Run>(), {
             let (lookup, ahead) = (services.lookup.clone(), memory.ahead.clone());
             move |run: &OfRun| ahead.note(&lookup, run).into_iter().collect()

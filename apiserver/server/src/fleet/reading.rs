@@ -27,6 +27,9 @@ use super::{
     repositories::{self, Refusal, Remote, is_owned_by_git},
 };
 
+/// The most repositories of an environment. A base repository may name others, which may name others without end.
+const MOST: usize = 5_000;
+
 /// The source of an environment's branch, as `stoa_fleet` names it.
 pub(super) const ENVIRONMENT: &str = "environment";
 
@@ -253,6 +256,13 @@ pub(super) async fn read(
         }
         for (key, of, commit, is_owned) in wanted {
             tried.insert(key.clone());
+            if tried.len() > MOST {
+                let message = format!(
+                    "environment {namespace} names more than {MOST} repositories; remove BaseRepos from its files"
+                );
+                reader.failed.insert(key, Failed { reason: reason::INVALID_FILES, message });
+                continue;
+            }
             let Some(files) = reader.files(key.clone(), of, &commit, is_owned).await else { continue };
             match key {
                 SourceKey::Base(name) => drop(reader.sources.bases.insert(name, files)),

@@ -1,6 +1,7 @@
 //! The repositories of fleets: their commits, their files and their credentials.
 //!
-//! The credentials of a namespace are in one Secret, by the name that Kalypso gives it. An object that Git owns may name another
+//! The credentials of a namespace are in one Secret, by the name that Kalypso gives it. An object that people wrote gets those of its
+//! own namespace, which admission asked its author about. An object that Git owns gets those of its Environment. It may name another
 //! server, and then gets none: who writes a file in Git could have them sent anywhere.
 
 use std::{
@@ -65,23 +66,12 @@ pub(super) async fn remote(
     repo: &str,
     is_owned_by_git: bool,
 ) -> Result<Remote, Refusal> {
-    let is_trusted = |environment: &Environment| server(&environment.spec.control_plane.repo) == server(repo);
-    let of_environment = environment.filter(|environment| is_trusted(environment)).and_then(|it| it.namespace());
-    let places: Vec<String> = match (is_owned_by_git, of_environment) {
-        (true, None) => Vec::new(),
-        (true, Some(of)) => vec![of],
-        (false, None) => vec![namespace.to_owned()],
-        (false, Some(of)) => vec![namespace.to_owned(), of],
-    };
     let mut keys = Keys::default();
-    for place in places {
-        let found = services.cluster.secret(&place, SECRET).await.map_err(|error| {
-            (reason::SOURCE_UNREACHABLE, format!("secret {place}/{SECRET} cannot be read: {}", error.message()))
+    if let Some(owner) = namespace_of_secret(namespace, environment, repo, is_owned_by_git) {
+        let found = services.cluster.secret(&owner, SECRET).await.map_err(|error| {
+            (reason::SOURCE_UNREACHABLE, format!("secret {owner}/{SECRET} cannot be read: {}", error.message()))
         })?;
-        if let Some(found) = found {
-            keys = found;
-            break;
-        }
+        keys = found.unwrap_or_default();
     }
     let credentials = keys.iter().map(|(key, value)| (key.clone(), Bytes::from(value.clone()))).collect();
     let source = Source {
@@ -94,11 +84,30 @@ pub(super) async fn remote(
     Ok(Remote { source, keys })
 }
 
-/// The scheme, host and port of an address.
+/// The namespace of the Secret for a repository that an object names; none for an object of Git that names another server than
+/// the one of its Environment.
+fn namespace_of_secret(
+    namespace: &str,
+    environment: Option<&Environment>,
+    repo: &str,
+    is_owned_by_git: bool,
+) -> Option<String> {
+    if !is_owned_by_git {
+        return Some(namespace.to_owned());
+    }
+    let environment = environment?;
+    let own = server(&environment.spec.control_plane.repo)?;
+    if server(repo)? == own { environment.namespace() } else { None }
+}
+
+/// The scheme, host and port of an address; none where clients of Git may read another host in it.
 fn server(repo: &str) -> Option<String> {
     let (scheme, rest) = repo.split_once("://")?;
-    let host = rest.split('/').next()?;
-    Some(format!("{scheme}://{}", host.rsplit('@').next()?).to_ascii_lowercase())
+    let authority = rest.split('/').next()?;
+    let host = authority.rsplit('@').next()?;
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
+    let has_other_end = authority.contains(['?', '#', '\\']);
+    (is_plain && !has_other_end).then(|| format!("{scheme}://{host}").to_ascii_lowercase())
 }
 
 /// Whether Git owns an object.
@@ -175,6 +184,8 @@ pub(super) fn refusal(status: &tonic::Status) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -184,9 +195,33 @@ mod tests {
             ("https://Ann@Git.example.com:8443/app", Some("https://git.example.com:8443")),
             ("file:///srv/app.git", Some("file://")),
             ("git@example.com:app.git", None),
+            // Clients of Git connect to the host before these characters.
+            ("https://git.example.net#@git.example.com/app", None),
+            ("https://git.example.net?@git.example.com/app", None),
+            ("https://git.example.net\\@git.example.com/app", None),
         ] {
             assert_eq!(server(repo).as_deref(), expected, "{repo}");
         }
+    }
+
+    #[test]
+    fn secret_is_that_of_the_author_or_of_the_environment() {
+        let environment = |repo: &str| -> Environment {
+            let spec = json!({"controlPlane": {"repo": repo, "branch": "dev", "path": "."}});
+            serde_json::from_value(json!({"metadata": {"name": "dev", "namespace": "acme"}, "spec": spec})).unwrap()
+        };
+        let of = environment("https://git.example.com/acme/control-plane");
+        for (repo, is_owned_by_git, expected) in [
+            ("https://git.example.com/acme/app", true, Some("acme")),
+            ("https://git.example.net/acme/app", true, None),
+            // Its author may have no rights in the namespace of the Environment.
+            ("https://git.example.com/acme/app", false, Some("dev")),
+        ] {
+            let found = namespace_of_secret("dev", Some(&of), repo, is_owned_by_git);
+            assert_eq!(found.as_deref(), expected, "{repo}");
+        }
+        let of = environment("git@git.example.com:acme/control-plane");
+        assert_eq!(namespace_of_secret("dev", Some(&of), "git@git.example.net:app", true), None, "no server is known");
     }
 
     #[test]

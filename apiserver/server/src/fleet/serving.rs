@@ -40,7 +40,7 @@ pub(crate) async fn serve(service: &FleetService, namespace: &str, reading: &Rea
     let plane = reading.plane.clone();
     let objects = stoa_controller::blocking::on_own_thread(move || plane.documents()).await;
     for object in objects.into_iter().filter(|object| !NOT_SERVED.contains(&object.kind)) {
-        let Some(store) = store(registry, object.kind) else { continue };
+        let Some(store) = store(&registry, object.kind) else { continue };
         let file = reading.file(&object.origin).unwrap_or_default();
         let write = Write { store, context: &context, namespace, file: &file, owner: &object.origin.source };
         match write.bring(&object).await {
@@ -52,7 +52,7 @@ pub(crate) async fn serve(service: &FleetService, namespace: &str, reading: &Rea
         }
     }
     if !reading.plane.inputs.is_incomplete && !reading.is_unread() {
-        served.changes += prune(registry, &context, namespace, &reading.plane).await?;
+        served.changes += prune(&registry, &context, namespace, &reading.plane).await?;
     }
     Ok(served)
 }

@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a claim lasts after its push, so that the log has the outcome before somebody else looks.
 const LINGER: Duration = Duration::from_secs(3);
 
+/// How long a push is remembered after its claim, so that a slow synchronization still sees it.
+const MEMORY: Duration = Duration::from_secs(600);
+
 /// The claims of revisions, and the times of their last pushes.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
@@ -102,7 +105,7 @@ impl Drop for Claim {
         let now = Instant::now();
         {
             let mut holders = self.claims.holders.lock();
-            holders.retain(|_, hold| !matches!(hold, Hold::Until(until) if *until + PATIENCE < now));
+            holders.retain(|_, hold| !matches!(hold, Hold::Until(until) if *until + MEMORY < now));
             if self.lingers {
                 holders.insert(self.key.clone(), Hold::Until(now + LINGER));
             } else {
@@ -144,6 +147,17 @@ mod tests {
         assert!(claims.take(&key()).is_none() && claims.was_claimed_since(&key(), began));
         tokio::time::advance(LINGER).await;
         assert!(claims.take(&key()).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn push_is_remembered_for_a_slow_synchronization() {
+        let claims = Arc::<Claims>::default();
+        let began = Instant::now();
+        claims.take(&key()).unwrap().linger();
+        tokio::time::advance(Duration::from_secs(240)).await;
+        // The end of a claim forgets old pushes.
+        drop(claims.take(&("shop".to_owned(), "blueprints.basens.v2".to_owned())).unwrap());
+        assert!(claims.was_claimed_since(&key(), began));
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,6 +30,7 @@ use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_controller::object::ObjectKey;
 use stoa_kinds::{
+    cluster::is_emptied,
     errors,
     package_repositories::{Content, PackageRepositories},
 };
@@ -218,6 +219,27 @@ impl PackageService {
         let in_git = self.in_git(revision).await?;
         let document = self.document(revision).await?;
         commits::push_draft(&self.services.runner, &in_git, revision, &document).await
+    }
+
+    /// Removes a draft or proposal from Git whose object was deleted during its push. The next synchronization would create the
+    /// object again. Drafts of a Repository that was unregistered stay, and so do those of a namespace that is deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`push_draft`](Self::push_draft).
+    pub(crate) async fn withdraw(&self, revision: &PackageRevision, pushed: &Pushed) -> Result<(), ApiError> {
+        let namespace = revision.namespace().unwrap_or_default();
+        let repositories = self.services.lookup.api::<Repository>()?;
+        let Some(repository) = repositories.get_opt(&namespace, &revision.spec.repository_name).await? else {
+            return Ok(());
+        };
+        if repository.metadata.deletion_timestamp.is_some() || is_emptied(&*self.services.cluster, &namespace).await? {
+            return Ok(());
+        }
+        let in_git = RevisionInGit::new(&self.services, &repository, revision).await?;
+        let mut deleted = revision.clone();
+        pushed.record(&in_git, &mut deleted);
+        commits::remove(&self.services.runner, &in_git, &deleted).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Objects of a namespace by kind: those of this server, and those of the cluster around it.
 
 use serde_json::Value;
+use stoa_kinds::package_objects::{refuse_secrets, store_of_kind};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_runs::Services;
 
@@ -8,19 +9,17 @@ use stoa_runs::Services;
 ///
 /// # Errors
 ///
-/// 400 for a selector that does not parse, 403 where the server may not list them, and 404 for a kind that does not exist.
+/// 400 for a selector that does not parse, 403 for Secrets and where the server may not list them, and 404 for a kind that does
+/// not exist.
 pub(crate) async fn objects(
     services: &Services,
     namespace: &str,
     (api_version, kind): (&str, &str),
     label_selector: &str,
 ) -> Result<Vec<Value>, ApiError> {
+    refuse_secrets((api_version, kind))?;
     let registry = services.lookup.registry()?;
-    let own = registry.stores().find(|store| {
-        let definition = store.definition();
-        definition.kind == kind && definition.api_version() == api_version
-    });
-    let Some(store) = own else {
+    let Some(store) = store_of_kind(&registry, (api_version, kind)) else {
         return services.cluster.objects(namespace, api_version, kind, label_selector).await;
     };
     let options = ListOptions { label_selector: Some(label_selector.to_owned()), ..ListOptions::default() };

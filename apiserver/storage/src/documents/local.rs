@@ -8,7 +8,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
@@ -100,7 +100,8 @@ impl LocalDocuments {
         let (root, spare) = (self.root.clone(), self.spare);
         blocking(move || {
             // An existing document was synced before it had its name; the name may not be durable yet.
-            if found(fs::read(&path))?.is_none_or(|there| there != bytes) {
+            let is_there = found(fs::read(&path))?.is_some_and(|there| there == bytes);
+            if !is_there || found(renew(&path))?.is_none() {
                 write(&unfinished, &path, &bytes, |size| spare(size, need))?;
             }
             sync_path(&root, &path)
@@ -124,6 +125,11 @@ async fn blocking<T: Send + 'static>(
         .await
         .map_err(|error| DocumentError::Unavailable(Box::new(error)))?
         .map_err(unavailable)
+}
+
+/// Makes a document as young as a new one: removals of old ones spare it.
+fn renew(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.set_modified(SystemTime::now())
 }
 
 /// `None` instead of the error that something is not there.
@@ -268,6 +274,17 @@ mod tests {
         assert!(matches!(store.get("shop/web", &digest).await, Err(DocumentError::Corrupt { .. })));
         store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
         assert_eq!(store.get("shop/web", &digest).await.unwrap().unwrap(), "plan");
+    }
+
+    #[tokio::test]
+    async fn document_that_is_stored_again_is_young() {
+        let root = TempDir::new().unwrap();
+        let store = LocalDocuments::open(root.path()).unwrap();
+        let digest = store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
+        let path = store.path("shop/web", &digest).unwrap();
+        fs::File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        store.put("shop/web", Bytes::from_static(b"plan")).await.unwrap();
+        assert_ne!(fs::metadata(&path).unwrap().modified().unwrap(), SystemTime::UNIX_EPOCH);
     }
 
     #[tokio::test]

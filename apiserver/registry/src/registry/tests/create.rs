@@ -237,6 +237,18 @@ async fn a_resource_can_be_the_namespaces() {
 }
 
 #[tokio::test]
+async fn store_of_namespaces_does_not_own_itself() {
+    let built = |with_namespaces: bool| async move {
+        let builder = Registry::builder(Arc::new(MemoryLog::new()))
+            .register(ResourceDefinition::from_crd(&Widget::crd()), Widgets);
+        let builder = if with_namespaces { builder.namespaces_in("test.dev", "v1", "widgets") } else { builder };
+        let registry = builder.build().await.expect("built");
+        Arc::strong_count(registry.store("test.dev", "v1", "widgets").expect("registered"))
+    };
+    assert_eq!(built(true).await, built(false).await);
+}
+
+#[tokio::test]
 async fn builder_rejects_registry_with_unusable_schema() {
     let schema = Arc::new(json!({"properties": {"spec": {"$ref": "#/nowhere"}}}));
     let broken = ResourceDefinition { schema, ..ResourceDefinition::from_crd(&Gadget::crd()) };

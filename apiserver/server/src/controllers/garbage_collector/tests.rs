@@ -112,7 +112,7 @@ async fn registry_over(log: Arc<dyn Log>, end: &CancellationToken) -> Arc<Regist
 }
 
 fn recorder_of(registry: &Arc<Registry>, end: &CancellationToken) -> Recorder {
-    let lookup = Lookup::of(registry.clone());
+    let lookup = Lookup::of(registry);
     Recorder::start(Arc::new(StandaloneCluster { lookup }), end.clone())
 }
 

@@ -5,7 +5,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::ResourceExt as _;
 use stoa_controller::queue;
-use stoa_kinds::{lookup, package_names::revision_name, package_operation::workspace_of, package_revision::APPROVAL};
+use stoa_kinds::{
+    lookup,
+    package_access::{self, RepositoryVerb},
+    package_names::revision_name,
+    package_operation::workspace_of,
+    package_revision::APPROVAL,
+};
 use stoa_machinery::{
     ApiError,
     registry::{Api, WatchOptions},
@@ -71,6 +77,9 @@ async fn revise(
 ) -> Result<PackageChange, ApiError> {
     let lookup = &service.services().lookup;
     let agent = Agent::of(lookup, context_of(service, operation));
+    if operation.spec.operation == PackageOperationType::Upgrade {
+        require_clone(service, operation, &change).await?;
+    }
     let revision = draft(service, operation, &agent, &change).await?;
     let (namespace, name) = queue::key_of(&revision);
     let change = PackageChange { revision: name.clone(), ..change };
@@ -104,6 +113,29 @@ async fn revise(
     }
     let (lifecycle, message) = advance(service, operation, &agent, revision).await?;
     Ok(PackageChange { phase: PackagePhase::Succeeded, lifecycle: Some(lifecycle), message, ..change })
+}
+
+/// Requires that the creator of the operation may clone the new upstream of a package, whose files the server merges.
+///
+/// # Errors
+///
+/// 403 that names the verb and the repository, 404 for an upstream that was deleted.
+async fn require_clone(
+    service: &PackageService,
+    operation: &PackageOperation,
+    change: &PackageChange,
+) -> Result<(), ApiError> {
+    let namespace = operation.namespace().unwrap_or_default();
+    let upstream = service.services().lookup.api::<PackageRevision>()?.get(&namespace, &change.to).await?;
+    let of_upstream = (namespace.as_str(), upstream.spec.repository_name.as_str());
+    package_access::require(&context_of(service, operation), RepositoryVerb::Clone, of_upstream).await
+}
+
+/// A user besides the creator of the operation who changed a revision. The approved plan has no such change.
+fn other_author<'r>(operation: &PackageOperation, revision: &'r PackageRevision) -> Option<&'r str> {
+    let requester = operation.status.as_ref().map_or("", |status| status.requester.username.as_str());
+    let authors = revision.status.iter().flat_map(|status| &status.changed_by);
+    authors.map(|author| author.name.as_str()).find(|name| *name != requester)
 }
 
 /// The outcome of the last save's functions.
@@ -186,6 +218,12 @@ async fn advance(
     if wanted != Lifecycle::Published || revision.spec.lifecycle != Lifecycle::Proposed {
         return Ok((revision.spec.lifecycle, String::new()));
     }
+    if let Some(other) = other_author(operation, &revision) {
+        return Ok((
+            revision.spec.lifecycle,
+            format!("it stays Proposed: {other} changed it, too; approve it by hand"),
+        ));
+    }
     let context = context_of(service, operation);
     let (namespace, name) = queue::key_of(&revision);
     let published = match lookup::require::<PackageRevision>(&context, "update", APPROVAL, &namespace, &name).await {
@@ -234,4 +272,70 @@ async fn changed(revisions: &Api<PackageRevision>, read: &PackageRevision, most:
     };
     revisions.store().watch(Some(&namespace), &options).await?.next().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use serde_json::json;
+    use stoa_machinery::{
+        RequestContext,
+        auth::{Attributes, Authorizer, Decision},
+        request::UserInfo,
+    };
+    use stoa_runs::Services;
+
+    use super::*;
+    use crate::testing::TestServer;
+
+    /// Denies everything, and names the question.
+    #[derive(Debug)]
+    struct Nothing;
+
+    #[async_trait]
+    impl Authorizer for Nothing {
+        async fn authorize(&self, _: &UserInfo, attributes: &Attributes) -> Result<Decision, ApiError> {
+            Ok(Decision::Deny(format!("{} {}", attributes.verb, attributes.name)))
+        }
+    }
+
+    fn operation() -> PackageOperation {
+        serde_json::from_value(json!({
+            "metadata": {"name": "op", "namespace": "shop"},
+            "spec": {"operation": "Upgrade"},
+            "status": {"requester": {"username": "ann"}},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn upgrade_needs_the_verb_clone_on_the_upstream() {
+        let world = TestServer::new().await;
+        let spec = json!({"packageName": "basens", "repository": "blueprints", "workspaceName": "v1"});
+        let upstream: PackageRevision =
+            serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": spec})).unwrap();
+        let context = RequestContext::internal("test");
+        let revisions = world.services.lookup.api::<PackageRevision>().unwrap().with_context(context);
+        revisions.create(&upstream).await.unwrap();
+        let change = PackageChange { to: "blueprints.basens.v1".to_owned(), ..PackageChange::default() };
+        let service = PackageService::new(Services { authorizer: Arc::new(Nothing), ..world.services.clone() });
+        let refused = require_clone(&service, &operation(), &change).await.unwrap_err();
+        assert!(refused.code() == 403 && refused.message().contains("clone"), "{}", refused.message());
+        let service = PackageService::new(world.services.clone());
+        require_clone(&service, &operation(), &change).await.unwrap();
+    }
+
+    #[test]
+    fn change_of_another_user_is_noticed() {
+        let revision = |authors: &[&str]| -> PackageRevision {
+            let authors: Vec<_> =
+                authors.iter().map(|name| json!({"name": name, "time": "2026-01-01T00:00:00.000000Z"})).collect();
+            let spec = json!({"packageName": "web", "repository": "deployments", "workspaceName": "op"});
+            serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": {"changedBy": authors}})).unwrap()
+        };
+        assert_eq!(other_author(&operation(), &revision(&["ann"])), None);
+        assert_eq!(other_author(&operation(), &revision(&["ann", "eve"])), Some("eve"));
+    }
 }

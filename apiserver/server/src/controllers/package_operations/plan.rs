@@ -24,6 +24,8 @@ use crate::{
 
 /// How many packages are planned at once.
 const AT_ONCE: usize = 8;
+/// The most packages of an operation.
+const MOST: usize = 2_000;
 
 /// The change of a package.
 #[derive(Clone, Debug)]
@@ -101,8 +103,17 @@ pub(super) async fn packages(
         .into_iter()
         .map(|revision| aimed(operation, revision, &all, &upstreams))
         .collect();
-    let planned = changes.into_iter().map(|change| described(service, operation, change));
+    let planned = limited(changes)?.into_iter().map(|change| described(service, operation, change));
     stream::iter(planned).buffered(AT_ONCE).try_collect().await
+}
+
+/// The packages, if they are not too many. A plan reads the files of each.
+fn limited(changes: Vec<PackageChange>) -> Result<Vec<PackageChange>, ApiError> {
+    if changes.len() > MOST {
+        let why = format!("spec.selector fits {} packages, more than {MOST}; narrow it", changes.len());
+        return Err(ApiError::new(422, "Invalid", why));
+    }
+    Ok(changes)
 }
 
 /// The revisions that a package changes from and to.
@@ -383,6 +394,14 @@ mod tests {
         assert_eq!(aims(json!({"operation": "Upgrade", "selector": outdated}), &all).len(), 1);
         let missing = json!({"operation": "Upgrade", "selector": of_basens, "upgrade": {"revision": 7}});
         assert!(aims(missing, &all).iter().all(|(_, _, message)| message.contains("no published revision 7")));
+    }
+
+    #[test]
+    fn too_many_packages_are_rejected_before_their_files_are_read() {
+        let changes = |count: usize| vec![PackageChange::default(); count];
+        assert_eq!(limited(changes(MOST)).unwrap().len(), MOST);
+        let error = limited(changes(MOST + 1)).unwrap_err();
+        assert!(error.code() == 422 && error.message().starts_with("spec.selector fits 2001 packages"), "{error}");
     }
 
     #[test]

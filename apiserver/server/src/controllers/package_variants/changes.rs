@@ -1,17 +1,19 @@
 //! The content of a downstream package: upgrades to another revision of upstream, and the changes of the variant.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt as _;
 use serde_json::Value;
 use stoa_controller::queue;
-use stoa_kinds::{errors, package_revision::refers_to};
+use stoa_kinds::{errors, package_objects::kind_of_injector, package_revision::refers_to};
 use stoa_machinery::ApiError;
 use stoa_packages::{
     kptfile::{self, Kptfile},
-    variant::{self, Injector, Variant, VariantError},
+    variant::{self, Injector, Point, Variant, VariantError},
 };
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::{DownstreamTarget, Function, PackageVariant, Pipeline, Selector},
+    porchconfig::{DownstreamTarget, Function, InjectionSelector, PackageVariant, Pipeline, Selector},
 };
 
 use super::downstream;
@@ -136,13 +138,11 @@ async fn injected(
         return Ok(Vec::new());
     }
     let points = variant::points(files).map_err(|error| rejected(&error))?;
-    let mut kinds: Vec<(&str, &str)> = points.iter().map(|point| (&*point.api_version, &*point.kind)).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
+    let kinds = readable(&variant.spec.injectors, &points);
     let namespace = variant.namespace().unwrap_or_default();
     let mut found = Vec::new();
     for kind in kinds {
-        match objects(service.services(), &namespace, kind, "").await {
+        match objects(service.services(), &namespace, (&kind.0, &kind.1), "").await {
             Ok(objects) => found.extend(objects),
             // An optional injection point may be of a kind that the cluster does not have.
             Err(error) if error.code() == 404 => {}
@@ -152,8 +152,18 @@ async fn injected(
     Ok(found)
 }
 
-fn injector(selector: stoa_types::porchconfig::InjectionSelector) -> Injector {
-    let stoa_types::porchconfig::InjectionSelector { group, version, kind, name } = selector;
+/// The kinds of injection points that injectors name: those that the author of the variant may read. The author of the package
+/// may be another user.
+fn readable(injectors: &[InjectionSelector], points: &[Point]) -> BTreeSet<(String, String)> {
+    let named = injectors.iter().filter_map(kind_of_injector);
+    let is_wanted = |(api_version, kind): &(String, String)| {
+        points.iter().any(|point| point.api_version == *api_version && point.kind == *kind)
+    };
+    named.filter(is_wanted).collect()
+}
+
+fn injector(selector: InjectionSelector) -> Injector {
+    let InjectionSelector { group, version, kind, name } = selector;
     Injector { group, version, kind, name }
 }
 
@@ -181,4 +191,39 @@ pub(crate) fn function(of: &Function) -> kptfile::Function {
 fn selector(of: Selector) -> kptfile::Selector {
     let Selector { api_version, kind, name, namespace, labels, annotations } = of;
     kptfile::Selector { api_version, kind, name, namespace, labels, annotations }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kinds_that_injectors_name_are_read() {
+        let object = |api_version: &str, kind: &str| {
+            format!(
+                "apiVersion: {api_version}\nkind: {kind}\nmetadata:\n  name: a\n  annotations:\n    \
+                 kpt.dev/config-injection: optional\n"
+            )
+        };
+        let mut files = stoa_packages::Tree::default();
+        for (file, api_version, kind) in
+            [("a.yaml", "v1", "ConfigMap"), ("b.yaml", "v1", "Secret"), ("c.yaml", "example.com/v1", "Network")]
+        {
+            files.write(file, object(api_version, kind)).unwrap();
+        }
+        let points = variant::points(&files).unwrap();
+        assert_eq!(points.len(), 3);
+        let named = |name: &str| InjectionSelector { name: name.to_owned(), ..InjectionSelector::default() };
+        let network = InjectionSelector {
+            group: Some("example.com".to_owned()),
+            version: Some("v1".to_owned()),
+            kind: Some("Network".to_owned()),
+            ..named("prod")
+        };
+        let kind = |api_version: &str, kind: &str| (api_version.to_owned(), kind.to_owned());
+        let config_maps = kind("v1", "ConfigMap");
+        assert_eq!(readable(&[named("prod")], &points), BTreeSet::from([config_maps.clone()]));
+        let both = BTreeSet::from([config_maps, kind("example.com/v1", "Network")]);
+        assert_eq!(readable(&[named("prod"), network], &points), both);
+    }
 }

@@ -2,17 +2,17 @@
 
 use kube::ResourceExt as _;
 use stoa_controller::{finalizers::update_same, queue};
-use stoa_kinds::lookup::Lookup;
+use stoa_kinds::{lookup::Lookup, package_variant::OWNER_LABEL};
 use stoa_machinery::{ApiError, RequestContext, registry::Api};
 use stoa_types::{
     porch::{
-        CloneTask, EditTask, Lifecycle, NameReference, PackageRevision, PackageRevisionSpec, Task, UpgradeTask,
-        UpstreamPackage,
+        CloneTask, EditTask, LATEST_REVISION, Lifecycle, NameReference, PackageRevision, PackageRevisionSpec, Task,
+        UpgradeTask, UpstreamPackage,
     },
     porchconfig::{AdoptionPolicy, Downstream, DownstreamDeletion, PackageVariant},
 };
 
-use super::{COMPONENT, OWNER_LABEL, revisions_of};
+use super::{COMPONENT, revisions_of};
 use crate::packages::{Agent, PackageService, owner_reference};
 
 /// The beginning of the names of a variant's workspaces.
@@ -39,8 +39,10 @@ fn own(revision: &mut PackageRevision, variant: &PackageVariant) {
     if !is_owned(revision, variant) {
         revision.owner_references_mut().push(owner_reference(variant));
     }
+    // Those of the server name the owner and the newest revision, and decide about deletions.
+    let is_free = |(key, _): &(String, String)| ![OWNER_LABEL, LATEST_REVISION].contains(&key.as_str());
+    revision.labels_mut().extend(variant.spec.labels.clone().into_iter().filter(is_free));
     revision.labels_mut().insert(OWNER_LABEL.to_owned(), variant.uid().unwrap_or_default());
-    revision.labels_mut().extend(variant.spec.labels.clone());
     if !variant.spec.annotations.is_empty() {
         revision.annotations_mut().extend(variant.spec.annotations.clone());
     }
@@ -246,5 +248,16 @@ mod tests {
         disown(&mut revision, &variant);
         assert!(!is_owned(&revision, &variant) && !revision.labels().contains_key(OWNER_LABEL));
         assert_eq!(revision.labels()["team"], "web");
+    }
+
+    #[test]
+    fn labels_of_the_spec_leave_those_of_the_server() {
+        let (mut variant, mut revision) = (variant(), PackageRevision::default());
+        for key in [OWNER_LABEL, LATEST_REVISION] {
+            variant.spec.labels.insert(key.to_owned(), "8".to_owned());
+        }
+        own(&mut revision, &variant);
+        assert_eq!(revision.labels()[OWNER_LABEL], "7", "another variant would delete it");
+        assert!(!revision.labels().contains_key(LATEST_REVISION));
     }
 }
