@@ -69,7 +69,7 @@ impl Failures {
 }
 
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
-    let Ok(registry) = service.services().lookup.registry().cloned() else { return };
+    let Ok(registry) = service.services().lookup.registry() else { return };
     let failures = Failures::default();
     let of_environment = |environment: &Environment| vec![(environment.name_any(), environment.name_any())];
     let of_repo = |repo: &GitOpsRepo| {
