@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Pipeline;
-use crate::common::{Condition, any_object_schema, conditions_schema};
+use crate::common::{Condition, any_object_schema, conditions_schema, is_zero};
 
 /// The desired state of a PackageVariant.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -71,11 +71,6 @@ pub struct Upstream {
     /// The workspace of the revision, which may be a draft. It overrides the number.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workspace_name: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
 }
 
 /// The package that is written.
