@@ -122,6 +122,17 @@ pub struct PackageContext {
 /// A choice of an object in the namespace for injection points. An absent field permits every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InjectionSelector {
+    /// The injection point.
+    #[serde(flatten)]
+    pub point: InjectionPoint,
+    /// The name of the object.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The type of an injection point. An absent field permits every value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InjectionPoint {
     /// The group of the injection point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -131,9 +142,6 @@ pub struct InjectionSelector {
     /// The kind of the injection point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The name of the object.
-    #[serde(default)]
-    pub name: String,
 }
 
 /// The observed state of a PackageVariant.

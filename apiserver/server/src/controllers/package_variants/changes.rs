@@ -11,7 +11,7 @@ use stoa_packages::{
 };
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::{DownstreamTarget, Function, PackageVariant, Pipeline, Selector},
+    porchconfig::{DownstreamTarget, Function, InjectionPoint, InjectionSelector, PackageVariant, Pipeline, Selector},
 };
 
 use super::downstream;
@@ -152,8 +152,8 @@ async fn injected(
     Ok(found)
 }
 
-fn injector(selector: stoa_types::porchconfig::InjectionSelector) -> Injector {
-    let stoa_types::porchconfig::InjectionSelector { group, version, kind, name } = selector;
+fn injector(selector: InjectionSelector) -> Injector {
+    let InjectionSelector { point: InjectionPoint { group, version, kind }, name } = selector;
     Injector { group, version, kind, name }
 }
 
