@@ -267,9 +267,7 @@ impl Strategy for PackageOperationStrategy {
         if comparable != old.spec {
             errors.push(FieldError::forbidden("spec", "an operation is immutable, except that cancel may become true"));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 

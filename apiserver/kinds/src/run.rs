@@ -505,9 +505,7 @@ impl Strategy for RunStrategy {
         if comparable != old.spec {
             errors.push(FieldError::forbidden("spec", "a run is immutable, except that cancel may become true"));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 

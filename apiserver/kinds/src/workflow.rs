@@ -382,9 +382,7 @@ impl Strategy for WorkflowStrategy {
             let detail = "a workflow is immutable, except that paused may change and cancel may become true";
             errors.push(FieldError::forbidden("spec", detail));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 
