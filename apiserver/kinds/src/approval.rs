@@ -2,6 +2,8 @@
 //!
 //! The subresource takes the whole object and writes nothing but the approval. The server sets the approver,
 //! the time and the condition.
+//!
+//! Elsewhere: `package_operation` has the same approvals of plans, and `workflow::approval` those of steps.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
