@@ -206,35 +206,11 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use stoa_git::testing::tree;
     use tempfile::TempDir;
 
     use super::{testing::Folders, *};
     use crate::trees::{Item, encoded};
-
-    /// A tree with these files and what is in them.
-    fn tree(repository: &Repository, files: &[(&str, &str)]) -> Oid {
-        let mut index = git2::Index::new().unwrap();
-        for (path, content) in files {
-            let id = repository.blob(content.as_bytes()).unwrap();
-            let time = git2::IndexTime::new(0, 0);
-            let entry = git2::IndexEntry {
-                ctime: time,
-                mtime: time,
-                dev: 0,
-                ino: 0,
-                mode: 0o100_644,
-                uid: 0,
-                gid: 0,
-                file_size: 0,
-                id,
-                flags: 0,
-                flags_extended: 0,
-                path: path.as_bytes().to_vec(),
-            };
-            index.add(&entry).unwrap();
-        }
-        index.write_tree_to(repository).unwrap()
-    }
 
     /// The files that differ by their plain paths, and what kept it from finding all.
     fn differing(repository: &Repository, old: Option<Oid>, new: Oid, most: usize) -> (Vec<String>, Option<Excess>) {

@@ -1,10 +1,11 @@
 //! Git's own CGI program behind a small HTTP server, for tests: with a password, with TLS on request, and with failures on
-//! request. And Git over SSH, where the machine has an SSH server.
+//! request. And Git over SSH, where the machine has an SSH server. [`tree()`] writes trees without any of these.
 
 #![expect(clippy::unwrap_used, reason = "this is for tests, where a panic is how they fail")]
 
 mod remote;
 mod ssh;
+mod tree;
 
 use std::{
     convert::Infallible,
@@ -30,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 pub use self::{
     remote::{ControlRemote, committed},
     ssh::SshServer,
+    tree::tree,
 };
 
 /// Says what is not tested here, and why; also by a test that succeeds.

@@ -2,6 +2,8 @@
 //!
 //! The subresource takes the whole object and writes nothing but the approval. The server sets the approver,
 //! the time and the condition.
+//!
+//! Elsewhere: `package_operation` has the same approvals of plans, and `workflow::approval` those of steps.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,26 +24,35 @@ use crate::{
 
 const FIELD: &str = "status.approval";
 const DIGEST: &str = "status.approval.planDigest";
+pub(super) const MESSAGE: &str = "status.approval.message";
 /// How long a message may be, in characters.
-pub const LONGEST: usize = 1024;
+const LONGEST: usize = 1024;
 
 /// Says who decides and when, and sets the condition; a decision that was there before stays as it was.
 pub(super) fn prepare(context: &RequestContext, new: &mut Run, old: &Run) {
     let before = old.status.as_ref().and_then(|status| status.approval.as_ref());
     let generation = new.metadata.generation;
     let Some(RunStatus { approval: Some(approval), conditions, plan, .. }) = &mut new.status else { return };
-    if let Some(before) = before.filter(|before| says_the_same(before, approval)) {
-        approval.clone_from(before);
+    if !sign(context, approval, before) {
         return;
     }
-    approval.approver = Some(identity(&context.user));
-    approval.time = Some(Time(Timestamp::now()));
     let (is_approved, why) = match approval.decision {
         Decision::Approved => (true, reason::APPROVED),
         Decision::Rejected => (false, reason::REJECTED),
     };
     let message = sentence(approval, plan.as_ref());
     set_condition(conditions, reason::APPROVED, is_approved, why, message, generation);
+}
+
+/// Says who decides and when, and returns whether the decision is new. One that was there before stays as it was.
+pub(super) fn sign(context: &RequestContext, approval: &mut Approval, before: Option<&Approval>) -> bool {
+    if let Some(before) = before.filter(|before| says_the_same(before, approval)) {
+        approval.clone_from(before);
+        return false;
+    }
+    approval.approver = Some(identity(&context.user));
+    approval.time = Some(Time(Timestamp::now()));
+    true
 }
 
 /// Whether two approvals say the same, as far as clients say it.
@@ -116,15 +127,20 @@ fn check(run: &Run, was: &RunStatus, approval: Option<&Approval>) -> Result<(), 
     if approval.plan_digest.is_empty() {
         return Err(invalid(FieldError::required(DIGEST, format!("the plan that waits for approval is {waiting}"))));
     }
-    if approval.message.chars().count() > LONGEST {
-        let detail = format!("may not be longer than {LONGEST} characters");
-        return Err(invalid(FieldError::invalid("status.approval.message", "", detail)));
+    if let Some(error) = too_long(MESSAGE, &approval.message) {
+        return Err(invalid(error));
     }
     if approval.plan_digest != waiting {
         let why = format!("the plan that waits for approval is {waiting}, not {}", approval.plan_digest);
         return Err(conflict(why.clone()).with_cause("FieldValueInvalid", DIGEST, why));
     }
     Ok(())
+}
+
+/// The error of the message of a decision that is too long.
+pub(super) fn too_long(path: impl Into<String>, message: &str) -> Option<FieldError> {
+    let detail = format!("may not be longer than {LONGEST} characters");
+    (message.chars().count() > LONGEST).then(|| FieldError::invalid(path, "", detail))
 }
 
 /// Whether somebody is who asked for a run: by name, or by uid where both have one. Of a run that Stoa started by itself it

@@ -17,7 +17,7 @@ use crate::{
 pub static KIND: Kind = Kind { definition, rights: &[right(READERS, OBJECTS, READ)], ..Kind::of::<PorchPackage>() };
 
 fn definition() -> ResourceDefinition {
-    let mut definition = ResourceDefinition::of::<PorchPackage>()
+    ResourceDefinition::of::<PorchPackage>()
         .columns(&[
             Column::name(),
             Column::new("Package", Cell::Path(&["spec", "packageName"]), "The path of the package."),
@@ -28,10 +28,8 @@ fn definition() -> ResourceDefinition {
         .selectable(&[
             SelectableField { name: "spec.packageName", path: &["spec", "packageName"] },
             SelectableField { name: "spec.repository", path: &["spec", "repository"] },
-        ]);
-    definition.has_status = false;
-    definition.verbs = vec!["get", "list", "watch"];
-    definition
+        ])
+        .limited_to(READ)
 }
 
 fn latest(object: &Object) -> Value {

@@ -17,7 +17,7 @@ use crate::{
 pub static KIND: Kind = Kind { definition, rights: &[right(READERS, OBJECTS, READ)], ..Kind::of::<Function>() };
 
 fn definition() -> ResourceDefinition {
-    let mut definition = ResourceDefinition::of::<Function>()
+    ResourceDefinition::of::<Function>()
         .columns(&[
             Column::name(),
             Column::new("Image", Cell::Path(&["spec", "image"]), "The image of the function."),
@@ -28,10 +28,8 @@ fn definition() -> ResourceDefinition {
         .selectable(&[
             SelectableField { name: "spec.image", path: &["spec", "image"] },
             SelectableField { name: "spec.repositoryRef.name", path: &["spec", "repositoryRef", "name"] },
-        ]);
-    definition.has_status = false;
-    definition.verbs = vec!["get", "list", "watch"];
-    definition
+        ])
+        .limited_to(READ)
 }
 
 fn types(object: &Object) -> Value {

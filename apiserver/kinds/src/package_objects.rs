@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stoa_machinery::{ApiError, Registry, RequestContext, definition::Scope, registry::Store};
-use stoa_types::porchconfig::InjectionSelector;
+use stoa_types::porchconfig::InjectionPoint;
 
 use crate::{
     cluster::Cluster,
@@ -44,8 +44,8 @@ pub fn store_of_kind<'r>(registry: &'r Registry, (api_version, kind): (&str, &st
 
 /// The apiVersion and the kind of the objects that an injector reads: ConfigMaps, or the kind that it names by group, version
 /// and kind. Nothing where one of the three is absent.
-pub fn kind_of_injector(injector: &InjectionSelector) -> Option<(String, String)> {
-    let InjectionSelector { group, version, kind, .. } = injector;
+pub fn kind_of_injector(point: &InjectionPoint) -> Option<(String, String)> {
+    let InjectionPoint { group, version, kind } = point;
     match (group.as_deref(), version.as_deref(), kind.as_deref()) {
         (None | Some(""), None | Some("v1"), None | Some("ConfigMap")) => {
             let (version, kind) = CONFIG_MAP;
@@ -108,7 +108,7 @@ mod tests {
         let of = |group: Option<&str>, version: Option<&str>, kind: Option<&str>| {
             let text = |text: Option<&str>| text.map(str::to_owned);
             let (group, version, kind) = (text(group), text(version), text(kind));
-            kind_of_injector(&InjectionSelector { group, version, kind, name: "prod".to_owned() })
+            kind_of_injector(&InjectionPoint { group, version, kind })
         };
         let found = |version: &str, kind: &str| Some((version.to_owned(), kind.to_owned()));
         assert_eq!(of(None, None, None), found("v1", "ConfigMap"));

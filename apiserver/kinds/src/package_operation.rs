@@ -3,8 +3,6 @@
 //! Elsewhere: the controller `package_operations` plans and executes it.
 
 use async_trait::async_trait;
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
 use stoa_machinery::{
@@ -18,15 +16,14 @@ use stoa_machinery::{
 use stoa_types::{
     delivery::{
         PackageOperation, PackageOperationPhase, PackageOperationSpec, PackageOperationStatus, PackageOperationType,
-        PlanApproval,
     },
     porch::{Lifecycle, PackageRevision, PackageRevisionResources},
     porchconfig::Function,
 };
 
 use crate::{
-    approval::{LONGEST, is_same_person, require_own, verb},
-    errors,
+    approval::{self, is_same_person, require_own, sentence, too_long},
+    columns, errors,
     kind::{Kind, Surroundings},
     lookup::require,
     package_names, package_revision,
@@ -64,13 +61,8 @@ fn definition() -> ResourceDefinition {
             Column::new("Failed", Cell::Path(&["status", "progress", "failed"]), "The number of failed packages.")
                 .kind("integer"),
             Column::age(),
-            Column::new(
-                "Requester",
-                Cell::Path(&["status", "requester", "username"]),
-                "The user who created the operation.",
-            )
-            .wide(),
-            Column::new("Message", Cell::Compute(message), "The cause of a failure or a wait, or the result.").wide(),
+            columns::requester("The user who created the operation."),
+            columns::explanation(),
         ])
         .selectable(&[
             SelectableField { name: "spec.operation", path: &["spec", "operation"] },
@@ -85,12 +77,6 @@ fn progress(object: &Object) -> Value {
         0 => "".into(),
         total => format!("{}/{total}", number("succeeded") + number("failed") + number("skipped")).into(),
     }
-}
-
-fn message(object: &Object) -> Value {
-    let conditions = object.get_path(&["status", "conditions"]).and_then(Value::as_array);
-    let explains = |condition: &&Value| condition["status"] == "True";
-    conditions.and_then(|list| list.iter().find(explains)).map_or(Value::Null, |found| found["message"].clone())
 }
 
 /// The workspace of the new revisions.
@@ -173,18 +159,6 @@ fn function(path: &str, function: &Function, errors: &mut Vec<FieldError>) {
 #[derive(Debug)]
 struct PackageOperationStrategy;
 
-/// Whether two approvals say the same, as far as clients say it.
-fn says_the_same(one: &PlanApproval, other: &PlanApproval) -> bool {
-    (one.decision, &one.message, &one.plan_digest) == (other.decision, &other.message, &other.plan_digest)
-}
-
-/// A sentence about a decision: `bob approved plan sha256:…: looks good`.
-pub fn sentence(approval: &PlanApproval) -> String {
-    let who = approval.approver.as_ref().map_or("somebody", |approver| approver.username.as_str());
-    let why = if approval.message.is_empty() { String::new() } else { format!(": {}", approval.message) };
-    format!("{who} {} plan {}{why}", verb(approval.decision), approval.plan_digest)
-}
-
 /// Decides whether somebody may decide so now.
 async fn admit_approval(
     context: &RequestContext,
@@ -198,7 +172,7 @@ async fn admit_approval(
     let name = old.name_any();
     let conflict = |why: String| Err(errors::conflict::<PackageOperation>(&name, why));
     if let Some(before) = &was.approval {
-        return conflict(format!("{}; a decision cannot be changed", sentence(before)));
+        return conflict(format!("{}; a decision cannot be changed", sentence(before, None)));
     }
     if was.phase != PackageOperationPhase::AwaitingApproval {
         return conflict(format!("the operation does not wait for approval; its phase is {:?}", was.phase));
@@ -218,9 +192,8 @@ async fn admit_approval(
             false => conflict(format!("{why}, not {}", approval.plan_digest)),
         };
     }
-    if approval.message.chars().count() > LONGEST {
-        let detail = format!("may not be longer than {LONGEST} characters");
-        return invalid(FieldError::invalid("status.approval.message", "", detail));
+    if let Some(error) = too_long(approval::MESSAGE, &approval.message) {
+        return invalid(error);
     }
     if is_same_person(&was.requester, &context.user) {
         return require_own(context, old, "plan").await;
@@ -248,13 +221,9 @@ impl Strategy for PackageOperationStrategy {
             return;
         }
         let before = old.status.as_ref().and_then(|status| status.approval.as_ref());
-        let Some(approval) = new.status.as_mut().and_then(|status| status.approval.as_mut()) else { return };
-        if let Some(before) = before.filter(|before| says_the_same(before, approval)) {
-            approval.clone_from(before);
-            return;
+        if let Some(approval) = new.status.as_mut().and_then(|status| status.approval.as_mut()) {
+            approval::sign(context, approval, before);
         }
-        approval.approver = Some(identity(&context.user));
-        approval.time = Some(Time(Timestamp::now()));
     }
 
     fn validate(&self, object: &PackageOperation) -> Vec<FieldError> {
@@ -298,9 +267,7 @@ impl Strategy for PackageOperationStrategy {
         if comparable != old.spec {
             errors.push(FieldError::forbidden("spec", "an operation is immutable, except that cancel may become true"));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 

@@ -61,9 +61,8 @@ fn definition() -> ResourceDefinition {
             Column::new("Repository", Cell::Path(&["spec", "repository"]), "The repository of the package."),
             Column::new("Files", Cell::Compute(files), "The number of files.").kind("integer"),
         ])
-        .selectable(&package_revision::FIELDS);
-    definition.has_status = false;
-    definition.verbs = vec!["get", "list", "patch", "update", "watch"];
+        .selectable(&package_revision::FIELDS)
+        .limited_to(&["get", "list", "patch", "update", "watch"]);
     definition.request_bytes = Some(REQUEST_BYTES);
     definition
 }

@@ -16,7 +16,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     porch::PackageRevision,
-    porchconfig::{DownstreamDeletion, InjectionSelector, PackageVariant, PackageVariantSpec},
+    porchconfig::{DownstreamDeletion, InjectionPoint, PackageVariant, PackageVariantSpec},
     reason,
 };
 
@@ -134,7 +134,7 @@ pub fn problems(spec: &PackageVariantSpec) -> Vec<String> {
         if injector.name.is_empty() {
             found.push(format!("spec.injectors[{at}].name must not be empty"));
         }
-        found.extend(incomplete_kind(&format!("spec.injectors[{at}]"), injector));
+        found.extend(incomplete_kind(&format!("spec.injectors[{at}]"), &injector.point));
     }
     for (field, functions) in
         spec.pipeline.iter().flat_map(|it| [("mutators", &it.mutators), ("validators", &it.validators)])
@@ -153,9 +153,9 @@ pub fn problems(spec: &PackageVariantSpec) -> Vec<String> {
 }
 
 /// The error of an injector that names a kind in part.
-pub(crate) fn incomplete_kind(path: &str, injector: &InjectionSelector) -> Option<String> {
+pub(crate) fn incomplete_kind(path: &str, point: &InjectionPoint) -> Option<String> {
     let problem = || format!("{path} must specify group, version and kind for objects other than ConfigMaps");
-    kind_of_injector(injector).is_none().then(problem)
+    kind_of_injector(point).is_none().then(problem)
 }
 
 #[derive(Debug)]
@@ -173,10 +173,10 @@ pub(crate) async fn require_kinds(
     context: &RequestContext,
     of: (&Lookup, &dyn Cluster),
     namespace: &str,
-    injectors: &[InjectionSelector],
+    points: &[&InjectionPoint],
 ) -> Result<(), ApiError> {
     // The controller reads no objects for an injector with a part of a kind.
-    for (api_version, kind) in injectors.iter().filter_map(kind_of_injector) {
+    for (api_version, kind) in points.iter().copied().filter_map(kind_of_injector) {
         require_kind(context, of, namespace, (&api_version, &kind)).await?;
     }
     Ok(())
@@ -200,7 +200,8 @@ async fn require_of(
     if let Some(downstream) = &variant.spec.downstream {
         package_access::require(context, RepositoryVerb::Edit, (&namespace, &downstream.repo)).await?;
     }
-    require_kinds(context, of, &namespace, &variant.spec.injectors).await
+    let points: Vec<_> = variant.spec.injectors.iter().map(|injector| &injector.point).collect();
+    require_kinds(context, of, &namespace, &points).await
 }
 
 /// Requires leave to give up the revisions of a downstream package that is no longer wanted.

@@ -17,8 +17,8 @@ use stoa_machinery::{
 use stoa_types::{
     porch::PackageRevision,
     porchconfig::{
-        FunctionTemplate, InjectionSelector, InjectionSelectorTemplate, MapExpr, PackageVariant, PackageVariantSet,
-        PackageVariantSetSpec, PackageVariantTemplate, Target,
+        FunctionTemplate, MapExpr, PackageVariant, PackageVariantSet, PackageVariantSetSpec, PackageVariantTemplate,
+        Target,
     },
 };
 
@@ -143,7 +143,7 @@ fn template(path: &str, template: &PackageVariantTemplate, found: &mut Vec<Strin
             (None, None) => found.push(format!("{path}.injectors[{at}] must specify either `name` or `nameExpr`")),
             _ => {}
         }
-        found.extend(incomplete_kind(&format!("{path}.injectors[{at}]"), &selector_of(injector)));
+        found.extend(incomplete_kind(&format!("{path}.injectors[{at}]"), &injector.point));
     }
     if let Some(pipeline) = &template.pipeline {
         functions(&format!("{path}.pipeline.validators"), &pipeline.validators, found);
@@ -172,12 +172,6 @@ fn functions(path: &str, functions: &[FunctionTemplate], found: &mut Vec<String>
         }
         entries(&format!("{path}[{at}].configMapExprs"), &function.config_map_exprs, found);
     }
-}
-
-/// The kind that an injector of a template names, whatever its name comes to.
-fn selector_of(injector: &InjectionSelectorTemplate) -> InjectionSelector {
-    let InjectionSelectorTemplate { group, version, kind, .. } = injector.clone();
-    InjectionSelector { group, version, kind, name: String::new() }
 }
 
 #[derive(Debug)]
@@ -211,8 +205,8 @@ async fn require_of(
             require_kind(context, of, &namespace, (&selected.api_version, &selected.kind)).await?;
         }
         let injectors = template.iter().flat_map(|template| &template.injectors);
-        let injectors: Vec<InjectionSelector> = injectors.map(selector_of).collect();
-        require_kinds(context, of, &namespace, &injectors).await?;
+        let points: Vec<_> = injectors.map(|injector| &injector.point).collect();
+        require_kinds(context, of, &namespace, &points).await?;
     }
     Ok(())
 }

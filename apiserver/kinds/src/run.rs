@@ -30,7 +30,7 @@ use super::{
     variable_set, workspace,
 };
 use crate::{
-    errors, event_types,
+    columns, errors, event_types,
     kind::{Kind, Surroundings},
     plan_summary, preview_plan,
     rights::{APPROVED, DEVELOPED, OBJECTS, OWNED, READ, READERS, Role, right},
@@ -82,12 +82,7 @@ fn definition() -> ResourceDefinition {
             Column::new("Release", Cell::Path(&["status", "release"]), "The release that the run created.")
                 .kind("integer"),
             Column::age(),
-            Column::new(
-                "Requester",
-                Cell::Path(&["status", "requester", "username"]),
-                "The user who requested the run.",
-            )
-            .wide(),
+            columns::requester("The user who requested the run."),
             Column::new(
                 "Approver",
                 Cell::Path(&["status", "approval", "approver", "username"]),
@@ -510,9 +505,7 @@ impl Strategy for RunStrategy {
         if comparable != old.spec {
             errors.push(FieldError::forbidden("spec", "a run is immutable, except that cancel may become true"));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 

@@ -285,6 +285,13 @@ pub(crate) fn immutable<T: PartialEq + serde::Serialize>(path: &str, new: &T, ol
     }
 }
 
+/// Finds an error where `spec.cancel` was true and is not.
+pub(crate) fn cancel_is_final(new: bool, old: bool, errors: &mut Vec<FieldError>) {
+    if old && !new {
+        errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
+    }
+}
+
 /// Refuses a value that is part of the API and cannot be served yet.
 pub(crate) fn not_available(path: &str, what: &str, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::forbidden(path, format_args!("{what} is not available yet")));

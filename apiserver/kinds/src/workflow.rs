@@ -34,7 +34,7 @@ use super::{
     stack::live_workspaces,
 };
 use crate::{
-    errors, event_types,
+    columns, errors, event_types,
     kind::{Kind, Surroundings},
     rights::{APPROVED, DEVELOPED, OWNED, READ, READERS, right},
     validation,
@@ -63,13 +63,8 @@ fn definition() -> ResourceDefinition {
             Column::new("Step", Cell::Compute(current), "The steps in progress."),
             Column::age(),
             Column::new("Version", Cell::Path(&["spec", "version"]), "The version to deploy.").wide(),
-            Column::new(
-                "Requester",
-                Cell::Path(&["status", "requester", "username"]),
-                "The user who requested the workflow.",
-            )
-            .wide(),
-            Column::new("Message", Cell::Compute(message), "The cause of a failure or a wait, or the result.").wide(),
+            columns::requester("The user who requested the workflow."),
+            columns::explanation(),
         ])
         .selectable(&[
             SelectableField { name: "spec.stack", path: &["spec", "stack"] },
@@ -91,15 +86,6 @@ fn current(object: &Object) -> Value {
     let is_current = |step: &&Value| matches!(step["phase"].as_str(), Some("Running" | "AwaitingApproval"));
     let names: Vec<&str> = steps.iter().filter(is_current).filter_map(|step| step["name"].as_str()).collect();
     names.join(",").into()
-}
-
-fn message(object: &Object) -> Value {
-    let conditions = object.get_path(&["status", "conditions"]).and_then(Value::as_array);
-    let explains = |c: &&Value| {
-        matches!(c["type"].as_str(), Some("Complete" | "Failed" | "Waiting" | "AwaitingApproval"))
-            && c["status"] == "True"
-    };
-    conditions.and_then(|list| list.iter().find(explains)).map_or(Value::Null, |c| c["message"].clone())
 }
 
 /// The stack of a step's runs.
@@ -396,9 +382,7 @@ impl Strategy for WorkflowStrategy {
             let detail = "a workflow is immutable, except that paused may change and cancel may become true";
             errors.push(FieldError::forbidden("spec", detail));
         }
-        if old.spec.cancel && !new.spec.cancel {
-            errors.push(FieldError::forbidden("spec.cancel", "may not become false again"));
-        }
+        validation::cancel_is_final(new.spec.cancel, old.spec.cancel, &mut errors);
         errors
     }
 

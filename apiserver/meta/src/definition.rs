@@ -386,6 +386,14 @@ impl ResourceDefinition {
         self
     }
 
+    /// Limits clients to these verbs, of [`ALL_VERBS`], and removes the status subresource: the server makes the objects.
+    #[must_use]
+    pub fn limited_to(mut self, verbs: &[&'static str]) -> Self {
+        self.has_status = false;
+        self.verbs = verbs.to_vec();
+        self
+    }
+
     /// Sets how the rows of a table follow each other within a namespace, by two objects' names.
     #[must_use]
     pub fn rows_by_name(mut self, order: fn(&str, &str) -> Ordering) -> Self {

@@ -14,6 +14,12 @@ pub(crate) fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     Ok(text.filter(|text| !text.is_empty()))
 }
 
+/// Whether a number is 0, which JSON leaves out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+pub(crate) fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
 /// A user, group or service account, as in `rbac.authorization.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

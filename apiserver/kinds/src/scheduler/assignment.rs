@@ -52,7 +52,7 @@ pub static KIND: Kind = Kind {
 };
 
 fn definition() -> ResourceDefinition {
-    let mut definition = ResourceDefinition::of::<Assignment>()
+    ResourceDefinition::of::<Assignment>()
         .columns(&[
             Column::new("Workload", Cell::Path(&["spec", "workload"]), "The Workload."),
             Column::new("Target", Cell::Path(&["spec", "deploymentTarget"]), "The DeploymentTarget."),
@@ -66,10 +66,8 @@ fn definition() -> ResourceDefinition {
             SelectableField { name: "spec.workload", path: &["spec", "workload"] },
             SelectableField { name: "spec.deploymentTarget", path: &["spec", "deploymentTarget"] },
             SelectableField { name: "spec.clusterType", path: &["spec", "clusterType"] },
-        ]);
-    definition.has_status = false;
-    definition.verbs = READ.to_vec();
-    definition
+        ])
+        .limited_to(READ)
 }
 
 #[derive(Debug)]

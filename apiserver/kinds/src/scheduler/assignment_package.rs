@@ -37,14 +37,13 @@ pub(crate) static KIND: Kind = Kind {
 };
 
 fn definition() -> ResourceDefinition {
-    let mut definition = ResourceDefinition::of::<AssignmentPackage>().columns(&[
-        Column::new("Workload", Cell::Path(&["metadata", "labels", "workload"]), "The Workload."),
-        Column::new("ClusterType", Cell::Path(&["metadata", "labels", "cluster-type"]), "The ClusterType."),
-        Column::age(),
-    ]);
-    definition.has_status = false;
-    definition.verbs = READ.to_vec();
-    definition
+    ResourceDefinition::of::<AssignmentPackage>()
+        .columns(&[
+            Column::new("Workload", Cell::Path(&["metadata", "labels", "workload"]), "The Workload."),
+            Column::new("ClusterType", Cell::Path(&["metadata", "labels", "cluster-type"]), "The ClusterType."),
+            Column::age(),
+        ])
+        .limited_to(READ)
 }
 
 #[derive(Debug)]

@@ -3,18 +3,17 @@
 use async_trait::async_trait;
 use kube::ResourceExt as _;
 use stoa_machinery::{
-    ApiError, RequestContext, ResourceDefinition, content,
+    ApiError, RequestContext, content,
     definition::{Cell, Column},
     status::FieldError,
     strategy::{Admission, Strategy},
 };
 use stoa_types::scheduler::{Environment, Repository};
 
-use super::owned::{self, OwnedStrategy};
+use super::owned::{self, Owned, OwnedStrategy};
 use crate::{
     kind::Kind,
     lookup::require,
-    ready,
     rights::{MEMBERS, OBJECTS, OWNED, READ, READERS, Right, Role, right},
     validation,
 };
@@ -24,40 +23,37 @@ pub const SECRET: &str = "gh-repo-secret";
 
 /// The kind Environment.
 pub static KIND: Kind = Kind {
-    definition,
     register: |builder, definition, surroundings| {
-        let owned =
-            OwnedStrategy::of_repository(&surroundings, check, |environment| &environment.spec.control_plane.repo);
-        builder.register(definition, EnvironmentStrategy { owned })
+        builder.register(definition, EnvironmentStrategy { owned: OwnedStrategy::of(&surroundings) })
     },
     rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), OWNED, PROMOTED],
-    ..Kind::of::<Environment>()
+    ..owned::kind::<Environment>()
 };
 
 /// Who promotes a commit into an environment.
 const PROMOTED: Right = right(&[Role::Owner], OBJECTS, &["promote"]);
 
-fn definition() -> ResourceDefinition {
-    ResourceDefinition::of::<Environment>().columns(&[
+impl Owned for Environment {
+    const COLUMNS: &'static [Column] = &[
         Column::new(
             "Repository",
             Cell::Path(&["spec", "controlPlane", "repo"]),
             "The repository of the control plane.",
         ),
         Column::new("Branch", Cell::Path(&["spec", "controlPlane", "branch"]), "The branch of the environment."),
-        ready::status("Whether the branch was read."),
-        Column::age(),
-        ready::reason(),
-        ready::message(),
-        owned::column(),
-    ])
-}
+    ];
+    const READY: Option<&'static str> = Some("Whether the branch was read.");
 
-fn check(environment: &Environment, errors: &mut Vec<FieldError>) {
-    let name = environment.name_any();
-    // A namespace has this name.
-    errors.extend(content::dns_label(&name).iter().map(|why| FieldError::invalid("metadata.name", &name, why)));
-    repository("spec.controlPlane", &environment.spec.control_plane, errors);
+    fn check(&self, errors: &mut Vec<FieldError>) {
+        let name = self.name_any();
+        // A namespace has this name.
+        errors.extend(content::dns_label(&name).iter().map(|why| FieldError::invalid("metadata.name", &name, why)));
+        repository("spec.controlPlane", &self.spec.control_plane, errors);
+    }
+
+    fn repository(&self) -> Option<&str> {
+        Some(&self.spec.control_plane.repo)
+    }
 }
 
 /// Finds errors in a folder of a repository.

@@ -1,17 +1,17 @@
-//! The strategy of kinds whose objects may have their owner in Git.
+//! The kinds whose objects may have their owner in Git.
 //!
-//! The server writes such objects from the files of a repository. A write of a client gets 409 with the file to edit, since the
-//! next reading of the repository would undo it. Unless it is a dry run, a pull request proposes the write to that file.
+//! Start at [`Owned`], which has all that such a kind says of itself, and at [`kind`]. The server writes objects of Git from
+//! the files of a repository. A write of a client gets 409 with the file to edit, since the next reading of the repository
+//! would undo it. Unless it is a dry run, a pull request proposes the write to that file.
 
 use std::{fmt::Debug, marker::PhantomData, sync::Arc};
 
 use async_trait::async_trait;
-use educe::Educe;
-use kube::{Resource, ResourceExt as _};
+use kube::{CustomResourceExt, Resource, ResourceExt as _, core::object::HasSpec};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use stoa_machinery::{
-    ApiError, Object, RequestContext,
+    ApiError, Object, RequestContext, ResourceDefinition,
     definition::{Cell, Column},
     status::FieldError,
     strategy::{Admission, Strategy},
@@ -26,44 +26,67 @@ use super::{
 use crate::{
     cluster::{self, Cluster},
     errors,
-    kind::Surroundings,
+    kind::{Kind, Surroundings},
     lookup::{require_host, require_secret},
+    ready,
+    rights::{MEMBERS, OBJECTS, OWNED, READ, READERS, Right, right},
     validation,
 };
 
-/// Finds errors in an object by itself.
-type Check<K> = fn(&K, &mut Vec<FieldError>);
+/// A kind whose objects may have their owner in Git.
+pub(super) trait Owned:
+    Resource<DynamicType = ()> + CustomResourceExt + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The columns of the kind, before those that all such kinds have.
+    const COLUMNS: &'static [Column];
+
+    /// The description of the column `Ready`. A kind without it has no conditions.
+    const READY: Option<&'static str> = None;
+
+    /// Finds errors in the object by itself.
+    fn check(&self, _errors: &mut Vec<FieldError>) {}
+
+    /// The address of the repository that the object names, to which the server shows the credentials of the namespace.
+    fn repository(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The kind with its columns, its [`OwnedStrategy`], and the rights of readers and owners.
+pub(super) const fn kind<K>() -> Kind
+where
+    K: Owned + HasSpec<Spec: Serialize + DeserializeOwned + 'static>,
+{
+    const RIGHTS: &[Right] = &[right(READERS, OBJECTS, READ), OWNED];
+    const RIGHTS_WITH_STATUS: &[Right] = &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), OWNED];
+
+    Kind {
+        definition: definition::<K>,
+        register: |builder, definition, surroundings| {
+            builder.register(definition, OwnedStrategy::<K>::of(&surroundings))
+        },
+        rights: if K::READY.is_some() { RIGHTS_WITH_STATUS } else { RIGHTS },
+        ..Kind::of::<K>()
+    }
+}
+
+fn definition<K: Owned>() -> ResourceDefinition {
+    let mut columns = K::COLUMNS.to_vec();
+    columns.extend(K::READY.map(ready::status));
+    columns.push(Column::age());
+    if K::READY.is_some() {
+        columns.extend([ready::reason(), ready::message()]);
+    }
+    columns.push(file_column());
+    ResourceDefinition::of::<K>().columns(&columns)
+}
 
 /// The strategy. `K` has conditions or no status at all.
-#[derive(Educe)]
-#[educe(Debug)]
+#[derive(Debug)]
 pub(super) struct OwnedStrategy<K> {
     cluster: Arc<dyn Cluster>,
     fleets: Fleets,
-    #[educe(Debug(ignore))]
-    check: Check<K>,
-    /// The address of the repository that an object names, to which the server shows the credentials of the namespace.
-    #[educe(Debug(ignore))]
-    repository: Option<fn(&K) -> &str>,
     kind: PhantomData<fn() -> K>,
-}
-
-impl<K> OwnedStrategy<K> {
-    /// A kind without rules of its own.
-    pub(super) fn of(surroundings: &Surroundings) -> Self {
-        Self::checked(surroundings, |_, _| {})
-    }
-
-    /// A kind with rules.
-    pub(super) fn checked(surroundings: &Surroundings, check: Check<K>) -> Self {
-        let (cluster, fleets) = (surroundings.cluster.clone(), surroundings.fleets.clone());
-        Self { cluster, fleets, check, repository: None, kind: PhantomData }
-    }
-
-    /// A kind whose objects name a repository.
-    pub(super) fn of_repository(surroundings: &Surroundings, check: Check<K>, repository: fn(&K) -> &str) -> Self {
-        Self { repository: Some(repository), ..Self::checked(surroundings, check) }
-    }
 }
 
 /// The file that an object is written in, if Git owns it.
@@ -82,7 +105,13 @@ fn authored<K: Serialize + Resource>(object: &K) -> Value {
     value
 }
 
-impl<K: Resource<DynamicType = ()> + Serialize + Sync> OwnedStrategy<K> {
+impl<K: Owned> OwnedStrategy<K> {
+    /// The strategy in a server.
+    pub(super) fn of(surroundings: &Surroundings) -> Self {
+        let (cluster, fleets) = (surroundings.cluster.clone(), surroundings.fleets.clone());
+        Self { cluster, fleets, kind: PhantomData }
+    }
+
     /// The answer to a write, `None` for a deletion, to an object of Git.
     async fn refuse(&self, context: &RequestContext, old: &K, new: Option<&K>, file: &str) -> ApiError {
         let by_hand = format!("Git owns the object: edit {file}, and the server follows");
@@ -122,9 +151,9 @@ impl<K: Resource<DynamicType = ()> + Serialize + Sync> OwnedStrategy<K> {
     /// Requires leave to have the server show the credentials of the namespace to the repository, and to have it call a server
     /// on its own machine.
     async fn require_repository(&self, context: &RequestContext, object: &K) -> Result<(), ApiError> {
-        let Some(repository) = self.repository else { return Ok(()) };
+        let Some(repository) = object.repository() else { return Ok(()) };
         let namespace = object.namespace().unwrap_or_default();
-        let address = Address::new(Provider::Gitea, repository(object), None).ok();
+        let address = Address::new(Provider::Gitea, repository, None).ok();
         if let Some(host) = address.and_then(|address| address.own_host()) {
             require_host(context, &namespace, &host).await?;
         }
@@ -134,15 +163,12 @@ impl<K: Resource<DynamicType = ()> + Serialize + Sync> OwnedStrategy<K> {
 }
 
 #[async_trait]
-impl<K> Strategy for OwnedStrategy<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+impl<K: Owned> Strategy for OwnedStrategy<K> {
     type Object = K;
 
     fn validate(&self, object: &K) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        (self.check)(object, &mut errors);
+        object.check(&mut errors);
         errors
     }
 
@@ -183,7 +209,7 @@ where
 }
 
 /// The column with the file in Git.
-pub(super) fn column() -> Column {
+fn file_column() -> Column {
     let cell = Cell::Compute(|object: &Object| {
         object.get_path(&["metadata", "annotations", FILE_IN_GIT]).cloned().unwrap_or_default()
     });

@@ -1,39 +1,19 @@
 //! SchedulingPolicy: which deployment targets run on which cluster types.
 
-use stoa_machinery::{
-    ResourceDefinition,
-    definition::{Cell, Column},
-};
+use stoa_machinery::definition::{Cell, Column};
 use stoa_types::scheduler::SchedulingPolicy;
 
-use super::owned::{self, OwnedStrategy};
-use crate::{
-    kind::Kind,
-    ready,
-    rights::{MEMBERS, OBJECTS, OWNED, READ, READERS, right},
-};
+use super::owned::{self, Owned};
+use crate::kind::Kind;
 
 /// The kind SchedulingPolicy.
-pub(crate) static KIND: Kind = Kind {
-    definition,
-    register: |builder, definition, surroundings| {
-        builder.register(definition, OwnedStrategy::<SchedulingPolicy>::of(&surroundings))
-    },
-    rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), OWNED],
-    ..Kind::of::<SchedulingPolicy>()
-};
+pub(crate) static KIND: Kind = owned::kind::<SchedulingPolicy>();
 
-fn definition() -> ResourceDefinition {
-    ResourceDefinition::of::<SchedulingPolicy>().columns(&[
-        Column::new(
-            "Workspace",
-            Cell::Path(&["spec", "deploymentTargetSelector", "workspace"]),
-            "The workspace of the targets.",
-        ),
-        ready::status("Whether its assignments exist."),
-        Column::age(),
-        ready::reason(),
-        ready::message(),
-        owned::column(),
-    ])
+impl Owned for SchedulingPolicy {
+    const COLUMNS: &'static [Column] = &[Column::new(
+        "Workspace",
+        Cell::Path(&["spec", "deploymentTargetSelector", "workspace"]),
+        "The workspace of the targets.",
+    )];
+    const READY: Option<&'static str> = Some("Whether its assignments exist.");
 }

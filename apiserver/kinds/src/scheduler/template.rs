@@ -1,32 +1,17 @@
 //! Template: texts that become the files of assignments.
 
-use stoa_machinery::{
-    ResourceDefinition,
-    definition::{Cell, Column},
-};
+use stoa_machinery::definition::{Cell, Column};
 use stoa_types::scheduler::Template;
 
-use super::owned::{self, OwnedStrategy};
-use crate::{
-    kind::Kind,
-    rights::{OBJECTS, OWNED, READ, READERS, right},
-};
+use super::owned::{self, Owned};
+use crate::kind::Kind;
 
 /// The kind Template.
-pub(crate) static KIND: Kind = Kind {
-    definition,
-    register: |builder, definition, surroundings| {
-        builder.register(definition, OwnedStrategy::<Template>::of(&surroundings))
-    },
-    rights: &[right(READERS, OBJECTS, READ), OWNED],
-    ..Kind::of::<Template>()
-};
+pub(crate) static KIND: Kind = owned::kind::<Template>();
 
-fn definition() -> ResourceDefinition {
-    ResourceDefinition::of::<Template>().columns(&[
+impl Owned for Template {
+    const COLUMNS: &'static [Column] = &[
         Column::new("Type", Cell::Path(&["spec", "type"]), "The purpose: reconciler, namespace or config."),
         Column::new("Content", Cell::Path(&["spec", "contentType"]), "The type of the result: sh, else YAML."),
-        Column::age(),
-        owned::column(),
-    ])
+    ];
 }

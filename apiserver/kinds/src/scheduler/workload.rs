@@ -2,38 +2,22 @@
 
 use serde_json::Value;
 use stoa_machinery::{
-    Object, ResourceDefinition,
+    Object,
     definition::{Cell, Column},
 };
 use stoa_types::scheduler::Workload;
 
-use super::owned::{self, OwnedStrategy};
-use crate::{
-    kind::Kind,
-    ready,
-    rights::{MEMBERS, OBJECTS, OWNED, READ, READERS, right},
-};
+use super::owned::{self, Owned};
+use crate::kind::Kind;
 
 /// The kind Workload.
-pub(crate) static KIND: Kind = Kind {
-    definition,
-    register: |builder, definition, surroundings| {
-        builder.register(definition, OwnedStrategy::<Workload>::of(&surroundings))
-    },
-    rights: &[right(READERS, OBJECTS, READ), right(MEMBERS, &["status"], READ), OWNED],
-    ..Kind::of::<Workload>()
-};
+pub(crate) static KIND: Kind = owned::kind::<Workload>();
 
-fn definition() -> ResourceDefinition {
-    ResourceDefinition::of::<Workload>().columns(&[
-        Column::new("Targets", Cell::Compute(targets), "The number of deployment targets in all environments.")
-            .kind("integer"),
-        ready::status("Whether its deployment targets exist."),
-        Column::age(),
-        ready::reason(),
-        ready::message(),
-        owned::column(),
-    ])
+impl Owned for Workload {
+    const COLUMNS: &'static [Column] =
+        &[Column::new("Targets", Cell::Compute(targets), "The number of deployment targets in all environments.")
+            .kind("integer")];
+    const READY: Option<&'static str> = Some("Whether its deployment targets exist.");
 }
 
 fn targets(object: &Object) -> Value {

@@ -17,7 +17,7 @@ use stoa_types::{
 
 use super::effective;
 use crate::{
-    approval::{LONGEST, is_same_person, require_own, verb},
+    approval::{is_same_person, require_own, too_long, verb},
     errors,
     run::identity,
 };
@@ -99,9 +99,8 @@ fn check(workflow: &Workflow, approval: &StepApproval, path: &str) -> Result<(),
     if of_step.approval.is_none() {
         return conflict(format!("step {step} is not an approval step; approve plans through runs/approval"));
     }
-    if approval.message.chars().count() > LONGEST {
-        let detail = format!("may not be longer than {LONGEST} characters");
-        return invalid(FieldError::invalid(format!("{path}.message"), "", detail));
+    if let Some(error) = too_long(format!("{path}.message"), &approval.message) {
+        return invalid(error);
     }
     let status = workflow.status.clone().unwrap_or_default();
     let phase = status.steps.iter().find(|status| status.name == *step).map(|status| status.phase).unwrap_or_default();

@@ -34,12 +34,12 @@ const UNREAD: Duration = Duration::from_millis(200);
 /// A package: namespace, repository and path.
 type Package = (String, String, String);
 
-/// The fields of a PackageRevision that decide which one is the newest.
+/// The fields of a PackageRevision that decide which one of its package is the newest.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Numbered {
-    repository: String,
-    package_name: String,
+pub(super) struct Numbered {
+    pub(super) repository: String,
+    pub(super) package_name: String,
     lifecycle: Lifecycle,
     revision: i64,
 }

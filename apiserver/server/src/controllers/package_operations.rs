@@ -23,7 +23,7 @@ use stoa_controller::{
     queue::{self, Trigger},
 };
 use stoa_engine::digest::{canonical_json, hex};
-use stoa_kinds::{package_operation::sentence, run_status::user};
+use stoa_kinds::{approval::sentence, run_status::user};
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     delivery::{
@@ -79,10 +79,10 @@ async fn reconcile(service: PackageService, key: ObjectKey) -> Result<Option<Dur
             PackageOperationPhase::AwaitingApproval => match &status.approval {
                 None => return Ok(None),
                 Some(approval) if approval.decision == Decision::Rejected => {
-                    end(&service, &operation, Ending::Rejected(sentence(approval))).await?;
+                    end(&service, &operation, Ending::Rejected(sentence(approval, None))).await?;
                 }
                 Some(approval) => {
-                    let message = sentence(approval);
+                    let message = sentence(approval, None);
                     write(&service, &operation, |status, generation| begin(status, &message, generation)).await?;
                 }
             },

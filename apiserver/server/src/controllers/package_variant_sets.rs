@@ -8,7 +8,6 @@ mod template;
 use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_controller::{
@@ -27,7 +26,7 @@ use stoa_kinds::{
 use stoa_machinery::{ApiError, selector::LabelSelector};
 use stoa_runs::Services;
 use stoa_types::{
-    porch::{Lifecycle, PackageRevision},
+    porch::PackageRevision,
     porchconfig::{
         ObjectSelector, PackageVariant, PackageVariantSet, PackageVariantSpec, Repository, RepositorySpec, Target,
         Upstream,
@@ -36,7 +35,10 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use self::template::{Context, described};
-use super::package_variants::{no_upstream, revisions_of, upstream_of};
+use super::{
+    package_latest::Numbered,
+    package_variants::{no_upstream, revisions_of, upstream_of},
+};
 use crate::packages::{objects, owner_reference};
 
 /// How many sets are reconciled at once.
@@ -60,16 +62,6 @@ mod reasons {
     pub(super) const RECONCILED: &str = "Reconciled";
 }
 
-/// The fields of a PackageRevision that matter to sets.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Revision {
-    repository: String,
-    package_name: String,
-    lifecycle: Lifecycle,
-    revision: i64,
-}
-
 pub(crate) async fn run(services: Services, end: CancellationToken) {
     let Ok(registry) = services.lookup.registry() else { return };
     let (of_revisions, of_repositories) = (services.lookup.clone(), services.lookup.clone());
@@ -78,8 +70,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         Trigger::on(&registry.api::<PackageVariant>(), |variant: &PackageVariant| owners(variant)),
         Trigger::on_change(
             &registry.api::<PackageRevision>(),
-            move |revision: &Member<Revision, serde::de::IgnoredAny>| {
-                let Revision { repository, package_name, .. } = &revision.spec;
+            move |revision: &Member<Numbered, serde::de::IgnoredAny>| {
+                let Numbered { repository, package_name, .. } = &revision.spec;
                 let names = |upstream: &Upstream| upstream.repo == *repository && upstream.package == *package_name;
                 sets(&of_revisions, revision.namespace(), |set| set.spec.upstream.as_ref().is_some_and(names))
             },

@@ -27,11 +27,12 @@ use stoa_kinds::{
 };
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_types::{
-    porch::{Lifecycle, Locator, PackageContent, PackageRevision, StoredInGit},
+    porch::{Locator, PackageContent, PackageRevision, StoredInGit},
     porchconfig::{Downstream, DownstreamTarget, PackageVariant, Upstream},
 };
 use tokio_util::sync::CancellationToken;
 
+use super::package_latest::Numbered;
 use crate::packages::{Agent, PackageService};
 
 /// As whom revisions are written.
@@ -45,17 +46,7 @@ const REFUSED: Duration = Duration::from_secs(30);
 /// The wait while a repository is out of reach.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// The fields of a PackageRevision that matter to variants.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    repository: String,
-    package_name: String,
-    lifecycle: Lifecycle,
-    revision: i64,
-}
-
-/// As [`Spec`].
+/// The fields of a PackageRevision's status that matter to variants.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -69,7 +60,7 @@ pub(crate) async fn run(service: PackageService, end: CancellationToken) {
     let lookup = service.services().lookup.clone();
     let triggers = vec![
         Trigger::on(&registry.api::<PackageVariant>(), |variant| vec![queue::key_of(variant)]),
-        Trigger::on_change(&registry.api::<PackageRevision>(), move |revision: &Member<Spec, Status>| {
+        Trigger::on_change(&registry.api::<PackageRevision>(), move |revision: &Member<Numbered, Status>| {
             variants_of(&lookup, revision)
         })
         .within(GATHER),
@@ -79,8 +70,8 @@ pub(crate) async fn run(service: PackageService, end: CancellationToken) {
 }
 
 /// The variants whose upstream or downstream package a revision is of.
-fn variants_of(lookup: &Lookup, revision: &Member<Spec, Status>) -> Vec<ObjectKey> {
-    let Spec { repository, package_name, .. } = &revision.spec;
+fn variants_of(lookup: &Lookup, revision: &Member<Numbered, Status>) -> Vec<ObjectKey> {
+    let Numbered { repository, package_name, .. } = &revision.spec;
     let of_repository = |field| lookup.cached_keys::<PackageVariant>(revision.namespace(), field, repository);
     let mut keys = of_repository("spec.upstream.repo");
     keys.extend(of_repository("spec.downstream.repo"));
@@ -229,7 +220,7 @@ async fn report(
 
 #[cfg(test)]
 mod tests {
-    use stoa_types::porch::PackageRevisionSpec;
+    use stoa_types::porch::{Lifecycle, PackageRevisionSpec};
 
     use super::*;
 

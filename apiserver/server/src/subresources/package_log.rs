@@ -14,7 +14,7 @@ use futures_util::{
 };
 use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use stoa_kinds::package_operation::sentence;
+use stoa_kinds::approval::sentence;
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
@@ -57,7 +57,7 @@ fn lines_of(operation: &PackageOperation) -> Vec<Line> {
     lines.extend(line(operation.metadata.creation_timestamp.as_ref(), "Pending", created));
     lines.extend(planned(status, &action));
     if let Some(approval) = &status.approval {
-        lines.extend(line(approval.time.as_ref(), "AwaitingApproval", sentence(approval)));
+        lines.extend(line(approval.time.as_ref(), "AwaitingApproval", sentence(approval, None)));
     }
     let begun = format!("packages begin, {} at once at most", operation.spec.max_parallel);
     lines.extend(line(status.start_time.as_ref(), "Running", begun));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     common::{
         ChangedBy, Condition, DeletionPolicy, DurationString, MissingFolder, Subject, conditions_schema,
-        deletion_policy_schema,
+        deletion_policy_schema, is_zero,
     },
     delivery::RunPhase,
 };
@@ -391,9 +391,4 @@ pub struct SeenChanges {
     /// The last change of the Project's Source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<MicroTime>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
 }

@@ -12,7 +12,7 @@ pub use hook::{Hook, HookFailurePolicy, HookPhase, HookRetry, HookScope, HookSta
 pub use package_operation::{
     AddedFunction, PackageChange, PackageOperation, PackageOperationPhase, PackageOperationSpec,
     PackageOperationStatus, PackageOperationType, PackagePhase, PackageProgress, PackageRollback, PackageSelector,
-    PackageUpgrade, PlanApproval,
+    PackageUpgrade,
 };
 pub use promotion::{
     PromotedEnvironment, Promotion, PromotionApproval, PromotionPhase, PromotionSpec, PromotionStatus, PromotionStep,

@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Requester};
+use super::{Approval, Requester, workflow::default_max_parallel};
 use crate::{
     common::{Condition, conditions_schema},
     porch::Lifecycle,
@@ -67,10 +67,6 @@ pub struct PackageOperationSpec {
 
 fn default_require_approval() -> bool {
     true
-}
-
-fn default_max_parallel() -> i64 {
-    10
 }
 
 /// A change of packages.
@@ -210,7 +206,8 @@ pub struct PackageOperationStatus {
     pub plan_time: Option<Time>,
     /// The decision about the plan. Only the subresource approval writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub approval: Option<PlanApproval>,
+    #[schemars(schema_with = "approval_schema")]
+    pub approval: Option<Approval>,
     /// The plan: each package with its change, and its progress. At most 2,000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["repository", "package"]))]
@@ -231,24 +228,18 @@ pub struct PackageOperationStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The decision about a plan. It never changes once it is made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PlanApproval {
-    /// The digest of the plan.
-    #[serde(default)]
-    pub plan_digest: String,
-    /// The decision. Approved: the packages change. Rejected: the operation fails.
-    pub decision: Decision,
-    /// The reason for the decision, for people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// The user who decided. Set by the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approver: Option<Requester>,
-    /// The time of the decision. Set by the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time: Option<Time>,
+/// The schema of an [`Approval`], whose fields have descriptions about operations instead of runs.
+fn approval_schema(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = generator.subschema_for::<Option<Approval>>();
+    for (pointer, description) in [
+        ("/properties/planDigest", "The digest of the plan."),
+        ("/properties/decision", "The decision. Approved: the packages change. Rejected: the operation fails."),
+    ] {
+        if let Some(property) = schema.pointer_mut(pointer) {
+            property["description"] = description.into();
+        }
+    }
+    schema
 }
 
 /// The change of one package.

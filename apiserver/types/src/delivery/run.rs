@@ -470,7 +470,7 @@ pub struct MergedPlan {
     pub carried_out: bool,
 }
 
-/// The decision about the plan of a run. It never changes once it is made.
+/// The decision about the plan of a run or a PackageOperation. It never changes once it is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {

@@ -176,7 +176,8 @@ pub struct RunStep {
     pub health: Option<HealthGate>,
 }
 
-fn default_max_parallel() -> i64 {
+/// Returns the default maximum number of runs, or packages, in progress.
+pub(super) fn default_max_parallel() -> i64 {
     10
 }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Task;
-use crate::common::ChangedBy;
+use crate::common::{ChangedBy, is_zero};
 
 /// The desired state of a PackageRevision.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,11 +53,6 @@ pub struct PackageRevisionSpec {
     /// The labels and annotations of the Kptfile. The server reads them from the Kptfile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package_metadata: Option<PackageMetadata>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(super) fn is_zero(number: &i64) -> bool {
-    *number == 0
 }
 
 /// The lifecycle of a package revision.

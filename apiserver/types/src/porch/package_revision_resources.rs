@@ -6,8 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::package_revision::is_zero;
-use crate::common::any_object_schema;
+use crate::common::{any_object_schema, is_zero};
 
 /// The files of a package revision, and its address.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,8 +6,8 @@ mod pipeline;
 mod repository;
 
 pub use package_variant::{
-    AdoptionPolicy, Downstream, DownstreamDeletion, DownstreamTarget, InjectionSelector, PackageContext,
-    PackageVariant, PackageVariantSpec, PackageVariantStatus, Upstream,
+    AdoptionPolicy, Downstream, DownstreamDeletion, DownstreamTarget, InjectionPoint, InjectionSelector,
+    PackageContext, PackageVariant, PackageVariantSpec, PackageVariantStatus, Upstream,
 };
 pub use package_variant_set::{
     DownstreamTemplate, FunctionTemplate, InjectionSelectorTemplate, MapExpr, ObjectSelector, PackageContextTemplate,

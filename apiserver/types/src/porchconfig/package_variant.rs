@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Pipeline;
-use crate::common::{Condition, any_object_schema, conditions_schema};
+use crate::common::{Condition, any_object_schema, conditions_schema, is_zero};
 
 /// The desired state of a PackageVariant.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,11 +73,6 @@ pub struct Upstream {
     pub workspace_name: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
-}
-
 /// The package that is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Downstream {
@@ -127,6 +122,17 @@ pub struct PackageContext {
 /// A choice of an object in the namespace for injection points. An absent field permits every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InjectionSelector {
+    /// The injection point.
+    #[serde(flatten)]
+    pub point: InjectionPoint,
+    /// The name of the object.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The type of an injection point. An absent field permits every value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InjectionPoint {
     /// The group of the injection point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -136,9 +142,6 @@ pub struct InjectionSelector {
     /// The kind of the injection point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The name of the object.
-    #[serde(default)]
-    pub name: String,
 }
 
 /// The observed state of a PackageVariant.

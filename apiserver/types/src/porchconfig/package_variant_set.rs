@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AdoptionPolicy, DownstreamDeletion, Selector, Upstream};
+use super::{AdoptionPolicy, DownstreamDeletion, InjectionPoint, Selector, Upstream};
 use crate::common::{Condition, conditions_schema};
 
 /// The desired state of a PackageVariantSet.
@@ -233,15 +233,9 @@ pub struct FunctionTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionSelectorTemplate {
-    /// The group of the injection point.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// The version of the injection point.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// The kind of the injection point.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    /// The injection point.
+    #[serde(flatten)]
+    pub point: InjectionPoint,
     /// The name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

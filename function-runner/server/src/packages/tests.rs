@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use git2::{Oid, Repository, Signature};
 use stoa_git::cache::Folders;
-use stoa_git::testing::GitServer;
+use stoa_git::testing::{GitServer, tree};
 use stoa_proto::{
     CommitRef, DiscoverRequest, DiscoveredRefs, DiscoveredRevision, FilesRequest, FolderFiles, FolderOf, GitPerson,
     GitRef, NewCommit, PackageFile, PushRequest, PushResponse, RefUpdate, Source, commit_ref, new_commit,
@@ -52,26 +52,7 @@ impl Bed {
     /// A commit with exactly these files, to which the ref leads then.
     fn commit(&self, name: &str, parents: &[Oid], message: &str, files: &[(&str, &str)]) -> Oid {
         let repository = self.repository();
-        let mut index = git2::Index::new().unwrap();
-        for (path, text) in files {
-            let id = repository.blob(text.as_bytes()).unwrap();
-            let entry = git2::IndexEntry {
-                ctime: git2::IndexTime::new(0, 0),
-                mtime: git2::IndexTime::new(0, 0),
-                dev: 0,
-                ino: 0,
-                mode: 0o100_644,
-                uid: 0,
-                gid: 0,
-                file_size: 0,
-                id,
-                flags: 0,
-                flags_extended: 0,
-                path: path.as_bytes().to_vec(),
-            };
-            index.add(&entry).unwrap();
-        }
-        let tree = repository.find_tree(index.write_tree_to(&repository).unwrap()).unwrap();
+        let tree = repository.find_tree(tree(&repository, files)).unwrap();
         let who = Signature::new("Ada", "ada@example.com", &git2::Time::new(1_700_000_000, 0)).unwrap();
         let parents: Vec<_> = parents.iter().map(|id| repository.find_commit(*id).unwrap()).collect();
         let parents: Vec<&git2::Commit<'_>> = parents.iter().collect();

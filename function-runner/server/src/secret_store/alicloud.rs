@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 use percent_encoding::utf8_percent_encode;
 use serde::Deserialize;
@@ -12,22 +12,12 @@ use serde_json::{Map, Value};
 use stoa_cloud_signatures::{Canonical, alibaba, sha256};
 use stoa_engine::stored_secret::StoredSecret;
 
-use super::service::{RESERVED, Service, Store, address, of_text};
+use super::service::{RESERVED, Region, Service, Store, authority, of_text};
 use super::{Credentials, invalid};
 use crate::failure::Failure;
 
 const ACTION: &str = "GetSecretValue";
 const VERSION: &str = "2016-01-20";
-
-/// The settings of the store, as in Kusion's workspace.yaml.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Settings {
-    /// The region.
-    region: String,
-    /// The address of the service; that of the region where it is empty.
-    #[serde(default)]
-    endpoint: String,
-}
 
 /// The service in a region.
 #[derive(Debug)]
@@ -55,15 +45,14 @@ struct Fault {
 
 impl Kms {
     /// The service with its credentials: `accessKeyId` and `accessKeySecret`, and possibly `securityToken` and `ca.crt`.
-    pub(super) fn new(settings: Settings, credentials: &Credentials<'_>) -> Result<Self, Failure> {
-        let Settings { region, endpoint } = settings;
+    pub(super) fn new(settings: Region, credentials: &Credentials<'_>) -> Result<Self, Failure> {
+        let region = &settings.region;
         if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(invalid(
                 "provider.alicloud.region must be the name of a region, such as cn-hangzhou".to_owned(),
             ));
         }
-        let endpoint = if endpoint.is_empty() { format!("https://kms.{region}.aliyuncs.com") } else { endpoint };
-        let url = address("provider.alicloud.endpoint", &endpoint)?;
+        let url = settings.address("provider.alicloud.endpoint", &format!("https://kms.{region}.aliyuncs.com"))?;
         Ok(Self {
             service: Service::new(format!("Alibaba Cloud KMS at {url}"), credentials.authorities())?,
             key_id: credentials.text("accessKeyId")?,
@@ -82,10 +71,8 @@ impl Kms {
             Some(stage @ ("ACSCurrent" | "ACSPrevious")) => query.push_str(&format!("&VersionStage={stage}")),
             Some(version) => query.push_str(&format!("&VersionId={}", encoded(version))),
         }
-        let uri = self.url.parse::<Uri>().ok();
-        let host = uri.as_ref().and_then(Uri::authority).map(ToString::to_string).unwrap_or_default();
         let mut headers = vec![
-            ("host", host),
+            ("host", authority(&self.url)),
             ("x-acs-action", ACTION.to_owned()),
             ("x-acs-content-sha256", sha256(b"")),
             ("x-acs-date", now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
@@ -181,7 +168,7 @@ mod tests {
     fn store(endpoint: &str, secret: &str) -> Kms {
         let keys = [("accessKeyId", "LTAI"), ("accessKeySecret", secret), ("securityToken", "s.session")];
         let keys: HashMap<_, _> = keys.map(|(key, value)| (key.to_owned(), Bytes::from(value.to_owned()))).into();
-        let settings = Settings { region: "cn-hangzhou".to_owned(), endpoint: endpoint.to_owned() };
+        let settings = Region { region: "cn-hangzhou".to_owned(), endpoint: endpoint.to_owned() };
         Kms::new(settings, &Credentials(&keys)).unwrap()
     }
 

@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stoa_cloud_signatures::{AwsKeys, JsonCall, endpoint, fault};
 use stoa_engine::stored_secret::StoredSecret;
 
-use super::service::{Service, Store, address, of_text};
+use super::service::{Region, Service, Store, authority, of_text};
 use super::{Credentials, invalid};
 use crate::failure::Failure;
 
@@ -18,16 +18,6 @@ const SERVICE: &str = "secretsmanager";
 const TARGET: &str = "secretsmanager.GetSecretValue";
 /// The length of the shortest version id; shorter versions are labels, such as `AWSPREVIOUS`.
 const SHORTEST_ID: usize = 32;
-
-/// The settings of the store, as in Kusion's workspace.yaml.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Settings {
-    /// The region.
-    region: String,
-    /// The address of the service; that of the region where it is empty.
-    #[serde(default)]
-    endpoint: String,
-}
 
 /// The service in a region.
 #[derive(Debug)]
@@ -46,12 +36,11 @@ struct Answer {
 
 impl SecretsManager {
     /// The service with its credentials: `accessKey` and `secretKey`, and possibly `sessionToken` and `ca.crt`.
-    pub(super) fn new(settings: Settings, credentials: &Credentials<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(settings: Region, credentials: &Credentials<'_>) -> Result<Self, Failure> {
         let of_region = endpoint(SERVICE, &settings.region).ok_or_else(|| {
             invalid("provider.aws.region must be the name of a region, such as eu-central-1".to_owned())
         })?;
-        let named = if settings.endpoint.is_empty() { of_region } else { settings.endpoint };
-        let url = address("provider.aws.endpoint", &named)?;
+        let url = settings.address("provider.aws.endpoint", &of_region)?;
         let service = Service::new(format!("AWS Secrets Manager at {url}"), credentials.authorities())?;
         let keys = AwsKeys {
             id: credentials.text("accessKey")?,
@@ -68,8 +57,7 @@ impl SecretsManager {
             body[field] = version.as_str().into();
         }
         let body = body.to_string();
-        let uri = self.url.parse::<Uri>().ok();
-        let host = uri.as_ref().and_then(Uri::authority).map(ToString::to_string).unwrap_or_default();
+        let host = authority(&self.url);
         let (region, body_bytes) = (self.region.as_str(), body.as_bytes());
         let call = JsonCall { service: SERVICE, region, host: &host, target: TARGET, body: body_bytes };
         let mut request = Request::post(format!("{}/", self.url));
@@ -143,7 +131,7 @@ mod tests {
     fn store(endpoint: String, keys: &[(&str, &str)]) -> Result<SecretsManager, Failure> {
         let keys = keys.iter().map(|(key, value)| ((*key).to_owned(), Bytes::from((*value).to_owned())));
         let keys: HashMap<_, _> = keys.collect();
-        SecretsManager::new(Settings { region: "eu-central-1".to_owned(), endpoint }, &Credentials(&keys))
+        SecretsManager::new(Region { region: "eu-central-1".to_owned(), endpoint }, &Credentials(&keys))
     }
 
     const KEYS: [(&str, &str); 3] = [("accessKey", "AKID"), ("secretKey", "s.secret\n"), ("sessionToken", "s.session")];

@@ -26,7 +26,7 @@ use stoa_proto::Target;
 use tonic::Code;
 
 use self::credentials::Credentials;
-use self::service::Store;
+use self::service::{Region, Store};
 use crate::failure::{Failure, reason};
 
 /// The values by the texts that name them.
@@ -73,9 +73,9 @@ struct NamedStore {
 struct Provider {
     kubernetes: Option<Value>,
     vault: Option<vault::Settings>,
-    aws: Option<aws::Settings>,
+    aws: Option<Region>,
     azure: Option<azure::Settings>,
-    alicloud: Option<alicloud::Settings>,
+    alicloud: Option<Region>,
     file: Option<file::Settings>,
     /// Those that Stoa does not read.
     #[serde(flatten)]

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use stoa_engine::stored_secret::StoredSecret;
 use stoa_outbound::Client;
@@ -117,6 +118,29 @@ pub(super) fn address(field: &str, text: &str) -> Result<String, Failure> {
         return Err(invalid(format!("{field} {message}")));
     }
     Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// The settings of a store in a region of a cloud, as in Kusion's workspace.yaml.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Region {
+    /// The name of the region.
+    pub(super) region: String,
+    /// The address of the service; that of the region where it is empty.
+    #[serde(default)]
+    pub(super) endpoint: String,
+}
+
+impl Region {
+    /// The [`address`] of the service, which is `of_region` unless the settings name another.
+    pub(super) fn address(&self, field: &str, of_region: &str) -> Result<String, Failure> {
+        address(field, if self.endpoint.is_empty() { of_region } else { &self.endpoint })
+    }
+}
+
+/// The host and port of an address, for signatures of requests to it.
+pub(super) fn authority(address: &str) -> String {
+    let uri = address.parse::<Uri>().ok();
+    uri.as_ref().and_then(Uri::authority).map(ToString::to_string).unwrap_or_default()
 }
 
 /// Bytes of a text that a URL or a signature of a request escapes: all but letters, digits and `-._~`.

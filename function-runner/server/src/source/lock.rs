@@ -88,37 +88,11 @@ pub(super) fn id_around(root: &Tree<'_>, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use git2::Oid;
+    use stoa_git::testing::tree;
 
     use super::super::content::id_of_stack;
     use super::super::dependencies::{Dependencies, StackPath};
     use super::*;
-
-    /// A tree with files, folders included.
-    fn tree(repository: &Repository, files: &[(&str, &str)]) -> Oid {
-        let mut index = git2::Index::new().unwrap();
-        for (path, text) in files {
-            let id = repository.blob(text.as_bytes()).unwrap();
-            let zero = git2::IndexTime::new(0, 0);
-            index
-                .add(&git2::IndexEntry {
-                    ctime: zero,
-                    mtime: zero,
-                    dev: 0,
-                    ino: 0,
-                    mode: 0o100_644,
-                    uid: 0,
-                    gid: 0,
-                    file_size: 0,
-                    id,
-                    flags: 0,
-                    flags_extended: 0,
-                    path: path.as_bytes().to_vec(),
-                })
-                .unwrap();
-        }
-        index.write_tree_to(repository).unwrap()
-    }
 
     #[test]
     fn nearest_lock_file_counts() {

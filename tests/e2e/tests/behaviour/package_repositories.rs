@@ -1,8 +1,7 @@
 //! Repositories of packages: Git servers with credentials, registries, webhooks, guardrails, default upstreams and registrations.
 
-use std::{path::Path, process::Command, sync::Arc};
+use std::{process::Command, sync::Arc};
 
-use ring::hmac;
 use serde_json::{Value, json};
 use stoa_e2e::{Cluster, Standalone, eventually, fixture::condition, run};
 use stoa_git::testing::{GitServer, SshServer};
@@ -12,6 +11,7 @@ use stoa_test_registry::{PASSWORD as REGISTRY_PASSWORD, Registry, Settings, USER
 use crate::{
     PATIENCE,
     package_lifecycle::{NAMESPACE, Packages, init, reference, wait_for},
+    triggers::deliver_to,
 };
 
 const PASSWORD: &str = "opens-the-packages";
@@ -166,16 +166,9 @@ fn packages_of_a_registry_are_cloned_and_upgraded() {
     }
 }
 
-/// Delivers a push as GitHub does; the code of the answer.
+/// Delivers a push of the blueprints; the code of the answer.
 fn deliver(cluster: &Cluster, namespace: &str, token: &str) -> String {
-    let body = r#"{"ref":"refs/heads/main"}"#;
-    let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), body.as_bytes());
-    let hex: String = signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "--data", body, "--cacert"]);
-    curl.arg(Path::new(&cluster.env("STOA_CA"))).args(["--header", "X-GitHub-Event: push", "--header"]);
-    curl.arg(format!("X-Hub-Signature-256: sha256={hex}"));
-    run(curl.arg(format!("{}/{namespace}/repositories/blueprints", cluster.env("STOA_WEBHOOK_URL"))))
+    deliver_to(cluster, &format!("{namespace}/repositories/blueprints"), r#"{"ref":"refs/heads/main"}"#, token)
 }
 
 /// Pushes a package with a tag, as people do.

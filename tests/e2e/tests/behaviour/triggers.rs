@@ -42,16 +42,21 @@ impl Scene {
     }
 }
 
-/// Delivers a push as GitHub does, signed with a token; the code of the answer.
+/// Delivers the push of `shop/config`, signed with a token; the code of the answer.
 fn deliver(cluster: &Cluster, namespace: &str, token: &str) -> String {
     let body = r#"{"ref":"refs/heads/main","repository":{"full_name":"shop/config"}}"#;
+    deliver_to(cluster, &format!("{namespace}/hooked"), body, token)
+}
+
+/// Delivers the body of a push to a webhook as GitHub does, signed with a token; the code of the answer.
+pub(crate) fn deliver_to(cluster: &Cluster, webhook: &str, body: &str, token: &str) -> String {
     let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes()), body.as_bytes());
     let hex: String = signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "--data", body, "--cacert"]);
     curl.arg(Path::new(&cluster.env("STOA_CA"))).args(["--header", "X-GitHub-Event: push", "--header"]);
     curl.arg(format!("X-Hub-Signature-256: sha256={hex}"));
-    run(curl.arg(format!("{}/{namespace}/hooked", cluster.env("STOA_WEBHOOK_URL"))))
+    run(curl.arg(format!("{}/{webhook}", cluster.env("STOA_WEBHOOK_URL"))))
 }
 
 #[test]

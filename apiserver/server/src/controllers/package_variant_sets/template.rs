@@ -151,12 +151,12 @@ async fn injector(
     template: &InjectionSelectorTemplate,
     seen: &Arc<Seen>,
 ) -> Result<InjectionSelector, String> {
-    let InjectionSelectorTemplate { group, version, kind, name, name_expr } = template.clone();
+    let InjectionSelectorTemplate { point, name, name_expr } = template.clone();
     let name = match name_expr.filter(|expression| !expression.is_empty()) {
         Some(expression) => text(&format!("template.injectors[{at}].nameExpr"), &expression, seen).await?,
         None => name.unwrap_or_default(),
     };
-    Ok(InjectionSelector { group, version, kind, name })
+    Ok(InjectionSelector { point, name })
 }
 
 /// Plain entries and those of expressions, which override them.

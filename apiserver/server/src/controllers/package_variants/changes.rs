@@ -13,7 +13,7 @@ use stoa_packages::{
 };
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::{DownstreamTarget, Function, InjectionSelector, PackageVariant, Pipeline, Selector},
+    porchconfig::{DownstreamTarget, Function, InjectionPoint, InjectionSelector, PackageVariant, Pipeline, Selector},
 };
 
 use super::downstream;
@@ -155,7 +155,7 @@ async fn injected(
 /// The kinds of injection points that injectors name: those that the author of the variant may read. The author of the package
 /// may be another user.
 fn readable(injectors: &[InjectionSelector], points: &[Point]) -> BTreeSet<(String, String)> {
-    let named = injectors.iter().filter_map(kind_of_injector);
+    let named = injectors.iter().filter_map(|injector| kind_of_injector(&injector.point));
     let is_wanted = |(api_version, kind): &(String, String)| {
         points.iter().any(|point| point.api_version == *api_version && point.kind == *kind)
     };
@@ -163,7 +163,7 @@ fn readable(injectors: &[InjectionSelector], points: &[Point]) -> BTreeSet<(Stri
 }
 
 fn injector(selector: InjectionSelector) -> Injector {
-    let InjectionSelector { group, version, kind, name } = selector;
+    let InjectionSelector { point: InjectionPoint { group, version, kind }, name } = selector;
     Injector { group, version, kind, name }
 }
 
@@ -214,12 +214,12 @@ mod tests {
         let points = variant::points(&files).unwrap();
         assert_eq!(points.len(), 3);
         let named = |name: &str| InjectionSelector { name: name.to_owned(), ..InjectionSelector::default() };
-        let network = InjectionSelector {
+        let point = InjectionPoint {
             group: Some("example.com".to_owned()),
             version: Some("v1".to_owned()),
             kind: Some("Network".to_owned()),
-            ..named("prod")
         };
+        let network = InjectionSelector { point, ..named("prod") };
         let kind = |api_version: &str, kind: &str| (api_version.to_owned(), kind.to_owned());
         let config_maps = kind("v1", "ConfigMap");
         assert_eq!(readable(&[named("prod")], &points), BTreeSet::from([config_maps.clone()]));

@@ -11,23 +11,13 @@ use stoa_runs::{Services, package_source};
 use stoa_types::{
     Source,
     config::SourcePackage,
-    porch::{Lifecycle, PackageRevision, StoredInGit},
+    porch::{PackageRevision, StoredInGit},
     reason,
 };
 
-use super::Unseen;
+use super::{super::package_latest::Numbered, Unseen};
 
-/// The fields of a PackageRevision that decide about its commit.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    repository: String,
-    package_name: String,
-    lifecycle: Lifecycle,
-    revision: i64,
-}
-
-/// As [`Spec`].
+/// The fields of a PackageRevision's status that decide about its commit.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -36,8 +26,8 @@ struct Status {
 
 /// Makes the sources of a package due when one of its revisions changes.
 pub(super) fn trigger(registry: &Arc<Registry>, lookup: Lookup) -> Trigger {
-    Trigger::on_change(&registry.api::<PackageRevision>(), move |revision: &Member<Spec, Status>| {
-        let Spec { repository, package_name, .. } = &revision.spec;
+    Trigger::on_change(&registry.api::<PackageRevision>(), move |revision: &Member<Numbered, Status>| {
+        let Numbered { repository, package_name, .. } = &revision.spec;
         let of_repository = lookup.cached_keys::<Source>(revision.namespace(), "spec.package.repository", repository);
         let is_of_package = |key: &(String, String)| {
             let source = lookup.cached_spec::<Source>(&key.0, &key.1);

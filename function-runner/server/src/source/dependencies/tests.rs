@@ -1,29 +1,6 @@
-use super::*;
+use stoa_git::testing::tree;
 
-/// A commit's tree with these files.
-fn tree(repository: &Repository, files: &[(&str, &str)]) -> Oid {
-    let mut index = git2::Index::new().unwrap();
-    for (path, text) in files {
-        let id = repository.blob(text.as_bytes()).unwrap();
-        let time = git2::IndexTime::new(0, 0);
-        let entry = git2::IndexEntry {
-            ctime: time,
-            mtime: time,
-            dev: 0,
-            ino: 0,
-            mode: 0o100_644,
-            uid: 0,
-            gid: 0,
-            file_size: 0,
-            id,
-            flags: 0,
-            flags_extended: 0,
-            path: path.as_bytes().to_vec(),
-        };
-        index.add(&entry).unwrap();
-    }
-    index.write_tree_to(repository).unwrap()
-}
+use super::*;
 
 /// Whether a change of each file is one of the stack.
 fn check(files: &[(&str, &str)], stack: StackPath<'_>, changes: &[(&str, bool)]) {
