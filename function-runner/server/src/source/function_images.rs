@@ -49,18 +49,3 @@ async fn function(registry: Arc<Registry>, tag: String) -> Result<Result<Offered
     let described = function_metadata::of_annotations(&image, |key| annotations.get(key).map(String::as_str));
     Ok(described.map(|described| offered(described, "")).map_err(|error| wrong(error.to_string())))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn large_registries_are_refused() {
-        let source = Source { remote: "oci://example.com/fn".to_owned(), ..Source::default() };
-        assert!(bounded(&source, MOST, "images").is_ok());
-        let failure = bounded(&source, MOST + 1, "images").unwrap_err();
-        let problem = &failure.problems()[0];
-        assert_eq!((failure.code(), problem.reason.as_str()), (Code::InvalidArgument, reason::TOO_LARGE));
-        assert!(problem.message.starts_with("oci://example.com/fn has 2001 images"), "{problem:?}");
-    }
-}

@@ -109,3 +109,18 @@ where
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_registries_are_refused() {
+        let source = Source { remote: "oci://example.com/fn".to_owned(), ..Source::default() };
+        assert!(bounded(&source, MOST, "tags").is_ok());
+        let failure = bounded(&source, MOST + 1, "tags").unwrap_err();
+        let problem = &failure.problems()[0];
+        assert_eq!((failure.code(), problem.reason.as_str()), (Code::InvalidArgument, reason::TOO_LARGE));
+        assert!(problem.message.starts_with("oci://example.com/fn has 2001 tags"), "{problem:?}");
+    }
+}
