@@ -92,9 +92,11 @@ func init() {
 		"those of typed kinds are sorted (registerResourceHandlers in A/endpoints/installer.go)")
 	allow(`status: applied \(direct\)`, "the spec of a custom resource is a map, which is owned for itself; a typed one is a struct, which is always there "+
 		"(ObjectToTyped in k8s.io/apimachinery/pkg/util/managedfields/internal/typeconverter.go)")
-	allow(`kinds of Stoa: (organizations|notificationsinks|variablesets), selected by fields \(direct\)`, "custom resources have words of their own for a field that is not known; of a typed kind that names no fields "+
+	allow(`kinds of Stoa: (organizations|notificationsinks|variablesets|modules|repositories), selected by fields \(direct\)`, "custom resources have words of their own for a field that is not known; of a typed kind that names no fields "+
 		"of its own it is refused as here (DefaultMetaV1FieldSelectorConversion in k8s.io/apimachinery/pkg/runtime/conversion.go)")
 	allow(`kinds of Stoa: organizations, refused \(direct\)`, "an Organization is called as its namespace is, which may be named in fewer ways than custom resources (ValidateNamespaceName in K/pkg/apis/core/validation/validation.go)")
+	allow(`kinds of Stoa: repositories, refused \(direct\)`, "the name of a Repository begins those of its package revisions, which separate it by a dot, so that it is a DNS label (docs/design/packages.md)")
+	allow(`kinds of Stoa: repositories, fields applied by two \(direct\)`, "a second registration of the same packages is refused, which no schema says (docs/design/packages.md)")
 	allowWire()
 	allow(`audit: a create of what leaves parts out at request.* \(direct\)`,
 		"an object is recorded as it was decoded; in Go that is with its defaults and with the empty parts that its types always have (LogRequestObject in A/audit/request.go)")
