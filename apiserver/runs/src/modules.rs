@@ -1,6 +1,6 @@
 //! The Modules that a Workspace names, as a function-runner needs them to render a Stack.
 //!
-//! Start at [`resolve`].
+//! Start at `resolve`.
 
 use std::collections::HashMap;
 

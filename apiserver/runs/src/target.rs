@@ -157,7 +157,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// As [`resolve_request`].
+    /// As `resolve_request`.
     pub async fn resolve_request(
         &self,
         services: &Services,

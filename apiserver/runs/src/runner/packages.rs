@@ -132,7 +132,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// As [`discover`](Self::discover); NOT_FOUND where no runner has the image. A function that failed is an [`Evaluated`] with its
+    /// As [`discover`](Self::discover); NOT_FOUND where no runner has the image. A function that failed is an `Evaluated` with its
     /// results, or FAILED_PRECONDITION from a function runner of Porch.
     pub async fn evaluate_function(
         &self,
