@@ -70,7 +70,10 @@ impl FunctionEvaluator for FunctionService {
             let answer = EvaluateFunctionResponse { resource_list: output.stdout, log: Bytes::from(output.stderr) };
             Ok((answer, output.exit_code))
         });
-        let answer = Box::pin(evaluated).await?;
+        // grpc-go refuses details that are no `google.rpc.Status`, and Porch reads the message alone.
+        let without_details = |status: Status| Status::new(status.code(), status.message());
+        let answer = Box::pin(evaluated).await;
+        let answer = answer.map_err(|status| if self.is_open { without_details(status) } else { status })?;
         let exit_code = answer.get_ref().1;
         let mut answer = answer.map(|(answer, _)| answer);
         if exit_code != 0 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use stoa_engine::Spec;
-use stoa_proto::{FindModuleRequest, GenerateRequest, GenerateResponse, Workspace};
+use stoa_proto::{FindModuleRequest, FindModuleResponse, GenerateRequest, GenerateResponse, Workspace};
 use stoa_test_registry::Registry;
 use tonic::{Code, Response, Status};
 
@@ -176,7 +176,9 @@ async fn registered_module_runs_by_its_digest() {
         Sha256::digest(std::fs::read(&program).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!((&found.digest, &found.program), (&digest, &format!("sha256:{sha256}")));
     assert_eq!(found.package, "network");
-    assert_eq!(find("other", &digest, false).await.unwrap(), found, "a digest needs no tag");
+    let untagged = registry.push_flux("modules/network:released", files.path());
+    let by_digest = FindModuleResponse { digest: untagged.clone(), ..found.clone() };
+    assert_eq!(find("1.0.0", &untagged, false).await.unwrap(), by_digest, "a digest wins over the tag");
     let (code, wrong) = problem(&find("9", "", false).await.unwrap_err());
     assert_eq!((code, wrong.reason.as_str()), (Code::NotFound, "VersionNotFound"));
     // The same program in the folder.
