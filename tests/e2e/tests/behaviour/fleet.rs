@@ -408,7 +408,7 @@ spec: {{controlPlane: {{repo: \"{}\", branch: main, path: .}}}}
     assert_eq!(condition(&repo, "Ready")["reason"], "PRFailed", "{repo:#}");
     let files = small.branch(&head);
     assert!(files["edge/web/namespace.yaml"].contains(&format!("{namespace}-edge-web")), "{files:?}");
-    assert!(files["edge/web/platform-config.yaml"].contains("REGION: north"), "{files:?}");
+    assert!(files["edge/web/platform-config.yaml"].contains("REGION: \"north\""), "{files:?}");
     assert!(files.contains_key("README.md"), "files of people at the root stay: {files:?}");
 
     // A target whose schema the configuration violates has no files, says why, and holds up no other.

@@ -208,9 +208,12 @@ fn webhook_and_request_synchronize_a_repository() {
     let now = run(Command::new("date").args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"]));
     patch(&packages, "blueprints", &json!({"sync": {"runOnceAt": now.trim()}}));
     wait_for("the second package is listed", || packages.names().contains(&"blueprints.second.v1".to_owned()));
-    let read = packages.get("repositories.config.porch.kpt.dev", "blueprints");
-    assert!(read["status"]["packageCount"].as_i64().is_some_and(|count| count >= 4), "{read:#}");
-    assert_eq!(read["status"]["gitCommitHash"], packages.git(&["rev-parse", "main"]).trim(), "{read:#}");
+    // The status follows the packages.
+    let head = packages.git(&["rev-parse", "main"]);
+    wait_for("the status has the commit and the count", || {
+        let status = &packages.get("repositories.config.porch.kpt.dev", "blueprints")["status"];
+        status["gitCommitHash"] == head.trim() && status["packageCount"].as_i64().is_some_and(|count| count >= 4)
+    });
 }
 
 #[test]
