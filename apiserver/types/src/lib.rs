@@ -8,7 +8,8 @@
 //! - [`config`]: the kinds that application teams write.
 //! - [`platform`]: the kinds that the platform team writes.
 //! - [`delivery`]: the kinds that record what Stoa does.
-//! - [`scheduler`]: the kinds of Kalypso.
+//! - [`scheduler`]: the kinds of Kalypso's scheduler.
+//! - [`hub`]: the kinds of Kalypso's observability hub.
 //! - [`porch`] and [`porchconfig`]: packages and their repositories, by the names of Porch.
 //!
 //! Elsewhere: `stoa-kinds` lists all kinds.
@@ -16,6 +17,7 @@
 pub mod common;
 pub mod config;
 pub mod delivery;
+pub mod hub;
 pub mod labels;
 pub mod names;
 pub mod platform;

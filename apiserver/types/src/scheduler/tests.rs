@@ -8,21 +8,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::*;
+use crate::hub::{DeploymentDescriptor, Reconciler};
 
 fn data() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kalypso")
 }
 
-fn ours() -> [CustomResourceDefinition; 12] {
+fn ours() -> [CustomResourceDefinition; 14] {
     [
         Assignment::crd(),
         AssignmentPackage::crd(),
         BaseRepo::crd(),
         ClusterType::crd(),
         ConfigSchema::crd(),
+        DeploymentDescriptor::crd(),
         DeploymentTarget::crd(),
         Environment::crd(),
         GitOpsRepo::crd(),
+        Reconciler::crd(),
         SchedulingPolicy::crd(),
         Template::crd(),
         Workload::crd(),
@@ -58,7 +61,7 @@ fn fields_of(crd: &Value) -> BTreeSet<String> {
 fn kinds_have_the_names_and_fields_of_kalypso() {
     for crd in ours() {
         let ours = serde_json::to_value(&crd).unwrap();
-        let file = data().join(format!("crds/scheduler.kalypso.io_{}.yaml", crd.spec.names.plural));
+        let file = data().join(format!("crds/{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
         let theirs: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         let kind = &crd.spec.names.kind;
         for name in ["kind", "plural", "singular"] {
