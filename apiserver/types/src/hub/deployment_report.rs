@@ -28,7 +28,7 @@ pub const MAX_REPORTED_DEPLOYMENTS: usize = 1000;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentReportSpec {
-    /// The deployments, at least one. Several of the same reconciler are recorded in the order of their times.
+    /// The deployments, at least one, with at most 100 of the same reconciler. Those are recorded in the order of their times.
     #[schemars(length(min = 1, max = 1000))]
     pub deployments: Vec<ReportedDeployment>,
 }
@@ -45,9 +45,9 @@ pub struct ReportedDeployment {
     pub git_ops_commit_id: String,
     /// The status.
     pub status: DeploymentStatus,
-    /// A text for people, at most 4096 characters.
+    /// A text for people, at most 1024 characters. A change of it alone is not a transition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = 1024))]
     pub status_message: String,
     /// The time at which the reconciler had this state, by the clock of the cluster. Absent: now. A time in the future is
     /// recorded as now, with a warning if it is more than 10 minutes ahead.

@@ -1,0 +1,378 @@
+//! Segments: immutable files of transitions in the format Parquet, column by column.
+//!
+//! Start at [`pack`] and [`read`]. The rows of a segment are sorted by host, reconciler and time, so that a dictionary and the
+//! statistics of its row groups say where a host is. A segment has a bounded number of rows and bytes. A reader passes over
+//! row groups and columns without a wanted row.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use parquet::{
+    column::reader::ColumnReader,
+    data_type::{ByteArray, ByteArrayType, Int64Type},
+    errors::ParquetError,
+    file::{
+        metadata::RowGroupMetaData,
+        properties::WriterProperties,
+        reader::{FileReader as _, RowGroupReader},
+        serialized_reader::SerializedFileReader,
+        writer::SerializedFileWriter,
+    },
+    schema::parser::parse_message_type,
+};
+
+use crate::Transition;
+
+/// The most rows of a segment.
+pub const MAX_ROWS: usize = 250_000;
+/// The most bytes of a segment.
+pub const MAX_BYTES: usize = 64 << 20;
+/// The most bytes of the texts of a segment before their encoding.
+const MAX_TEXT: usize = 32 << 20;
+/// The rows of a row group, which is the unit of a read.
+const GROUP: usize = 10_000;
+
+const SCHEMA: &str = "message transition {
+    REQUIRED INT64 time (TIMESTAMP_MICROS);
+    REQUIRED BYTE_ARRAY host (UTF8);
+    REQUIRED BYTE_ARRAY reconciler (UTF8);
+    REQUIRED BYTE_ARRAY endpoint (UTF8);
+    REQUIRED BYTE_ARRAY commit (UTF8);
+    REQUIRED BYTE_ARRAY status (UTF8);
+    REQUIRED BYTE_ARRAY message (UTF8);
+}";
+/// The columns by their positions in the schema.
+const TIME: usize = 0;
+const HOST: usize = 1;
+const RECONCILER: usize = 2;
+const ENDPOINT: usize = 3;
+const COMMIT: usize = 4;
+const STATUS: usize = 5;
+const MESSAGE: usize = 6;
+const COLUMNS: usize = 7;
+
+/// Why a segment cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The bytes are not a segment.
+    #[error("the segment is corrupt: {0}")]
+    Corrupt(String),
+    /// The rows cannot be encoded.
+    #[error("the segment cannot be written: {0}")]
+    Write(String),
+}
+
+/// A new segment.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// The file.
+    pub bytes: Bytes,
+    /// The number of rows.
+    pub rows: usize,
+    /// The times of the first and of the last transition, in microseconds since the Unix epoch.
+    pub times: (i64, i64),
+}
+
+/// The wanted rows.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The first and the last time, in microseconds since the Unix epoch.
+    pub times: (i64, i64),
+    /// The host; `None` for all.
+    pub host: Option<String>,
+    /// The name of the Reconciler; `None` for all.
+    pub reconciler: Option<String>,
+}
+
+impl Filter {
+    /// All rows.
+    pub fn all() -> Self {
+        Self { times: (i64::MIN, i64::MAX), host: None, reconciler: None }
+    }
+
+    /// Whether a transition is wanted.
+    pub fn matches(&self, row: &Transition) -> bool {
+        let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
+        self.times.0 <= row.time
+            && row.time <= self.times.1
+            && is(&self.host, &row.host)
+            && is(&self.reconciler, &row.reconciler)
+    }
+}
+
+/// Writes transitions to as many segments as they need; equal ones become one row.
+///
+/// # Errors
+///
+/// [`SegmentError::Write`].
+pub fn pack(mut rows: Vec<Transition>) -> Result<Vec<Packed>, SegmentError> {
+    rows.sort_unstable();
+    rows.dedup();
+    let mut packed = Vec::new();
+    let mut rest = rows.as_slice();
+    while !rest.is_empty() {
+        let mut text = 0;
+        let fits = rest.iter().take(MAX_ROWS).take_while(|row| {
+            text += row.text_bytes();
+            text <= MAX_TEXT
+        });
+        // One row is always written.
+        let (now, later) = rest.split_at(fits.count().max(1));
+        let bytes = write(now).map_err(|error| SegmentError::Write(error.to_string()))?;
+        let times = now.iter().map(|row| row.time);
+        let times = (times.clone().min().unwrap_or_default(), times.max().unwrap_or_default());
+        packed.push(Packed { bytes, rows: now.len(), times });
+        rest = later;
+    }
+    Ok(packed)
+}
+
+/// The texts of a column.
+fn texts(rows: &[Transition], column: usize) -> Vec<ByteArray> {
+    let text = |row: &Transition| -> Arc<str> {
+        let text = match column {
+            HOST => &row.host,
+            RECONCILER => &row.reconciler,
+            ENDPOINT => &row.endpoint,
+            COMMIT => &row.commit,
+            STATUS => &row.status,
+            _ => &row.message,
+        };
+        text.clone()
+    };
+    rows.iter().map(|row| ByteArray::from(text(row).as_bytes().to_vec())).collect()
+}
+
+fn write(rows: &[Transition]) -> Result<Bytes, ParquetError> {
+    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let properties = Arc::new(WriterProperties::builder().set_created_by("stoa".to_owned()).build());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
+    for group in rows.chunks(GROUP) {
+        let mut columns = writer.next_row_group()?;
+        let mut position = 0;
+        while let Some(mut column) = columns.next_column()? {
+            if position == TIME {
+                let times: Vec<i64> = group.iter().map(|row| row.time).collect();
+                column.typed::<Int64Type>().write_batch(times.as_slice(), None, None)?;
+            } else {
+                let texts = texts(group, position);
+                column.typed::<ByteArrayType>().write_batch(texts.as_slice(), None, None)?;
+            }
+            column.close()?;
+            position += 1;
+        }
+        columns.close()?;
+    }
+    Ok(writer.into_inner()?.into())
+}
+
+/// Reads the wanted rows of a segment, in their order, and hands each of them to a function.
+///
+/// The bytes are those of a stored document, whose digest was checked: a damaged document does not come here. A file of others
+/// is an error, and so is one that the reader panics about.
+///
+/// # Errors
+///
+/// [`SegmentError::Corrupt`]; some rows may have been handed over by then.
+pub fn read(bytes: &Bytes, filter: &Filter, mut each: impl FnMut(Transition)) -> Result<(), SegmentError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(SegmentError::Corrupt(format!("it has {} bytes, more than {MAX_BYTES}", bytes.len())));
+    }
+    match catch_unwind(AssertUnwindSafe(|| read_rows(bytes, filter, &mut each))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(SegmentError::Corrupt(error.to_string())),
+        Err(_) => Err(SegmentError::Corrupt("the reader panicked".to_owned())),
+    }
+}
+
+fn corrupt(why: impl Into<String>) -> ParquetError {
+    ParquetError::General(why.into())
+}
+
+fn read_rows(bytes: &Bytes, filter: &Filter, each: &mut impl FnMut(Transition)) -> Result<(), ParquetError> {
+    let reader = SerializedFileReader::new(bytes.clone())?;
+    let most = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX);
+    let file = reader.metadata().file_metadata();
+    if !(0..=most).contains(&file.num_rows()) {
+        return Err(corrupt(format!("it has {} rows", file.num_rows())));
+    }
+    if file.schema_descr().num_columns() != COLUMNS {
+        return Err(corrupt("it has other columns"));
+    }
+    for position in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(position)?;
+        let is_excluded = |column: usize, wanted: &Option<String>| {
+            wanted.as_ref().is_some_and(|wanted| excludes(group.metadata(), column, wanted.as_bytes()))
+        };
+        if is_excluded(HOST, &filter.host) || is_excluded(RECONCILER, &filter.reconciler) {
+            continue;
+        }
+        read_group(&*group, filter, each)?;
+    }
+    Ok(())
+}
+
+/// Whether the statistics of a row group say that no row has a text.
+fn excludes(group: &RowGroupMetaData, column: usize, wanted: &[u8]) -> bool {
+    let Some(statistics) = group.column(column).statistics() else { return false };
+    statistics.min_bytes_opt().is_some_and(|min| wanted < min)
+        || statistics.max_bytes_opt().is_some_and(|max| wanted > max)
+}
+
+fn read_group(
+    group: &dyn RowGroupReader,
+    filter: &Filter,
+    each: &mut impl FnMut(Transition),
+) -> Result<(), ParquetError> {
+    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
+    if rows > MAX_ROWS {
+        return Err(corrupt(format!("a row group has {rows} rows")));
+    }
+    let times = times(group, rows)?;
+    let (mut hosts, mut reconcilers) = (Texts::read(group, HOST, rows)?, Texts::read(group, RECONCILER, rows)?);
+    let is_wanted = |row: &usize| {
+        filter.times.0 <= times[*row]
+            && times[*row] <= filter.times.1
+            && filter.host.as_ref().is_none_or(|host| hosts.is(*row, host))
+            && filter.reconciler.as_ref().is_none_or(|reconciler| reconcilers.is(*row, reconciler))
+    };
+    let wanted: Vec<usize> = (0..rows).filter(is_wanted).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut endpoints = Texts::read(group, ENDPOINT, rows)?;
+    let mut commits = Texts::read(group, COMMIT, rows)?;
+    let mut statuses = Texts::read(group, STATUS, rows)?;
+    let mut messages = Texts::read(group, MESSAGE, rows)?;
+    for row in wanted {
+        each(Transition {
+            host: hosts.text(row)?,
+            reconciler: reconcilers.text(row)?,
+            time: times[row],
+            endpoint: endpoints.text(row)?,
+            commit: commits.text(row)?,
+            status: statuses.text(row)?,
+            message: messages.text(row)?,
+        });
+    }
+    Ok(())
+}
+
+fn times(group: &dyn RowGroupReader, rows: usize) -> Result<Vec<i64>, ParquetError> {
+    let ColumnReader::Int64ColumnReader(mut reader) = group.get_column_reader(TIME)? else {
+        return Err(corrupt("the column time has another type"));
+    };
+    let mut times = Vec::with_capacity(rows);
+    reader.read_records(rows, None, None, &mut times)?;
+    if times.len() == rows { Ok(times) } else { Err(corrupt("the column time is too short")) }
+}
+
+/// The texts of a column of a row group. Equal neighbours share one.
+struct Texts {
+    values: Vec<ByteArray>,
+    last: Option<(usize, Arc<str>)>,
+}
+
+impl Texts {
+    fn read(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Self, ParquetError> {
+        let ColumnReader::ByteArrayColumnReader(mut reader) = group.get_column_reader(column)? else {
+            return Err(corrupt(format!("column {column} has another type")));
+        };
+        let mut values = Vec::with_capacity(rows);
+        reader.read_records(rows, None, None, &mut values)?;
+        if values.len() != rows {
+            return Err(corrupt(format!("column {column} is too short")));
+        }
+        Ok(Self { values, last: None })
+    }
+
+    fn is(&self, row: usize, text: &str) -> bool {
+        self.values[row].data() == text.as_bytes()
+    }
+
+    fn text(&mut self, row: usize) -> Result<Arc<str>, ParquetError> {
+        if let Some((of, text)) = &self.last
+            && self.values[*of].data() == self.values[row].data()
+        {
+            return Ok(text.clone());
+        }
+        let text: Arc<str> = self.values[row].as_utf8()?.into();
+        self.last = Some((row, text.clone()));
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(host: &str, time: i64, commit: &str) -> Transition {
+        Transition {
+            host: host.into(),
+            reconciler: format!("{host}-web").into(),
+            time,
+            endpoint: "https://git.example.com/web/dev".into(),
+            commit: commit.into(),
+            status: "success".into(),
+            message: "".into(),
+        }
+    }
+
+    fn rows(bytes: &Bytes, filter: &Filter) -> Result<Vec<Transition>, SegmentError> {
+        let mut found = Vec::new();
+        read(bytes, filter, |row| found.push(row))?;
+        Ok(found)
+    }
+
+    #[test]
+    fn segment_has_the_rows_in_their_order_and_once() {
+        let mut written = vec![row("b", 2, "c2"), row("a", 5, "c2"), row("b", 1, "c1"), row("b", 2, "c2")];
+        let packed = pack(written.clone()).unwrap();
+        let [segment] = &packed[..] else { panic!("one segment") };
+        assert_eq!((segment.rows, segment.times), (3, (1, 5)));
+        written.sort();
+        written.dedup();
+        assert_eq!(rows(&segment.bytes, &Filter::all()).unwrap(), written);
+        assert!(pack(Vec::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn reader_finds_one_host_among_many_row_groups() {
+        let written: Vec<_> =
+            (0..3000).flat_map(|at| (0..10).map(move |time| row(&format!("h{at:04}"), time, "c"))).collect();
+        let packed = pack(written).unwrap();
+        let filter = Filter { times: (3, 4), host: Some("h1500".to_owned()), reconciler: None };
+        assert_eq!(rows(&packed[0].bytes, &filter).unwrap(), [row("h1500", 3, "c"), row("h1500", 4, "c")]);
+        let reconciler = Some("h2999-web".to_owned());
+        let filter = Filter { reconciler, ..Filter::all() };
+        assert_eq!(rows(&packed[0].bytes, &filter).unwrap().len(), 10);
+        let filter = Filter { host: Some("other".to_owned()), ..Filter::all() };
+        assert!(rows(&packed[0].bytes, &filter).unwrap().is_empty());
+    }
+
+    #[test]
+    fn rows_with_long_texts_are_split() {
+        let long = "m".repeat(1 << 20);
+        let written: Vec<_> =
+            (0..40).map(|time| Transition { message: long.as_str().into(), ..row("a", time, "c") }).collect();
+        let packed = pack(written).unwrap();
+        assert_eq!(packed.iter().map(|segment| segment.rows).sum::<usize>(), 40);
+        assert!(packed.len() > 1);
+    }
+
+    #[test]
+    fn files_of_others_are_corrupt() {
+        let whole = pack(vec![row("a", 1, "c")]).unwrap()[0].bytes.clone();
+        for length in 0..whole.len() {
+            let cut = whole.slice(..length);
+            assert!(matches!(rows(&cut, &Filter::all()), Err(SegmentError::Corrupt(_))), "{length} bytes");
+        }
+        for other in ["", "PAR1", "PAR1PAR1", "kind: ConfigMap\n", "PAR1\0\0\0\0\0\0\0\0PAR1"] {
+            let other = Bytes::from_static(other.as_bytes());
+            assert!(matches!(rows(&other, &Filter::all()), Err(SegmentError::Corrupt(_))), "{other:?}");
+        }
+    }
+}
