@@ -14,6 +14,7 @@ use stoa_machinery::{ResourceDefinition, registry::RegistryBuilder, strategy::De
 
 use crate::{
     cluster::Cluster,
+    hub::memory::Hub,
     lookup::Lookup,
     package_repositories::Packages,
     rights::{Right, Role},
@@ -31,6 +32,8 @@ pub struct Surroundings {
     pub packages: Packages,
     /// The rendered files of fleets.
     pub fleets: Fleets,
+    /// The reports of clusters.
+    pub hub: Hub,
 }
 
 /// A kind of Stoa.

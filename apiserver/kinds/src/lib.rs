@@ -35,6 +35,7 @@ pub mod deployed;
 pub mod destroyed;
 pub mod errors;
 pub mod event_types;
+pub mod hub;
 mod import;
 pub mod kind;
 pub mod lookup;
@@ -93,8 +94,15 @@ pub mod workspace;
 use crate::kind::{Group, Kind, Surroundings};
 
 /// The API groups, in the order of their priority.
-pub static GROUPS: [&Group; 6] =
-    [&config::GROUP, &platform::GROUP, &delivery::GROUP, &porch::GROUP, &porchconfig::GROUP, &scheduler::GROUP];
+pub static GROUPS: [&Group; 7] = [
+    &config::GROUP,
+    &platform::GROUP,
+    &delivery::GROUP,
+    &porch::GROUP,
+    &porchconfig::GROUP,
+    &scheduler::GROUP,
+    &hub::GROUP,
+];
 
 /// The kinds of all groups.
 pub fn kinds() -> impl Iterator<Item = &'static Kind> {

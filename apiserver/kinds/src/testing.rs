@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     cluster::{Cluster, standalone::StandaloneCluster},
+    hub::memory::Hub,
     kind::{Kind, Surroundings},
     lookup::Lookup,
     package_repositories::Packages,
@@ -51,8 +52,13 @@ impl TestRegistry {
         let lookup = Lookup::default();
         let cluster: Arc<dyn Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let packages = Packages::default();
-        let surroundings =
-            Surroundings { lookup: lookup.clone(), cluster: cluster.clone(), packages, fleets: Fleets::default() };
+        let surroundings = Surroundings {
+            lookup: lookup.clone(),
+            cluster: cluster.clone(),
+            packages,
+            fleets: Fleets::default(),
+            hub: Hub::default(),
+        };
         let complete = complete(&surroundings, &end);
         let builder = Registry::builder(log).end_with(end.clone());
         let builder = more(register(builder, &surroundings, complete));

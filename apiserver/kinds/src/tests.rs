@@ -15,8 +15,8 @@ use stoa_machinery::{
 
 use super::{lookup::Lookup, register, testing::deploying};
 use crate::{
-    cluster::standalone::StandaloneCluster, core_v1, kind::Surroundings, package_repositories::Packages,
-    scheduler::fleets::Fleets,
+    cluster::standalone::StandaloneCluster, core_v1, hub::memory::Hub, kind::Surroundings,
+    package_repositories::Packages, scheduler::fleets::Fleets,
 };
 
 mod access;
@@ -30,6 +30,7 @@ mod core_kinds;
 mod fields;
 mod fleets;
 mod git_paths;
+mod hub;
 mod imports;
 mod live;
 mod modules;
@@ -72,8 +73,13 @@ impl World {
         let lookup = Lookup::default();
         let cluster: Arc<dyn crate::cluster::Cluster> = Arc::new(StandaloneCluster { lookup: lookup.clone() });
         let builder = Registry::builder(Arc::new(MemoryLog::default()));
-        let surroundings =
-            Surroundings { lookup: lookup.clone(), cluster, packages: Packages::default(), fleets: Fleets::default() };
+        let surroundings = Surroundings {
+            lookup: lookup.clone(),
+            cluster,
+            packages: Packages::default(),
+            fleets: Fleets::default(),
+            hub: Hub::default(),
+        };
         let builder = register(builder, &surroundings, |_, definition| definition);
         let builder = core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let registry = lookup.build(builder).await.unwrap();

@@ -44,6 +44,8 @@ pub const FILE_IN_GIT: &str = "stoa.dev/file-in-git";
 pub const OWNER_IN_GIT: &str = "stoa.dev/owner-in-git";
 /// On an Assignment, as an annotation: the SchedulingPolicies that make it.
 pub const SCHEDULING_POLICIES: &str = "stoa.dev/scheduling-policies";
+/// On a DeploymentDescriptor, as an annotation: the commit of the manifests that has its version.
+pub const GITOPS_COMMIT_ID: &str = "stoa.dev/gitops-commit-id";
 
 /// On a Run that destroys a Stack for its deletion, as an annotation: the number of the attempt, from 1.
 pub const ATTEMPT: &str = "stoa.dev/attempt";

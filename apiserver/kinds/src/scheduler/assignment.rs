@@ -130,7 +130,7 @@ impl Renderings {
 }
 
 /// A uid that follows from what an object is.
-fn uid(parts: &[&str]) -> String {
+pub(crate) fn uid(parts: &[&str]) -> String {
     let digest = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, parts).hash(&mut hasher);

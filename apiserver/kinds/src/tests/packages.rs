@@ -15,7 +15,7 @@ use stoa_types::porch::{Lifecycle, PackageContent, PackageRevision};
 
 use super::*;
 use crate::package_repositories::{Content, PackageRepositories, Packages};
-use crate::scheduler::fleets::Fleets;
+use crate::{hub::memory::Hub, scheduler::fleets::Fleets};
 
 /// Keeps the contents, and the names of the calls.
 #[derive(Debug, Default)]
@@ -97,6 +97,7 @@ impl Shop {
             cluster,
             packages: Packages::of(packages.clone()),
             fleets: Fleets::default(),
+            hub: Hub::default(),
         };
         let builder = Registry::builder(Arc::new(MemoryLog::default()));
         let builder = core_v1::register(register(builder, &surroundings, |_, definition| definition));

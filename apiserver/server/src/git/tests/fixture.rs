@@ -9,6 +9,7 @@ use stoa_control_repo::{GitOptions, GitStatus};
 use stoa_controller::{events::Recorder, object::Kind};
 use stoa_kinds::{
     cluster::{Cluster, standalone::StandaloneCluster},
+    hub::memory::Hub,
     kind::Surroundings,
     lookup::Lookup,
     package_repositories::Packages,
@@ -67,8 +68,13 @@ impl Fixture {
         let directory = TempDir::new().expect("a directory");
         let builder = Registry::builder(log.clone()).end_with(end.clone()).window(window);
         let packages = Packages::default();
-        let surroundings =
-            Surroundings { lookup: lookup.clone(), cluster: cluster.clone(), packages, fleets: Fleets::default() };
+        let surroundings = Surroundings {
+            lookup: lookup.clone(),
+            cluster: cluster.clone(),
+            packages,
+            fleets: Fleets::default(),
+            hub: Hub::default(),
+        };
         let builder = stoa_kinds::register(builder, &surroundings, |_, definition| definition);
         let builder = stoa_kinds::core_v1::register(builder).namespaces_in("", "v1", "namespaces");
         let metrics = Metrics::new(&prometheus::Registry::new()).expect("registered");

@@ -1,0 +1,168 @@
+//! DeploymentQuery: the questions that the history of deployments answers. Each namespace has the same ones.
+//!
+//! Elsewhere: `stoa-apiserver` answers the subresource `rows`.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use stoa_machinery::{
+    ApiError, Object, ResourceDefinition,
+    definition::{Cell, Column},
+    registry::{Computed, ListOptions},
+    strategy::DefaultStrategy,
+};
+use stoa_types::{
+    hub::{DeploymentQuery, DeploymentQuerySpec, QueryParameter, Reconciler},
+    names,
+};
+
+use crate::{
+    kind::{Kind, Surroundings},
+    lookup::Lookup,
+    rights::{OBJECTS, READ, READERS, right},
+    scheduler::assignment::uid,
+};
+
+/// The transitions of reconcilers.
+pub const HISTORY: &str = "history";
+/// The versions of two environments.
+pub const DIFFERENCES: &str = "differences";
+/// The rollouts of commits.
+pub const LAG: &str = "lag";
+
+/// The queries in the order of their names, each with its content and its parameters.
+const QUERIES: [(&str, &str, &[(&str, &str)]); 3] = [
+    (
+        DIFFERENCES,
+        "The versions of each workload in two environments.",
+        &[("environment", "The first environment. Required."), ("with", "The second environment. Required.")],
+    ),
+    (
+        HISTORY,
+        "The transitions of reconcilers, the newest first.",
+        &[SINCE, UNTIL, ("host", "The host."), ("reconciler", "The Reconciler."), LIMIT],
+    ),
+    (
+        LAG,
+        "The rollouts of commits, the newest first: the seconds from the first report of a commit to its success.",
+        &[SINCE, UNTIL, ("environment", "The environment."), ("workload", "The workload."), LIMIT],
+    ),
+];
+
+const SINCE: (&str, &str) =
+    ("since", "The beginning: a time, or a duration before now such as 30d or 12h. Default: 7d.");
+const UNTIL: (&str, &str) = ("until", "The end, as since. Default: now.");
+const LIMIT: (&str, &str) = ("limit", "The most rows, from 1 to 100000. Default: 1000.");
+
+/// The kind DeploymentQuery.
+pub static KIND: Kind = Kind {
+    definition,
+    register: |builder, definition, Surroundings { lookup, .. }| {
+        let strategy = DefaultStrategy::<DeploymentQuery>::default();
+        builder.register_computed(definition, strategy, Arc::new(Queries { lookup }))
+    },
+    rights: &[right(READERS, OBJECTS, READ), right(READERS, &["rows"], &["get"])],
+    ..Kind::of::<DeploymentQuery>()
+};
+
+fn definition() -> ResourceDefinition {
+    let mut definition = ResourceDefinition::of::<DeploymentQuery>().columns(&[Column::new(
+        "Description",
+        Cell::Path(&["spec", "description"]),
+        "The content of the table.",
+    )]);
+    definition.verbs = READ.to_vec();
+    definition
+}
+
+/// Whether there is a query of a name.
+pub fn exists(name: &str) -> bool {
+    QUERIES.iter().any(|(of, ..)| *of == name)
+}
+
+/// A namespace, or all namespaces with reconcilers from that of a position on.
+pub(super) async fn namespaces(
+    lookup: &Lookup,
+    namespace: Option<&str>,
+    after: Option<(&str, &str)>,
+) -> Result<Vec<String>, ApiError> {
+    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
+        return Ok(vec![namespace.to_owned()]);
+    }
+    let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+    let reconcilers = lookup.api::<Reconciler>()?.store().list(None, &options).await?.items;
+    let is_left = |namespace: &&str| after.is_none_or(|(of, _)| of <= *namespace);
+    let found: BTreeSet<&str> = reconcilers.iter().map(|stored| stored.namespace()).filter(is_left).collect();
+    Ok(found.into_iter().map(str::to_owned).collect())
+}
+
+#[derive(Debug)]
+struct Queries {
+    lookup: Lookup,
+}
+
+impl Queries {
+    fn object(
+        namespace: &str,
+        (name, description, parameters): (&str, &str, &[(&str, &str)]),
+    ) -> Result<Object, ApiError> {
+        let parameter = |(name, description): &(&str, &str)| QueryParameter {
+            name: (*name).to_owned(),
+            description: (*description).to_owned(),
+        };
+        let spec = DeploymentQuerySpec {
+            description: description.to_owned(),
+            parameters: parameters.iter().map(parameter).collect(),
+        };
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            uid: Some(uid(&[names::kind::<DeploymentQuery>(), namespace, name])),
+            ..ObjectMeta::default()
+        };
+        Object::from_typed(&DeploymentQuery { metadata, spec }).map_err(ApiError::internal)
+    }
+}
+
+#[async_trait]
+impl Computed for Queries {
+    fn bases(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        // The queries of all namespaces follow from the namespaces with reconcilers.
+        vec![(names::group::<Reconciler>(), names::version::<Reconciler>(), names::plural::<Reconciler>())]
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
+        let found = QUERIES.into_iter().find(|(of, ..)| *of == name);
+        found.map(|query| Self::object(namespace, query)).transpose()
+    }
+
+    async fn page(
+        &self,
+        namespace: Option<&str>,
+        after: Option<(&str, &str)>,
+        most: usize,
+    ) -> Result<Vec<Object>, ApiError> {
+        let mut found = Vec::new();
+        for namespace in namespaces(&self.lookup, namespace, after).await? {
+            let after = after.filter(|(of, _)| *of == namespace).map(|(_, name)| name);
+            for query in QUERIES.into_iter().filter(|(name, ..)| after.is_none_or(|after| *name > after)) {
+                if found.len() < most {
+                    found.push(Self::object(&namespace, query)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_in_the_order_of_their_names() {
+        assert!(QUERIES.is_sorted_by_key(|(name, ..)| *name));
+        assert!(exists(HISTORY) && exists(DIFFERENCES) && exists(LAG) && !exists("rows"));
+    }
+}
