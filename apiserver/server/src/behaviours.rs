@@ -8,6 +8,7 @@ use std::ptr;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use stoa_kinds::{
     backend,
+    hub::deployment_query,
     kind::Kind,
     module, notification_sink, organization, package_operation, package_revision, project, release, run,
     scheduler::{assignment, gitops_repo},
@@ -49,7 +50,7 @@ const fn behaviour(
     Behaviour { kind, subresources, controllers }
 }
 
-static BEHAVIOURS: [Behaviour; 15] = [
+static BEHAVIOURS: [Behaviour; 16] = [
     behaviour(&organization::KIND, Subresources::of_organizations, controllers![organizations::run]),
     behaviour(&project::KIND, Subresources::of_projects, controllers![projects::run]),
     behaviour(&stack::KIND, Subresources::of_stacks, controllers![stacks::run, triggers::run]),
@@ -68,6 +69,8 @@ static BEHAVIOURS: [Behaviour; 15] = [
     // `controllers::fleets` brings about all kinds of fleets.
     behaviour(&gitops_repo::KIND, Subresources::of_gitops_repos, &[]),
     behaviour(&assignment::KIND, Subresources::of_assignments, &[]),
+    // `controllers::deployment_archive` needs the archive: `server` starts it.
+    behaviour(&deployment_query::KIND, Subresources::of_deployment_queries, &[]),
 ];
 
 /// Adds its subresources to the definition of a kind.

@@ -11,6 +11,7 @@ mod fleet;
 #[cfg(test)]
 mod generated_tests;
 mod git;
+mod hub;
 mod options;
 mod packages;
 mod server;

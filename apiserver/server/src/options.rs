@@ -189,6 +189,19 @@ pub(crate) struct StorageOptions {
     pub(crate) git: GitRemoteOptions,
     #[command(flatten)]
     pub(crate) history: HistoryOptions,
+    #[command(flatten)]
+    pub(crate) hub: HubOptions,
+}
+
+/// The history of deployments.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HubOptions {
+    /// Backend of the history of deployments that clusters report; default: a directory beside those of other documents
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) hub_backend: Option<String>,
+    /// Days that the history of deployments goes back
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) hub_retention_days: u32,
 }
 
 /// Vault's transit engine, which wraps the sealing keys.

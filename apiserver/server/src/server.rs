@@ -9,7 +9,8 @@ use stoa_controller::{
     queue,
 };
 use stoa_kinds::{
-    cluster::Cluster, kind::Surroundings, lookup::Lookup, package_repositories::Packages, scheduler::fleets::Fleets,
+    cluster::Cluster, hub::memory::Hub, kind::Surroundings, lookup::Lookup, package_repositories::Packages,
+    scheduler::fleets::Fleets,
 };
 use stoa_machinery::{
     admission::{self, Chain},
@@ -35,6 +36,7 @@ use crate::{
     behaviours, compaction, controllers,
     fleet::FleetService,
     git,
+    hub::HubService,
     options::{HistoryOptions, RunOptions, StorageOptions},
     packages::PackageService,
     storage::{self, Storage},
@@ -117,6 +119,7 @@ struct Leader {
     history: HistoryOptions,
     packages: PackageService,
     fleets: FleetService,
+    hub: HubService,
 }
 
 impl Work for Leader {
@@ -143,6 +146,7 @@ impl Work for Leader {
         tasks.spawn(controllers::fleets::run(self.fleets.clone(), term.end.clone()));
         tasks.spawn(controllers::fleet_issues::run(self.fleets.clone(), term.end.clone()));
         tasks.spawn(controllers::promotions::run(self.fleets.clone(), term.end.clone()));
+        tasks.spawn(controllers::deployment_archive::run(self.hub.clone(), term.end.clone()));
         if self.own_namespaces {
             let (registry, queues) = (self.registry.clone(), queues.clone());
             tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
@@ -219,9 +223,13 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let rendered = Fleets::default();
     rendered.set(Arc::new(fleets.clone()));
     let packages = PackageService::new(services.clone());
-    let subresources = Subresources::new(services.clone(), notifications.clone(), packages.clone(), fleets.clone());
+    let reports = Hub::new(parts.storage.hub.hub_retention_days);
+    let hub = HubService::new(services.clone(), reports.clone(), parts.storage.hub.hub_backend.clone());
+    let subresources =
+        Subresources::new(services.clone(), notifications.clone(), packages.clone(), fleets.clone(), hub.clone());
     let surroundings = Surroundings {
         fleets: rendered,
+        hub: reports,
         lookup: parts.lookup.clone(),
         cluster: parts.cluster.clone(),
         packages: Packages::of(Arc::new(packages.clone())),
@@ -276,6 +284,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         history: parts.storage.history,
         packages,
         fleets,
+        hub,
         services,
     };
     if let Some(etcd) = storage.etcd.clone() {

@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use serde_json::json;
-use stoa_kinds::{core_v1, run_status::status};
+use stoa_kinds::{core_v1, hub::memory::Hub, run_status::status};
 use stoa_machinery::{
     log::MemoryLog,
     registry::{DeleteOptions, RegistryBuilder},
@@ -26,7 +26,10 @@ use stoa_types::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{behaviours, controllers::runs, fleet::FleetService, packages::PackageService, subresources::Subresources};
+use crate::{
+    behaviours, controllers::runs, fleet::FleetService, hub::HubService, packages::PackageService,
+    subresources::Subresources,
+};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,7 +95,8 @@ impl TestServer {
             };
             let packages = PackageService::new(services.clone());
             let fleets = FleetService::new(services.clone());
-            let subresources = Subresources::new(services.clone(), notifications, packages, fleets);
+            let hub = HubService::new(services.clone(), Hub::default(), None);
+            let subresources = Subresources::new(services.clone(), notifications, packages, fleets, hub);
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
         }))
         .await;

@@ -7,6 +7,7 @@
 pub(crate) mod backends;
 pub(crate) mod compliance;
 mod cooldown;
+pub(crate) mod deployment_archive;
 pub(crate) mod events;
 pub(crate) mod fleet_issues;
 pub(crate) mod fleets;

@@ -3,6 +3,7 @@
 //! Start at [`Subresources`]; [`crate::behaviours`] attaches them to the kinds. Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
 
 mod archive;
+mod deployment_rows;
 mod fleet_diff;
 mod fleet_provenance;
 mod format;
@@ -34,6 +35,7 @@ use stoa_machinery::{
 use stoa_types::{
     Release, Run, Stack,
     delivery::{Operation, PackageOperation},
+    hub::DeploymentQuery,
     names,
     porch::PackageRevision,
     scheduler::Assignment,
@@ -42,7 +44,7 @@ use stoa_types::{
 pub(crate) use self::run_plan::plan_text;
 use stoa_runs::Services;
 
-use crate::{fleet::FleetService, packages::PackageService};
+use crate::{fleet::FleetService, hub::HubService, packages::PackageService};
 
 /// The handlers of all kinds' subresources.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ pub(crate) struct Subresources {
     notifications: stoa_notifications::Services,
     packages: PackageService,
     fleets: FleetService,
+    hub: HubService,
 }
 
 impl Subresources {
@@ -59,8 +62,9 @@ impl Subresources {
         notifications: stoa_notifications::Services,
         packages: PackageService,
         fleets: FleetService,
+        hub: HubService,
     ) -> Self {
-        Self { services, notifications, packages, fleets }
+        Self { services, notifications, packages, fleets, hub }
     }
 
     fn handler<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
@@ -77,6 +81,18 @@ impl Subresources {
         A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
     {
         Arc::new(Handler { services: self.fleets.clone(), answer })
+    }
+
+    /// Those of queries to the history of deployments.
+    pub(crate) fn of_deployment_queries(&self) -> Vec<Subresource> {
+        vec![Subresource {
+            name: "rows",
+            verbs: &["get"],
+            kind: names::sibling::<DeploymentQuery>("DeploymentRows"),
+            description: "The answer as a table: a list of objects in JSON or YAML. The query names its parameters.",
+            produces: &[],
+            handler: Arc::new(Handler { services: self.hub.clone(), answer: deployment_rows::rows }),
+        }]
     }
 
     /// Those of GitOps repositories of fleets.
