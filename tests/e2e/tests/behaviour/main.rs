@@ -20,6 +20,7 @@ mod fleet;
 mod guide;
 mod health;
 mod hooks;
+mod hub;
 mod imports;
 mod kcl;
 mod kinds;
