@@ -13,17 +13,14 @@ use stoa_hub::{
     Transition,
     segment::{self, Filter, MAX_ROWS, Packed, SegmentError},
 };
-use stoa_machinery::{
-    ApiError, RequestContext,
-    registry::{Api, ListOptions},
-};
+use stoa_machinery::{ApiError, RequestContext, registry::Api};
 use stoa_storage::{Digest, documents::DocumentError};
 use stoa_types::hub::{Reconciler, Transition as Waiting};
 
 use super::{
     HubService,
     index::{self, Index, Segment},
-    scope, unavailable, waiting,
+    scope, unavailable, waiting, with_waiting,
 };
 
 /// A segment with fewer rows is small.
@@ -68,21 +65,19 @@ impl HubService {
 
     /// The Reconcilers with waiting transitions, by namespace.
     async fn sources(&self) -> Result<BTreeMap<String, Vec<Source>>, ApiError> {
-        let mut existing = HashSet::new();
+        let stored = self.reconcilers(None).await?;
+        let existing = stored.iter().map(|stored| (stored.namespace(), stored.name()));
+        let existing: HashSet<(&str, &str)> = existing.collect();
+        self.memory.retain(|namespace, name| existing.contains(&(namespace, name)));
+        drop(existing);
         let mut found = BTreeMap::<String, Vec<Source>>::new();
-        let read = |reconciler: Reconciler| -> Option<()> {
+        for reconciler in with_waiting(stored).await {
             let rows = waiting(&reconciler);
             let namespace = reconciler.metadata.namespace.unwrap_or_default();
             let name = reconciler.metadata.name.unwrap_or_default();
-            existing.insert((namespace.clone(), name.clone()));
-            if !rows.is_empty() {
-                let transitions = reconciler.status.unwrap_or_default().transitions;
-                found.entry(namespace).or_default().push(Source { name, rows, transitions });
-            }
-            None
-        };
-        self.services.lookup.api::<Reconciler>()?.list_of(None, &ListOptions::default(), read).await?;
-        self.memory.retain(|namespace, name| existing.contains(&(namespace.to_owned(), name.to_owned())));
+            let transitions = reconciler.status.unwrap_or_default().transitions;
+            found.entry(namespace).or_default().push(Source { name, rows, transitions });
+        }
         Ok(found)
     }
 

@@ -15,8 +15,14 @@ mod tests;
 
 use std::{error::Error, sync::Arc};
 
+use serde::{Deserialize, de::IgnoredAny};
+use stoa_controller::blocking::on_own_thread;
 use stoa_kinds::hub::memory::Hub;
-use stoa_machinery::{ApiError, log::LogError};
+use stoa_machinery::{
+    ApiError,
+    log::LogError,
+    registry::{ListOptions, Stored},
+};
 use stoa_runs::Services;
 use stoa_storage::documents::DocumentStore;
 use stoa_types::{
@@ -56,6 +62,12 @@ impl HubService {
         &self.memory
     }
 
+    /// The Reconcilers of a namespace, or of all, as they are stored.
+    async fn reconcilers(&self, namespace: Option<&str>) -> Result<Vec<Arc<Stored>>, ApiError> {
+        let store = self.services.lookup.api::<Reconciler>()?.store().clone();
+        Ok(store.list(namespace, &ListOptions::default()).await?.items)
+    }
+
     /// The store of a Backend, or the server's own folder.
     async fn store(&self, backend: &str) -> Result<Arc<dyn DocumentStore>, ApiError> {
         if backend.is_empty() {
@@ -80,6 +92,29 @@ fn unavailable(what: &str, error: &(dyn Error + 'static)) -> ApiError {
 
 fn of_log(error: &LogError) -> ApiError {
     unavailable("the index of the hub's archive cannot be read or written", error)
+}
+
+/// The part of a Reconciler that says whether transitions wait, which costs less than the whole.
+#[derive(Deserialize)]
+struct Part {
+    #[serde(default)]
+    status: Option<PartOfStatus>,
+}
+
+#[derive(Deserialize)]
+struct PartOfStatus {
+    #[serde(default)]
+    transitions: Vec<IgnoredAny>,
+}
+
+/// The Reconcilers with transitions that wait for the archive. One that does not decode has none.
+async fn with_waiting(stored: Vec<Arc<Stored>>) -> Vec<Reconciler> {
+    let has_waiting = |stored: &&Arc<Stored>| {
+        let status = stored.decode_part::<Part>().ok().and_then(|part| part.status);
+        status.is_some_and(|status| !status.transitions.is_empty())
+    };
+    let decode = move || stored.iter().filter(has_waiting).filter_map(|stored| stored.decode().ok()).collect();
+    on_own_thread(decode).await
 }
 
 /// The transitions of a Reconciler that wait for the archive, as rows.

@@ -7,11 +7,10 @@ use stoa_hub::{
     Transition,
     segment::{self, Filter},
 };
-use stoa_machinery::{ApiError, registry::ListOptions};
+use stoa_machinery::ApiError;
 use stoa_storage::Digest;
-use stoa_types::hub::Reconciler;
 
-use super::{HubService, index, waiting};
+use super::{HubService, index, waiting, with_waiting};
 
 /// How often the index is read again because a segment was replaced meanwhile.
 const ATTEMPTS: usize = 3;
@@ -97,13 +96,8 @@ impl HubService {
 
     /// The wanted transitions that wait for the archive.
     async fn waiting(&self, namespace: &str, filter: &Filter) -> Result<Vec<Transition>, ApiError> {
-        let mut found = Vec::new();
-        let read = |reconciler: Reconciler| -> Option<()> {
-            found.extend(waiting(&reconciler).into_iter().filter(|row| filter.matches(row)));
-            None
-        };
-        let api = self.services.lookup.api::<Reconciler>()?;
-        api.list_of(Some(namespace), &ListOptions::default(), read).await?;
-        Ok(found)
+        let reconcilers = with_waiting(self.reconcilers(Some(namespace)).await?).await;
+        let rows = reconcilers.iter().flat_map(waiting);
+        Ok(rows.filter(|row| filter.matches(row)).collect())
     }
 }
