@@ -88,7 +88,7 @@ pub struct Rollouts {
 
 /// There are more deployments than [`MAX_DEPLOYMENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the rollouts have more than {MAX_DEPLOYMENTS} deployments; ask for fewer days")]
+#[error("the rollouts have more than {} deployments; ask for fewer days", MAX_DEPLOYMENTS)]
 pub struct TooMany;
 
 impl Rollouts {

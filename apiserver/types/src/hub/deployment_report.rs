@@ -14,7 +14,7 @@ pub const MAX_REPORTED_DEPLOYMENTS: usize = 1000;
 ///
 /// Clients create it at `/apis/hub.kalypso.io/v1alpha1/namespaces/<namespace>/deploymentreports`. Stoa answers with the same
 /// object and its status, and stores no such object. A report is recorded whole or rejected whole. 422: the report is wrong.
-/// 429 with `Retry-After`: the client sends the same report again later. A repeated report changes nothing.
+/// 429 with `Retry-After`: the client sends the same report again later. A repeated report adds nothing to the history.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "hub.kalypso.io",
