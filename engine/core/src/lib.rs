@@ -40,6 +40,7 @@ pub mod record;
 pub mod reference;
 pub mod render;
 pub mod resolve;
+pub mod revision;
 pub mod schema;
 pub mod scope;
 pub mod sealed;

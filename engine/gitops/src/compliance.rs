@@ -7,16 +7,23 @@
 //! Follows the status of Flux's Kustomization (`kustomize.toolkit.fluxcd.io`: `lastAppliedRevision` is set once the
 //! applied objects are healthy, `lastAttemptedRevision` before) and of Argo CD's Application (`argoproj.io`:
 //! `sync.revision` is the revision that the cluster was compared with, in sync or not).
+//!
+//! Elsewhere: `deployment` has the one deployment that an object reports to the hub.
+
+mod deployment;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{Oid, Repository};
 use serde_json::{Map, Value};
+use stoa_engine::revision::commit as commit_of;
 use stoa_runtime::RuntimeError;
 
 use crate::branch::Branch;
 use crate::history::{History, Reached};
 use crate::{GitOpsRuntime, bounded};
+
+pub use self::deployment::{Deployment, Progress};
 
 /// The maximum length of a reconciler's message, in characters.
 const SAID: usize = 300;
@@ -66,31 +73,8 @@ impl Reading {
         let origin = text(status, "lastAppliedOriginRevision");
         let applied = commit_of(&revision).or_else(|| commit_of(&origin));
         let attempted = commit_of(&text(status, "lastAttemptedRevision"));
-        let generation = object.get("metadata").and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
         let is_suspended = object.get("spec").and_then(|spec| spec.get("suspend")) == Some(&Value::Bool(true));
-        let ready = conditions(status).find(|condition| text(condition, "type") == "Ready");
-        let is_current = |of: &Value| of.get("observedGeneration").and_then(Value::as_i64) >= generation;
-        let stands = match ready {
-            None => ReconcilerState::Progressing("it has not reported a Ready condition".to_owned()),
-            Some(ready) => {
-                let message = message(ready, "message");
-                match text(ready, "status").as_str() {
-                    "True" if is_current(status) => ReconcilerState::Ready,
-                    "True" => ReconcilerState::Progressing("it has not observed its last change".to_owned()),
-                    "False" => match text(ready, "reason").as_str() {
-                        // Its dependencies may become ready.
-                        "Progressing" | "ProgressingWithRetry" | "DependencyNotReady" | "ArtifactFailed" => {
-                            ReconcilerState::Progressing(message)
-                        }
-                        _ if ready.get("observedGeneration").is_some() && !is_current(ready) => {
-                            ReconcilerState::Progressing("it has not observed its last change".to_owned())
-                        }
-                        _ => ReconcilerState::Failed(message),
-                    },
-                    _ => ReconcilerState::Progressing(message),
-                }
-            }
-        };
+        let stands = ready_state(object);
         Self {
             revision,
             applied: applied.into_iter().collect(),
@@ -280,10 +264,35 @@ impl GitOpsRuntime {
     }
 }
 
-/// The commit that a revision names: `<commit>`, `main@sha1:<commit>` or, before Flux 2, `main/<commit>`.
-fn commit_of(revision: &str) -> Option<String> {
-    let name = revision.rsplit([':', '/', '@']).next().unwrap_or_default();
-    (name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| name.to_ascii_lowercase())
+/// The condition Ready of an object of Flux.
+fn ready(status: &Value) -> Option<&Value> {
+    conditions(status).find(|condition| text(condition, "type") == "Ready")
+}
+
+/// The state of an object of Flux, by its condition Ready.
+fn ready_state(object: &Map<String, Value>) -> ReconcilerState {
+    let status = object.get("status").unwrap_or(&Value::Null);
+    let generation = object.get("metadata").and_then(|metadata| metadata.get("generation")).and_then(Value::as_i64);
+    let is_current = |of: &Value| of.get("observedGeneration").and_then(Value::as_i64) >= generation;
+    let Some(ready) = ready(status) else {
+        return ReconcilerState::Progressing("it has not reported a Ready condition".to_owned());
+    };
+    let message = message(ready, "message");
+    match text(ready, "status").as_str() {
+        "True" if is_current(status) => ReconcilerState::Ready,
+        "True" => ReconcilerState::Progressing("it has not observed its last change".to_owned()),
+        "False" => match text(ready, "reason").as_str() {
+            // Its dependencies may become ready.
+            "Progressing" | "ProgressingWithRetry" | "DependencyNotReady" | "ArtifactFailed" => {
+                ReconcilerState::Progressing(message)
+            }
+            _ if ready.get("observedGeneration").is_some() && !is_current(ready) => {
+                ReconcilerState::Progressing("it has not observed its last change".to_owned())
+            }
+            _ => ReconcilerState::Failed(message),
+        },
+        _ => ReconcilerState::Progressing(message),
+    }
 }
 
 /// The revisions of an Application's sources.

@@ -55,7 +55,7 @@ use stoa_runtime::{
 
 use crate::branch::Branch;
 use crate::commit::{Change, Gathered, Write, Written};
-pub use crate::compliance::{Compliance, Lineage, Reading};
+pub use crate::compliance::{Compliance, Deployment, Lineage, Progress, Reading};
 use crate::content::Content;
 pub use crate::definitions::DefinitionCache;
 use crate::definitions::Definitions;
