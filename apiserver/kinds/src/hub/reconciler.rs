@@ -23,6 +23,7 @@ use super::memory::Hub;
 use crate::{
     kind::{Kind, Surroundings},
     rights::{MEMBERS, OBJECTS, OWNED, READ, READERS, right},
+    validation,
 };
 
 /// The most transitions of a Reconciler that wait for the archive.
@@ -153,7 +154,7 @@ impl Strategy for ReconcilerStrategy {
     type Object = Reconciler;
 
     fn validate(&self, object: &Reconciler) -> Vec<FieldError> {
-        let ReconcilerSpec { host_name, reconciler_name, manifests_endpoint, deployment, .. } = &object.spec;
+        let ReconcilerSpec { host_name, reconciler_name, manifests_endpoint, deployment, webhook, .. } = &object.spec;
         let mut errors = Vec::new();
         for (field, value) in [
             ("spec.hostName", host_name),
@@ -170,6 +171,9 @@ impl Strategy for ReconcilerStrategy {
                 let names = DeploymentStatus::ALL.map(DeploymentStatus::name);
                 errors.push(FieldError::not_supported("spec.deployment.status", status, &names));
             }
+        }
+        if let Some(webhook) = webhook {
+            validation::secret_beside("spec.webhook.secretRef", &webhook.secret_ref, &mut errors);
         }
         errors
     }

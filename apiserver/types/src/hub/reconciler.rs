@@ -5,7 +5,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::common::{Condition, conditions_schema};
+use crate::{
+    common::{Condition, conditions_schema},
+    config::Webhook,
+};
 
 /// The desired state of a Reconciler.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,9 +26,10 @@ use crate::common::{Condition, conditions_schema};
 pub struct ReconcilerSpec {
     /// The host, such as a cluster.
     pub host_name: String,
-    /// The name of the reconciler on its host.
+    /// The name of the reconciler on its host, such as the name of a Kustomization. Where several objects have that
+    /// name, `<namespace>/<name>` or `<Kind>/<namespace>/<name>` names one.
     pub reconciler_name: String,
-    /// The type: flux, arc, wo, or another.
+    /// The type: flux, arc, argocd, wo, or another.
     pub reconciler_type: String,
     /// The type of the storage of the manifests: git, or another. Empty: git.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -35,6 +39,30 @@ pub struct ReconcilerSpec {
     /// The deployment, for clients that write it here instead of sending a DeploymentReport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<Deployment>,
+    /// The secret by which Flux's notification controller signs its events, which become reports of this Reconciler. Absent: such
+    /// events are rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
+}
+
+impl ReconcilerSpec {
+    /// Whether this is the reconciler of an object of Flux or Argo CD on its host. `reconcilerName` is the object's `<name>`,
+    /// `<namespace>/<name>` or `<Kind>/<namespace>/<name>`. The types flux and arc have no Applications, and argocd nothing else.
+    pub fn stands_for(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        let is_of_type = match self.reconciler_type.as_str() {
+            "flux" | "arc" => kind != "Application",
+            "argocd" => kind == "Application",
+            _ => true,
+        };
+        let parts: Vec<&str> = self.reconciler_name.split('/').collect();
+        let is_named = match parts[..] {
+            [its_name] => its_name == name,
+            [its_namespace, its_name] => (its_namespace, its_name) == (namespace, name),
+            [its_kind, its_namespace, its_name] => (its_kind, its_namespace, its_name) == (kind, namespace, name),
+            _ => false,
+        };
+        is_of_type && is_named
+    }
 }
 
 /// A deployment as clients of Kalypso write it.

@@ -45,3 +45,26 @@ fn statuses_have_the_names_of_kalypso() {
     }
     assert_eq!(DeploymentStatus::named(""), None);
 }
+
+#[test]
+fn reconciler_stands_for_the_object_that_it_names() {
+    let is = |reconciler_type: &str, name: &str, (kind, namespace, object): (&str, &str, &str)| {
+        let spec = ReconcilerSpec {
+            reconciler_type: reconciler_type.to_owned(),
+            reconciler_name: name.to_owned(),
+            ..ReconcilerSpec::default()
+        };
+        spec.stands_for(kind, namespace, object)
+    };
+    let kustomization = ("Kustomization", "flux-system", "web");
+    for name in ["web", "flux-system/web", "Kustomization/flux-system/web"] {
+        assert!(is("flux", name, kustomization), "{name}");
+        assert!(is("other", name, kustomization), "{name}");
+        assert!(!is("argocd", name, kustomization), "{name}");
+    }
+    for name in ["api", "shop/web", "HelmRelease/flux-system/web", "", "a/Kustomization/flux-system/web"] {
+        assert!(!is("flux", name, kustomization), "{name}");
+    }
+    assert!(is("argocd", "web", ("Application", "argocd", "web")));
+    assert!(!is("flux", "web", ("Application", "argocd", "web")));
+}
