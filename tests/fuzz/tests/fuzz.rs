@@ -9,7 +9,8 @@ use stoa_fuzz::{
 };
 
 /// Targets that are tests of programs.
-const ELSEWHERE: [&str; 5] = ["spec_files", "pushed_files", "webhooks", "kusion_releases", "wasm_modules"];
+const ELSEWHERE: [&str; 6] =
+    ["spec_files", "pushed_files", "webhooks", "flux_events", "kusion_releases", "wasm_modules"];
 
 macro_rules! tests {
     ($($name:ident)*) => {

@@ -1,17 +1,20 @@
 //! Webhooks: a Git server says that there was a push, or news of a pull request, and the source is looked at without waiting for
-//! its interval.
+//! its interval. An event of Flux's notification controller is a report of a Reconciler.
 //!
 //! A Git server has no credentials of the cluster, and the API in front of Stoa accepts no others. So this is a listener of its
 //! own, which can be exposed alone. It serves `POST /webhooks/<namespace>/<source>`,
 //! `POST /webhooks/<namespace>/repositories/<repository>` for Repositories of packages and
-//! `POST /webhooks/<namespace>/environments/<environment>` for fleets, and no other path. The content of a
+//! `POST /webhooks/<namespace>/environments/<environment>` for fleets, and no other path for Git servers. The content of such a
 //! delivery is neither believed nor stored: a sender with the secret only requests a fetch, which comes at its time anyway.
+//! `POST /webhooks/<namespace>/reconcilers/<reconciler>` is for Flux. A sender with the secret reports deployments of this
+//! Reconciler alone ([`flux_event`]).
 //!
 //! Any replica takes deliveries: it notes the time in the Source's status, where the controller of sources sees it.
 //!
 //! Anybody may connect, so that who says nothing has a short time, and who has not proved to have the secret no place that a
 //! delivery needs ([`waiting`]), however long its body takes.
 
+mod flux_event;
 mod proof;
 mod receivers;
 mod waiting;
@@ -28,6 +31,7 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use stoa_machinery::{ApiError, serve::ServingCertificate};
 use stoa_runs::Services;
+use stoa_types::hub::Reconciler;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -39,8 +43,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    flux_event::NoDeployment,
     proof::{Check, Proof},
-    receivers::Hooked,
+    receivers::{Hooked, record},
     waiting::{ConnectionSlot, WaitingConnections},
 };
 
@@ -50,11 +55,13 @@ const TIME: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(3);
 /// How many deliveries ask the cluster for a Secret, or for a look, at once.
 const AT_ONCE: usize = 64;
-/// How many connections there may be that have proved nothing yet, or wait for one of those places. Each has the buffers of TLS and HTTP, and nothing of a body
-/// is kept.
+/// How many connections there may be that have proved nothing yet, or wait for one of those places. Each has the buffers of TLS
+/// and HTTP, and of a body no more than an event of Flux ([`LARGEST_EVENT`]).
 const MOST_WAITING: usize = 512;
 /// The largest delivery: GitHub's largest.
 const LARGEST: usize = 25 << 20;
+/// The largest event of Flux, which is kept until its signature is checked.
+const LARGEST_EVENT: usize = 128 << 10;
 /// How long a secret is remembered, so that strangers make no more requests to the cluster than this allows.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
@@ -167,6 +174,8 @@ enum Refusal {
     TooLarge,
     /// It broke off.
     Broken,
+    /// It is no event of Flux.
+    NoEvent,
     /// It may be sent again.
     Unavailable,
 }
@@ -176,17 +185,49 @@ impl Refusal {
         match self {
             Self::NoPath => (
                 StatusCode::NOT_FOUND,
-                "the path is /webhooks/<namespace>/<source>, /webhooks/<namespace>/repositories/<repository> or \
-                 /webhooks/<namespace>/environments/<environment>",
+                "the path is /webhooks/<namespace>/<source>, /webhooks/<namespace>/repositories/<repository>, \
+                 /webhooks/<namespace>/environments/<environment> or /webhooks/<namespace>/reconcilers/<reconciler>",
             ),
             Self::NoPost => (StatusCode::METHOD_NOT_ALLOWED, "deliveries are posted"),
             Self::Unknown => (
                 StatusCode::UNAUTHORIZED,
                 "there is no such object with a webhook, or the delivery is not signed with its token",
             ),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a delivery has 25 MiB at most"),
+            Self::TooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "a delivery has 25 MiB at most, an event of Flux 128 KiB")
+            }
             Self::Broken => (StatusCode::BAD_REQUEST, "the delivery ended early"),
+            Self::NoEvent => (StatusCode::BAD_REQUEST, "the delivery is not an event of Flux's provider generic-hmac"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
+        }
+    }
+}
+
+/// The result of a delivery that was accepted.
+#[derive(Clone, Copy, Debug)]
+enum Delivered {
+    /// The repository will be fetched.
+    Noted,
+    /// It is neither a push nor a pull request.
+    NoNews,
+    /// Its deployment is recorded.
+    Recorded,
+    /// It is about an object that the Reconciler does not stand for.
+    OtherObject,
+    /// It names no revision.
+    NoRevision,
+}
+
+impl Delivered {
+    fn answer(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Noted => (StatusCode::ACCEPTED, "the repository will be fetched"),
+            Self::NoNews => (StatusCode::OK, "this is neither a push nor a pull request"),
+            Self::Recorded => (StatusCode::ACCEPTED, "the deployment is recorded"),
+            Self::OtherObject => {
+                (StatusCode::OK, "nothing is recorded: spec.reconcilerName of the Reconciler is not this object")
+            }
+            Self::NoRevision => (StatusCode::OK, "nothing is recorded: the event has no revision"),
         }
     }
 }
@@ -201,19 +242,16 @@ struct Receiver {
 
 impl Receiver {
     async fn answer(&self, request: Request<Incoming>, place: &ConnectionSlot) -> Response<Full<Bytes>> {
-        let (code, text) = match self.take(request, place).await {
-            Ok(true) => (StatusCode::ACCEPTED, "the repository will be fetched"),
-            Ok(false) => (StatusCode::OK, "this is neither a push nor a pull request"),
-            Err(refusal) => refusal.answer(),
-        };
+        let delivered = self.take(request, place).await;
+        let (code, text) = delivered.map_or_else(|refusal| refusal.answer(), Delivered::answer);
         let mut response = Response::new(Full::new(Bytes::from(format!("{text}\n"))));
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
         response
     }
 
-    /// Takes a delivery; whether it is about a push or a pull request. Its place is left once it is known who sent it.
-    async fn take(&self, request: Request<Incoming>, place: &ConnectionSlot) -> Result<bool, Refusal> {
+    /// Takes a delivery. Its place is left once it is known who sent it.
+    async fn take(&self, request: Request<Incoming>, place: &ConnectionSlot) -> Result<Delivered, Refusal> {
         let hooked = Hooked::of(request.uri().path()).ok_or(Refusal::NoPath)?;
         let key = hooked.key();
         if request.method() != Method::POST {
@@ -230,27 +268,54 @@ impl Receiver {
         };
         let mut check = Check::new(proof, &secret.ok_or(Refusal::Unknown)?).ok_or_else(unknown)?;
         let is_news = proof::may_be_news(request.headers());
-        let (mut body, mut length) = (request.into_body(), 0);
+        let is_event = matches!(hooked, Hooked::Reconciler(_));
+        let largest = if is_event { LARGEST_EVENT } else { LARGEST };
+        let (mut body, mut length, mut event) = (request.into_body(), 0, Vec::new());
         while let Some(frame) = body.frame().await {
             let Ok(piece) = frame.map_err(|_| Refusal::Broken)?.into_data() else { continue };
             length += piece.len();
-            if length > LARGEST {
+            if length > largest {
                 return Err(Refusal::TooLarge);
             }
             check.update(&piece);
+            if is_event {
+                event.extend_from_slice(&piece);
+            }
         }
         if !check.holds() {
             return Err(unknown());
         }
-        if is_news {
+        if is_event {
             let _work = self.place_of_work().await;
             place.leave();
-            hooked.note(&self.services).await.map_err(|error| {
-                tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
-                Refusal::Unavailable
-            })?;
+            return self.record(&key.0, &key.1, &event).await;
         }
-        Ok(is_news)
+        if !is_news {
+            return Ok(Delivered::NoNews);
+        }
+        let _work = self.place_of_work().await;
+        place.leave();
+        hooked.note(&self.services).await.map_err(|error| {
+            tracing::warn!(namespace = key.0, source = key.1, %error, "a webhook cannot be noted");
+            Refusal::Unavailable
+        })?;
+        Ok(Delivered::Noted)
+    }
+
+    /// Records the deployment of an event of Flux.
+    async fn record(&self, namespace: &str, name: &str, event: &[u8]) -> Result<Delivered, Refusal> {
+        let spec = self.services.lookup.cached_spec::<Reconciler>(namespace, name).ok_or(Refusal::Unknown)?;
+        let deployment = match flux_event::deployment(event, name, &spec) {
+            Ok(deployment) => deployment,
+            Err(NoDeployment::Malformed) => return Err(Refusal::NoEvent),
+            Err(NoDeployment::OtherObject) => return Ok(Delivered::OtherObject),
+            Err(NoDeployment::NoRevision) => return Ok(Delivered::NoRevision),
+        };
+        record(&self.services, namespace, deployment).await.map_err(|error| {
+            tracing::warn!(namespace, reconciler = name, %error, "an event of Flux cannot be recorded");
+            Refusal::Unavailable
+        })?;
+        Ok(Delivered::Recorded)
     }
 
     /// The secret of a source's webhook; nothing when it has none.

@@ -1,15 +1,15 @@
 //! What a delivery of a webhook says in its headers: how its sender proves who it is, and whether it tells of a push or a pull
 //! request.
 //!
-//! GitHub, Gitea, Forgejo, Gogs and Bitbucket sign the body with a secret; GitLab shows the secret. Whatever else is in a
-//! delivery is not read.
+//! GitHub, Gitea, Forgejo, Gogs, Bitbucket and Flux sign the body with a secret; GitLab shows the secret. Nothing else in the
+//! delivery of a Git server is read.
 
 use http::{HeaderMap, header};
 use rand::Rng as _;
 use ring::hmac;
 
 /// Signatures as `sha256=` and 64 hex digits.
-const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
+const SIGNATURES: [&str; 3] = ["x-hub-signature-256", "x-hub-signature", "x-signature"];
 /// Signatures as 64 hex digits.
 const BARE_SIGNATURES: [&str; 3] = ["x-forgejo-signature", "x-gitea-signature", "x-gogs-signature"];
 /// What happened.
@@ -153,6 +153,7 @@ mod tests {
         for known in [
             vec![("X-Hub-Signature-256", prefixed.as_str()), old],
             vec![("X-Hub-Signature", &prefixed)],
+            vec![("X-Signature", &prefixed)],
             vec![("X-Gitea-Signature", signature), old],
             vec![("X-Gogs-Signature", signature)],
             vec![("X-Gitlab-Token", secret)],

@@ -1,12 +1,18 @@
-//! The objects that a delivery may be for: a Source, a Repository of packages, or an Environment of a fleet.
+//! The objects that a delivery may be for: a Source, a Repository of packages, an Environment of a fleet, or a Reconciler of the
+//! hub.
 
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use stoa_controller::object::ObjectKey;
 use stoa_kinds::scheduler::environment;
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, Object, RequestContext};
 use stoa_runs::Services;
-use stoa_types::{Source, porchconfig::Repository, scheduler::Environment};
+use stoa_types::{
+    Source,
+    hub::{DeploymentReport, DeploymentReportSpec, Reconciler, ReportedDeployment},
+    porchconfig::Repository,
+    scheduler::Environment,
+};
 
 /// The key of a Secret for a webhook.
 const KEY: &str = "token";
@@ -22,6 +28,8 @@ pub(super) enum Hooked {
     Repository(ObjectKey),
     /// An Environment: `/webhooks/<namespace>/environments/<environment>`.
     Environment(ObjectKey),
+    /// A Reconciler: `/webhooks/<namespace>/reconcilers/<reconciler>`. The delivery is an event of Flux.
+    Reconciler(ObjectKey),
 }
 
 impl Hooked {
@@ -32,6 +40,7 @@ impl Hooked {
             (namespace, name, None, None) => Self::Source((namespace.to_owned(), name.to_owned())),
             (namespace, "repositories", Some(name), None) => Self::Repository((namespace.to_owned(), name.to_owned())),
             (namespace, "environments", Some(name), None) => Self::Environment((namespace.to_owned(), name.to_owned())),
+            (namespace, "reconcilers", Some(name), None) => Self::Reconciler((namespace.to_owned(), name.to_owned())),
             _ => return None,
         };
         let (namespace, name) = found.key();
@@ -39,7 +48,7 @@ impl Hooked {
     }
 
     pub(super) fn key(&self) -> &ObjectKey {
-        let (Self::Source(key) | Self::Repository(key) | Self::Environment(key)) = self;
+        let (Self::Source(key) | Self::Repository(key) | Self::Environment(key) | Self::Reconciler(key)) = self;
         key
     }
 
@@ -57,10 +66,14 @@ impl Hooked {
                 lookup.cached::<Environment>(namespace, name)?;
                 Some((environment::SECRET.to_owned(), ENVIRONMENT_KEY))
             }
+            Self::Reconciler((namespace, name)) => {
+                Some((lookup.cached::<Reconciler>(namespace, name)?.spec.webhook?.secret_ref.name, KEY))
+            }
         }
     }
 
-    /// Notes the time of a delivery in the status, where the controller of the object sees it.
+    /// Notes the time of a delivery in the status, where the controller of the object sees it. A Reconciler has no such time
+    /// ([`record`]).
     pub(super) async fn note(&self, services: &Services) -> Result<(), ApiError> {
         let now = services.now();
         let (namespace, name) = self.key();
@@ -81,8 +94,27 @@ impl Hooked {
                     |object: &mut Environment| next(&mut object.status.get_or_insert_default().last_webhook_time, now);
                 lookup.api::<Environment>()?.update_status_with(namespace, name, note).await.map(drop)
             }
+            Self::Reconciler(_) => Ok(()),
         }
     }
+}
+
+/// Records a deployment as a report of its Reconciler does. It is durable afterwards.
+///
+/// # Errors
+///
+/// As for a DeploymentReport: 429 when its sender must send it again later.
+pub(super) async fn record(
+    services: &Services,
+    namespace: &str,
+    deployment: ReportedDeployment,
+) -> Result<(), ApiError> {
+    let store = services.lookup.api::<DeploymentReport>()?.store().clone();
+    let handler = store.definition().ephemeral.clone().expect("reports are answered, not stored");
+    let mut report = DeploymentReport::new("", DeploymentReportSpec { deployments: vec![deployment] });
+    report.metadata.namespace = Some(namespace.to_owned());
+    let report = Object::from_typed(&report).map_err(ApiError::internal)?;
+    store.answer_ephemeral(&RequestContext::internal("webhook"), report, &*handler).await.map(drop)
 }
 
 /// Sets a time that is later than the one before, whatever the clock has: a delivery may come during a synchronization.
@@ -104,6 +136,7 @@ mod tests {
             ("/webhooks/shop/repositories", Some(Hooked::Source(key("repositories")))),
             ("/webhooks/shop/repositories/blueprints", Some(Hooked::Repository(key("blueprints")))),
             ("/webhooks/shop/environments/dev", Some(Hooked::Environment(key("dev")))),
+            ("/webhooks/shop/reconcilers/drone-web", Some(Hooked::Reconciler(key("drone-web")))),
             ("/webhooks/shop/other/blueprints", None),
             ("/webhooks/shop/repositories/", None),
             ("/webhooks/shop/repositories/blueprints/more", None),

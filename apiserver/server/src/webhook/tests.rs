@@ -4,6 +4,7 @@ use std::io;
 
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rustls::{
     ClientConfig, RootCertStore,
@@ -11,7 +12,10 @@ use rustls::{
 };
 use serde_json::{Value, json};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
-use stoa_types::Source;
+use stoa_types::{
+    Source,
+    hub::{DeploymentStatus, Reconciler},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     net::TcpStream,
@@ -145,6 +149,56 @@ async fn only_signed_delivery_triggers_source_check() {
         last = asked;
     }
     assert_eq!(bed.asked("config").await, None);
+}
+
+#[tokio::test]
+async fn signed_event_of_flux_is_a_report_of_its_reconciler() {
+    let bed = Bed::new().await;
+    let spec = json!({
+        "hostName": "drone", "reconcilerName": "web", "reconcilerType": "flux",
+        "manifestsEndpoint": "https://git.example.com/web/dev/test",
+    });
+    bed.world.create("Reconciler", "plain", spec.clone()).await;
+    let mut hooked = spec;
+    hooked["webhook"] = json!({"secretRef": {"name": "hook"}});
+    bed.world.create("Reconciler", "drone-web", hooked).await;
+    let commit = "b".repeat(40);
+    let time = Timestamp::from_second(Timestamp::now().as_second() - 60).unwrap();
+    let event = json!({
+        "involvedObject": {"kind": "Kustomization", "namespace": "flux-system", "name": "web"},
+        "severity": "error", "timestamp": time.to_string(), "reason": "HealthCheckFailed", "message": "no image",
+        "metadata": {"revision": format!("main@sha1:{commit}")},
+    });
+    let post = |path: &'static str, event: Value| {
+        let bed = &bed;
+        async move {
+            let body = event.to_string();
+            let signature = format!("sha256={}", hmac_of(body.as_bytes()));
+            let headers = [("x-signature", signature.as_str())];
+            bed.send("POST", path, &headers, vec![Bytes::from(body.clone())]).await.as_u16()
+        }
+    };
+    let path = "/webhooks/shop/reconcilers/drone-web";
+    assert_eq!(bed.post(path, &[("x-signature", "sha256=0000")]).await, 401);
+    assert_eq!(post("/webhooks/shop/reconcilers/plain", event.clone()).await, 401);
+    assert_eq!(post("/webhooks/shop/reconcilers/nobody", event.clone()).await, 401);
+    assert_eq!(post(path, json!({})).await, 400);
+    assert_eq!(post(path, json!({"padding": " ".repeat(LARGEST_EVENT)})).await, 413);
+    let mut other = event.clone();
+    other["involvedObject"]["name"] = json!("api");
+    assert_eq!(post(path, other).await, 200);
+    let api = bed.world.registry.api::<Reconciler>();
+    let none = api.get("shop", "drone-web").await.unwrap().status.unwrap_or_default();
+    assert_eq!(none.deployment, None);
+
+    assert_eq!(post(path, event.clone()).await, 202);
+    let status = api.get("shop", "drone-web").await.unwrap().status.unwrap();
+    let deployment = status.deployment.clone().unwrap();
+    assert_eq!((deployment.git_ops_commit_id, deployment.status), (commit, DeploymentStatus::Failure));
+    assert_eq!((deployment.status_message.as_str(), deployment.since.0), ("no image", time));
+    // A repeated delivery changes nothing.
+    assert_eq!(post(path, event).await, 202);
+    assert_eq!(api.get("shop", "drone-web").await.unwrap().status.unwrap(), status);
 }
 
 fn hmac_of(body: &[u8]) -> String {
