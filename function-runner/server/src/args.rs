@@ -35,7 +35,11 @@ const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 
 /// Fetches sources, generates, plans and applies for a stoa-apiserver, over gRPC with mutual TLS.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "function-runner", version)]
+#[command(
+    name = "function-runner",
+    version,
+    after_help = "function-runner agent reports the deployments of a cluster to the hub; see function-runner agent --help"
+)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 is a free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]

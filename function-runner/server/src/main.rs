@@ -5,13 +5,17 @@
 //! `packages` has package repositories, `functions` the functions of packages, `fleet` the templates and proposals of fleets,
 //! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
+//! `agent` is another program in the same binary: it reports the deployments of a cluster to the hub.
+//!
 //! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
 
+mod agent;
 mod apply;
 mod args;
 mod blocking;
 mod cache;
 mod capabilities;
+mod cluster_access;
 mod compliance;
 mod convert;
 mod failure;
@@ -36,6 +40,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
+use crate::agent::AgentArgs;
 use crate::args::{Args, LogFormat};
 
 fn main() -> anyhow::Result<()> {
@@ -45,9 +50,12 @@ fn main() -> anyhow::Result<()> {
     if let Some(provider) = terraform::sandbox::arguments() {
         return Err(provider.run());
     }
+    if let Some(agent) = agent::arguments() {
+        return run_agent(agent);
+    }
     let args = Args::parse().absolute()?;
     args.check()?;
-    start_logging(&args)?;
+    start_logging(&args.log, args.log_format)?;
     #[expect(unsafe_code, reason = "libgit2's options are globals")]
     // SAFETY: no other thread exists yet.
     let timeouts = unsafe { stoa_git::set_timeouts() };
@@ -62,6 +70,16 @@ fn main() -> anyhow::Result<()> {
     served
 }
 
+fn run_agent(args: AgentArgs) -> anyhow::Result<()> {
+    start_logging(&args.log, args.log_format)?;
+    // Two crates in the build bring a TLS provider each; this is the one that is meant.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ended = runtime.block_on(agent::run(args));
+    runtime.shutdown_background();
+    ended
+}
+
 /// What a client of clusters says of each answer that is no success, as an error: refusals of dry runs, and servers that are
 /// away, which runs tell of themselves.
 const ANSWERS: &str = "kube_client::client::builder=off";
@@ -72,10 +90,10 @@ fn events(log: &str) -> anyhow::Result<EnvFilter> {
     Ok(if log.contains("kube_client") { filter } else { filter.add_directive(ANSWERS.parse()?) })
 }
 
-fn start_logging(args: &Args) -> anyhow::Result<()> {
-    let filter = events(&args.log)?;
+fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = events(log)?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match args.log_format {
+    match format {
         LogFormat::Text => subscriber.with_ansi(false).init(),
         LogFormat::Json => subscriber.json().init(),
     }

@@ -224,6 +224,13 @@ fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
 }
 
 async fn until_asked_to_end(stdin_too: bool, asked: CancellationToken) {
+    let Some(why) = end_request(stdin_too).await else { return };
+    tracing::info!(why, "shutting down: calls under way finish first, and applies are handed over");
+    asked.cancel();
+}
+
+/// Waits for a signal, or for the end of standard input, and returns its name. `None` where signals cannot be handled.
+pub(crate) async fn end_request(stdin_too: bool) -> Option<&'static str> {
     let stdin = CancellationToken::new();
     if stdin_too {
         let closed = stdin.clone();
@@ -236,13 +243,11 @@ async fn until_asked_to_end(stdin_too: bool, asked: CancellationToken) {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         tracing::error!("signals cannot be handled");
-        return;
+        return None;
     };
-    let why = tokio::select! {
+    Some(tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
         () = stdin.cancelled() => "standard input closed",
-    };
-    tracing::info!(why, "shutting down: calls under way finish first, and applies are handed over");
-    asked.cancel();
+    })
 }

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use stoa_packages::function_metadata::FunctionDescription;
 use stoa_workers::Limits;
 use tokio::sync::{Mutex, OnceCell};
@@ -28,6 +27,7 @@ use tracing::Instrument as _;
 use self::image::Program;
 use super::evaluator::ask;
 use super::{Call, Executor, Output};
+use crate::cluster_access;
 use crate::failure::{Failure, reason};
 
 /// How long a pod serves calls. Its deadline is later, so that calls under way finish.
@@ -260,14 +260,7 @@ async fn connect(kubeconfig: Option<&PathBuf>) -> Result<Client, Failure> {
         let message = format!("the function-runner cannot reach its cluster: {why}");
         Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
     };
-    let config = match kubeconfig {
-        None => Config::incluster().map_err(|error| failed(error.to_string()))?,
-        Some(file) => {
-            let kubeconfig = Kubeconfig::read_from(file).map_err(|error| failed(error.to_string()))?;
-            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-            config.map_err(|error| failed(error.to_string()))?
-        }
-    };
+    let config = cluster_access::config(kubeconfig.map(PathBuf::as_path)).await.map_err(failed)?;
     Client::try_from(config).map_err(|error| failed(error.to_string()))
 }
 
