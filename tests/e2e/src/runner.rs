@@ -1,4 +1,4 @@
-//! Function-runners that a test starts and ends by itself.
+//! Function-runners, and agents of them, that a test starts and ends by itself.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -87,5 +87,40 @@ impl Drop for Runner {
         // It may have ended by itself, which is as good.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// An agent of the function-runner, which reports what the test bed's cluster deployed to its hub. It ends with the value, as a
+/// crash does.
+#[derive(Debug)]
+pub struct Agent(Child);
+
+impl Cluster {
+    /// Starts an agent for the Reconcilers of a host in a namespace, as the admin of the cluster.
+    pub fn agent(&self, namespace: &str, host: &str, queue: &Path) -> Agent {
+        let log = self.dir().join(format!("logs/agent-of-{host}.log"));
+        let file = File::options().create(true).append(true).open(log).unwrap();
+        let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
+            .args(["agent", "--heartbeat-seconds=10", "--host", host, "--namespace", namespace])
+            .arg("--hub-kubeconfig")
+            .arg(self.dir().join("kubeconfig"))
+            .arg("--kubeconfig")
+            .arg(self.dir().join("kubeconfig"))
+            .arg("--queue-file")
+            .arg(queue)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Agent(process)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -1,9 +1,11 @@
 //! What is committed to a GitOps repository is read back from clusters. No Flux or Argo CD is here: the test writes the
 //! status of their objects as they do, to a real kube-apiserver with their kinds, reduced to what is read.
 
+use std::sync::OnceLock;
+
 use serde_json::{Value, json};
 use stoa_e2e::fixture::{Organization, Repository, condition, config_maps};
-use stoa_e2e::{Cluster, Server};
+use stoa_e2e::{Cluster, Kubectl, Server};
 
 use crate::PATIENCE;
 
@@ -35,6 +37,18 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
+
+/// Defines the kinds of Flux and Argo CD in the shared cluster.
+pub(crate) fn define_kinds(kubectl: &Kubectl) {
+    static DEFINED: OnceLock<()> = OnceLock::new();
+    // Tests run side by side.
+    DEFINED.get_or_init(|| {
+        kubectl.apply(KINDS);
+        for kind in ["kustomizations.kustomize.toolkit.fluxcd.io", "applications.argoproj.io"] {
+            kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &format!("crd/{kind}")]);
+        }
+    });
+}
 
 struct World {
     cluster: Cluster,
@@ -93,10 +107,7 @@ const ARGO: &str = "application.argoproj.io/apps";
 fn stack_reports_flux_and_argo_cd_compliance() {
     let cluster = Cluster::shared();
     let kubectl = cluster.kubectl();
-    kubectl.apply(KINDS);
-    for kind in ["kustomizations.kustomize.toolkit.fluxcd.io", "applications.argoproj.io"] {
-        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &format!("crd/{kind}")]);
-    }
+    define_kinds(&kubectl);
     let organization = Organization::create(&cluster);
     let name = organization.name.clone();
     let world = World { cluster, organization };

@@ -1,12 +1,16 @@
-//! The hub: clusters report their deployments, and the states and the history survive a crash.
+//! The hub: clusters report their deployments, and the states and the history survive a crash. No Flux is here: a test writes
+//! the status of its objects as it does.
 
 use std::io::Write as _;
 use std::process::Stdio;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use stoa_e2e::{Kubectl, Server as _, Standalone, eventually};
+use stoa_e2e::fixture::Organization;
+use stoa_e2e::{Cluster, Kubectl, Server as _, Standalone, eventually};
 
 use crate::PATIENCE;
+use crate::compliance::define_kinds;
 
 const NAMESPACE: &str = "drones";
 const ENDPOINT: &str = "https://git.example.com/hello-world-gitops";
@@ -200,4 +204,71 @@ spec:
     assert_eq!(queries.lines().count(), 3, "{queries}");
     let wrong = kubectl.refused(&["get", "--raw", &path("deploymentqueries/history/rows?since=soon")]);
     assert!(wrong.contains("since"), "{wrong}");
+}
+
+/// Writes the status of a Kustomization as Flux does after it applied a commit.
+fn applied(kubectl: &Kubectl, namespace: &str, commit: &str, time: &str) {
+    let revision = format!("main@sha1:{commit}");
+    let ready = json!({"type": "Ready", "status": "True", "reason": "ReconciliationSucceeded", "message": "applied",
+        "observedGeneration": 1, "lastTransitionTime": time});
+    let status = json!({"observedGeneration": 1, "lastAppliedRevision": revision, "lastAttemptedRevision": revision,
+        "conditions": [ready]});
+    let patch = json!({"status": status}).to_string();
+    let object = ["patch", "kustomization.kustomize.toolkit.fluxcd.io/hello", "--namespace", namespace];
+    kubectl.run(&[&object[..], &["--type=merge", "--subresource=status", "--patch", &patch]].concat());
+}
+
+/// Waits until a Reconciler has a deployment of this commit; its time.
+fn deployed_since(kubectl: &Kubectl, namespace: &str, name: &str, commit: &str) -> String {
+    let deployment = || {
+        let reconciler = kubectl.get(&["reconcilers.hub.kalypso.io", name, "--namespace", namespace]);
+        let deployment = &reconciler["status"]["deployment"];
+        (deployment["gitOpsCommitId"] == commit).then(|| deployment["since"].as_str().unwrap().to_owned())
+    };
+    eventually("the agent has reported the commit", PATIENCE, deployment)
+}
+
+#[test]
+fn agent_reports_what_flux_applied() {
+    let cluster = Cluster::shared();
+    let kubectl = cluster.kubectl();
+    define_kinds(&kubectl);
+    let organization = Organization::create(&cluster);
+    let namespace = organization.name.as_str();
+    let host = format!("drone-of-{namespace}");
+    kubectl.apply(&format!(
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {{name: hello, namespace: {namespace}}}
+spec: {{interval: 1m}}
+---
+apiVersion: hub.kalypso.io/v1alpha1
+kind: Reconciler
+metadata: {{name: drone-hello, namespace: {namespace}}}
+spec:
+  hostName: {host}
+  reconcilerName: {namespace}/hello
+  reconcilerType: flux
+  manifestsEndpoint: {ENDPOINT}/dev/functional-test
+"
+    ));
+    let seconds_ago = |seconds: i64| {
+        let now = Timestamp::now().as_second();
+        Timestamp::from_second(now - seconds).unwrap()
+    };
+    let (first, second) = ("1".repeat(40), "2".repeat(40));
+    let (earlier, later) = (seconds_ago(600), seconds_ago(300));
+    applied(&kubectl, namespace, &first, &earlier.to_string());
+    let folder = tempfile::tempdir().unwrap();
+    let queue = folder.path().join("queue.json");
+    let agent = cluster.agent(namespace, &host, &queue);
+    let since = deployed_since(&kubectl, namespace, "drone-hello", &first);
+    assert_eq!(since.parse::<Timestamp>().unwrap(), earlier);
+
+    // The next commit is applied while no agent is there.
+    drop(agent);
+    applied(&kubectl, namespace, &second, &later.to_string());
+    let _agent = cluster.agent(namespace, &host, &queue);
+    let since = deployed_since(&kubectl, namespace, "drone-hello", &second);
+    assert_eq!(since.parse::<Timestamp>().unwrap(), later);
 }
