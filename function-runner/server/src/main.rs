@@ -60,8 +60,7 @@ fn main() -> anyhow::Result<()> {
     // SAFETY: no other thread exists yet.
     let timeouts = unsafe { stoa_git::set_timeouts() };
     timeouts.context("libgit2 takes no timeouts")?;
-    // Two crates in the build bring a TLS provider each; this is the one that is meant.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    use_ring();
     let threads = args.limits.waiting_threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
     let served = runtime.block_on(serve::serve(args));
@@ -70,10 +69,14 @@ fn main() -> anyhow::Result<()> {
     served
 }
 
+/// Two crates in the build bring a TLS provider each; this is the one that is meant.
+fn use_ring() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn run_agent(args: AgentArgs) -> anyhow::Result<()> {
     start_logging(&args.log, args.log_format)?;
-    // Two crates in the build bring a TLS provider each; this is the one that is meant.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    use_ring();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(agent::run(args));
     runtime.shutdown_background();

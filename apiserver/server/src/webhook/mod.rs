@@ -60,7 +60,7 @@ const AT_ONCE: usize = 64;
 const MOST_WAITING: usize = 512;
 /// The largest delivery: GitHub's largest.
 const LARGEST: usize = 25 << 20;
-/// The largest event of Flux, which is kept until its signature is checked.
+/// The largest event of Flux. It stays in memory until its signature is checked.
 const LARGEST_EVENT: usize = 128 << 10;
 /// How long a secret is remembered, so that strangers make no more requests to the cluster than this allows.
 const REMEMBERED: Duration = Duration::from_secs(10);

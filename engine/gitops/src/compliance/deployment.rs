@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(of("Synced", "Degraded", "Succeeded", NEW), deployment(NEW, Progress::Failed, "why"));
         assert_eq!(of("Synced", "Progressing", "Succeeded", NEW), deployment(NEW, Progress::Progressing, "why"));
         assert_eq!(of("OutOfSync", "Healthy", "Running", OLD), deployment(NEW, Progress::Progressing, "sync"));
-        // Nobody synchronizes it.
+        // It waits for a synchronization.
         assert_eq!(of("OutOfSync", "Healthy", "Succeeded", OLD), None);
         let failed = of("OutOfSync", "Healthy", "Failed", NEW).unwrap();
         assert_eq!(

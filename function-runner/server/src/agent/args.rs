@@ -40,7 +40,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) queue_deployments: u32,
 
-    /// Interval to report unchanged deployments, and to look for new Reconcilers, in seconds
+    /// Interval to report unchanged deployments, and to find new Reconcilers, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86_400))]
     pub(super) heartbeat_seconds: u32,
 

@@ -289,7 +289,7 @@ mod tests {
         queue.observe(&web, deployment("c1", Progress::Ready, 10), at(100));
         queue.observe(&web, deployment("c1", Progress::Ready, 20), at(101));
         queue.observe(&web, deployment("c2", Progress::Progressing, 30), at(102));
-        // Its condition kept the time.
+        // Its condition has the old time.
         queue.observe(&web, deployment("c3", Progress::Progressing, 30), at(103));
         let timeless = Deployment { since: String::new(), ..deployment("c4", Progress::Ready, 0) };
         queue.observe(&web, timeless, at(104));

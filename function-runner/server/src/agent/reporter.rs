@@ -30,7 +30,7 @@ pub(super) struct Reporter {
     heartbeat: Duration,
     /// The Reconcilers of this host as the hub had them last; `None` before the first list.
     reconcilers: Option<Vec<Reconciler>>,
-    /// The most deployments of a report. It is smaller while the agent looks for the wrong deployment of a rejected one.
+    /// The most deployments of a report. It is smaller while the agent searches the wrong deployment of a rejected one.
     most: usize,
     /// The number of failed calls since the last success.
     failures: u32,

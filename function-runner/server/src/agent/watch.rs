@@ -1,6 +1,6 @@
 //! Watches of the GitOps objects of the cluster.
 //!
-//! Start at [`watch`], one for each of [`KINDS`]. A kind that the cluster does not have is looked for again every minute.
+//! Start at [`watch`], one for each of [`KINDS`]. A kind that the cluster does not have is searched again every minute.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::queue::ObjectId;
 
-/// The interval to look for a kind that the cluster does not have.
+/// The interval to search a kind that the cluster does not have.
 const DISCOVERY: Duration = Duration::from_secs(60);
 
 /// A kind of GitOps objects.
@@ -81,7 +81,7 @@ fn warn(kind: GitOpsKind, error: &dyn Display) {
     tracing::warn!(kind = kind.kind, group = kind.group, %error, "the cluster's objects cannot be watched; retrying");
 }
 
-/// Sends all changes of a kind until nobody receives them.
+/// Sends all changes of a kind until the receiver ends.
 pub(super) async fn watch(client: Client, kind: GitOpsKind, changes: Sender<Change>) {
     while !changes.is_closed() {
         match kind.resource(&client).await {
@@ -105,7 +105,7 @@ fn is_missing(error: &watcher::Error) -> bool {
     }
 }
 
-/// Sends the changes of a resource until it disappears or nobody receives them.
+/// Sends the changes of a resource until it disappears or the receiver ends.
 async fn follow(api: Api<DynamicObject>, kind: GitOpsKind, changes: &Sender<Change>) {
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut listed = Vec::new();

@@ -186,7 +186,7 @@ async fn heartbeat_repeats_the_state_of_a_watched_cluster() {
     world.reporter.work().await;
     assert_eq!(world.hub.reports(), [heartbeat]);
 
-    // Nobody knows the state of a cluster that does not answer, or of a deleted object.
+    // The state of a cluster that does not answer is unknown, and so is that of a deleted object.
     world.reporter.take(Change::Failed("Kustomization"), at(1000));
     pass(60).await;
     world.reporter.work().await;
