@@ -1,6 +1,6 @@
 //! `hub.kalypso.io`: which version of a workload is on which cluster, by the names of Kalypso's observability hub.
 //!
-//! Clusters send reports ([`deployment_report`]), which become transitions in the status of a [`reconciler`]. States and
+//! Clusters send reports (`deployment_report`), which become transitions in the status of a [`reconciler`]. States and
 //! queries are computed. Elsewhere: `stoa-apiserver` moves the transitions to the archive and answers queries.
 
 use crate::kind::Group;

@@ -2,7 +2,7 @@
 //!
 //! Besides the right to the PackageRevision itself, a user needs a verb on the Repository: `edit` for drafts and proposals,
 //! `approve` for decisions, and `clone` on the Repository of an upstream. RBAC grants them for single repositories by
-//! `resourceNames`. Start at [`require`] and [`require_other_approver`].
+//! `resourceNames`. Start at [`require`] and `require_other_approver`.
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, RequestContext};

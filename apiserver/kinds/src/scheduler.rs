@@ -1,7 +1,7 @@
 //! `scheduler.kalypso.io`: the fleet, by the names of Kalypso.
 //!
-//! Objects come from Git or from clients. [`owned`] rejects writes of clients to an object that Git owns. Assignments and
-//! their packages are computed from the other kinds ([`assignment`], [`assignment_package`]).
+//! Objects come from Git or from clients. `owned` rejects writes of clients to an object that Git owns. Assignments and
+//! their packages are computed from the other kinds ([`assignment`], `assignment_package`).
 
 use crate::kind::Group;
 

@@ -31,8 +31,11 @@ pub const DIFFERENCES: &str = "differences";
 /// The rollouts of commits.
 pub const LAG: &str = "lag";
 
+/// A parameter of a query, and its meaning.
+type Parameter = (&'static str, &'static str);
+
 /// The queries in the order of their names, each with its content and its parameters.
-const QUERIES: [(&str, &str, &[(&str, &str)]); 3] = [
+const QUERIES: [(&str, &str, &[Parameter]); 3] = [
     (
         DIFFERENCES,
         "The versions of each workload in two environments.",
@@ -50,10 +53,9 @@ const QUERIES: [(&str, &str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-const SINCE: (&str, &str) =
-    ("since", "The beginning: a time, or a duration before now such as 30d or 12h. Default: 7d.");
-const UNTIL: (&str, &str) = ("until", "The end, as since. Default: now.");
-const LIMIT: (&str, &str) = ("limit", "The most rows, from 1 to 100000. Default: 1000.");
+const SINCE: Parameter = ("since", "The beginning: a time, or a duration before now such as 30d or 12h. Default: 7d.");
+const UNTIL: Parameter = ("until", "The end, as since. Default: now.");
+const LIMIT: Parameter = ("limit", "The most rows, from 1 to 100000. Default: 1000.");
 
 /// The kind DeploymentQuery.
 pub static KIND: Kind = Kind {
