@@ -78,11 +78,14 @@ struct Deployed {
     has_failed: bool,
 }
 
+/// The start of a rollout, and its deployments by reconciler.
+type Started = (i64, HashMap<Arc<str>, Deployed>);
+
 /// Counts rollouts.
 #[derive(Clone, Debug, Default)]
 pub struct Rollouts {
-    /// By endpoint and commit: the start, and the deployments by reconciler.
-    found: HashMap<(Arc<str>, Arc<str>), (i64, HashMap<Arc<str>, Deployed>)>,
+    /// By endpoint and commit.
+    found: HashMap<(Arc<str>, Arc<str>), Started>,
     deployments: usize,
 }
 
