@@ -450,7 +450,7 @@ impl FunctionRunner for Service {
         let request = request.into_inner();
         let span = tracing::info_span!("FindModule", path = request.path, version = request.version);
         let call = Call { method: "FindModule", organization: String::new(), span };
-        self.call(call, self.generators.modules().find(&self.sources, request)).await
+        Box::pin(self.call(call, self.generators.modules().find(&self.sources, request))).await
     }
 
     async fn look_at_compliance(
