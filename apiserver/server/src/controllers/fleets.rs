@@ -48,9 +48,22 @@ struct Compared {
     state: ProposalState,
 }
 
+/// The content of a proposal: the generation of the GitOpsRepo, the commit of its branch, and the digest of the files. The two
+/// are empty while the repository is away.
+type Attempt = (Option<i64>, String, String);
+
+/// A proposal that failed. Only its next attempt waits: Git is read as often as before.
+#[derive(Debug)]
+struct Refused {
+    attempt: Attempt,
+    count: u32,
+    until: Instant,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Memory {
     compared: Arc<Mutex<HashMap<ObjectKey, Compared>>>,
+    refused: Arc<Mutex<HashMap<ObjectKey, Refused>>>,
     failures: Arc<Mutex<HashMap<String, u32>>>,
     /// When the objects of a namespace were brought to those of Git last, and whether that left nothing to do.
     served: Arc<Mutex<HashMap<String, (Instant, Served)>>>,
@@ -144,7 +157,7 @@ impl Reconciliation {
                 self.service.forget(namespace);
                 return Ok(None);
             }
-            return Ok(Some(self.next(&known, false)));
+            return Ok(Some(self.next(&known)));
         }
         let known = match self.service.render(namespace, &known).await {
             Ok(known) => known,
@@ -155,11 +168,10 @@ impl Reconciliation {
                 return Ok(Some(self.failed()));
             }
         };
-        let mut has_failed = false;
         for repo in &repos {
-            has_failed |= !self.propose(repo, &known).await?;
+            self.propose(repo, &known).await?;
         }
-        Ok(Some(self.next(&known, has_failed)))
+        Ok(Some(self.next(&known)))
     }
 
     /// Brings the objects to those of Git, where that may make a difference.
@@ -177,8 +189,8 @@ impl Reconciliation {
     }
 
     /// The time to the next reconciliation.
-    fn next(&self, known: &Known, has_failed: bool) -> Duration {
-        if has_failed || !known.reading.failed.is_empty() {
+    fn next(&self, known: &Known) -> Duration {
+        if !known.reading.failed.is_empty() {
             return self.failed();
         }
         self.memory.failures.lock().remove(&self.namespace);
@@ -192,42 +204,64 @@ impl Reconciliation {
         wait_after(*count, RETRY)
     }
 
-    /// Compares the files with a repository, and proposes what differs; whether that succeeded.
-    async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<bool, ApiError> {
-        let Some(tree) = known.tree.clone() else { return Ok(true) };
+    /// Compares the files with a repository, and proposes what differs. A refusal is in the status.
+    async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<(), ApiError> {
+        let Some(tree) = known.tree.clone() else { return Ok(()) };
         let (key, named) = (queue::key_of(repo), Named::of(&tree, &known.replaced));
         let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree };
+        let away: Attempt = (repo.metadata.generation, String::new(), String::new());
+        if self.waits(&key, &away) {
+            return Ok(());
+        }
         let base = match proposal.base_commit().await {
             Ok(base) => base,
             Err(refusal) => {
-                status::of_refused(self.service.services(), repo, &named, refusal).await?;
-                return Ok(false);
+                self.note(&key, away, true);
+                return status::of_refused(self.service.services(), repo, &named, refusal).await;
             }
         };
+        let attempt: Attempt = (repo.metadata.generation, base.clone(), digest(&tree));
+        if self.waits(&key, &attempt) {
+            return Ok(());
+        }
         let last = self.memory.compared.lock().get(&key).cloned();
         let is_current = |last: &Compared| {
             last.at.elapsed() < AGAIN
-                && last.generation == repo.metadata.generation
                 && last.state.blocked.is_none()
-                && last.state.base_commit == base
-                && last.state.digest == digest(&tree)
+                && (last.generation, &last.state.base_commit, &last.state.digest) == (attempt.0, &attempt.1, &attempt.2)
         };
         if last.as_ref().is_some_and(is_current) {
-            return Ok(true);
+            return Ok(());
         }
         match proposal.propose().await {
             Ok(state) => {
                 status::of_proposed(self.service.services(), repo, &named, &state).await?;
-                let is_blocked = state.blocked.is_some();
+                self.note(&key, attempt, state.blocked.is_some());
                 let compared = Compared { at: Instant::now(), generation: repo.metadata.generation, state };
                 self.memory.compared.lock().insert(key, compared);
-                Ok(!is_blocked)
+                Ok(())
             }
             Err(refusal) => {
+                self.note(&key, attempt, true);
                 self.memory.compared.lock().remove(&key);
-                status::of_refused(self.service.services(), repo, &named, refusal).await?;
-                Ok(false)
+                status::of_refused(self.service.services(), repo, &named, refusal).await
             }
+        }
+    }
+
+    /// Whether the same proposal failed and is not to be tried yet.
+    fn waits(&self, key: &ObjectKey, attempt: &Attempt) -> bool {
+        self.memory.refused.lock().get(key).is_some_and(|of| of.attempt == *attempt && Instant::now() < of.until)
+    }
+
+    /// Has the same proposal wait longer after each failure.
+    fn note(&self, key: &ObjectKey, attempt: Attempt, has_failed: bool) {
+        let mut refused = self.memory.refused.lock();
+        let before = refused.remove(key).filter(|of| of.attempt == attempt).map_or(0, |of| of.count);
+        if has_failed {
+            let count = before.saturating_add(1);
+            let until = Instant::now() + wait_after(count, RETRY);
+            refused.insert(key.clone(), Refused { attempt, count, until });
         }
     }
 }
