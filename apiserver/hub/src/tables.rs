@@ -15,7 +15,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// Keeps so many transitions.
+    /// An empty table, which keeps the newest `most` transitions.
     pub fn new(most: usize) -> Self {
         Self { most, rows: Vec::new() }
     }

@@ -43,8 +43,8 @@ impl Server {
         Ok(Self { transport: Transport::new(address, credentials, pauses)? })
     }
 
-    /// The same, but for what a server at another host than the repository's says of a refusal, of which errors have the status
-    /// alone: whoever named the host, or reads of it, may be one who could not ask there.
+    /// The same, whose errors quote the server's words only where it is on the host of the repository. Those of another host have
+    /// the status alone: the author of its address may have no access there.
     #[must_use]
     pub fn quoting_at_remote_alone(self) -> Self {
         Self { transport: self.transport.quoting_at_remote_alone() }
@@ -373,7 +373,7 @@ impl PullRequests for Server {
             StatusState::Failure => "failure",
             StatusState::Error => "error",
         };
-        // GitLab refuses another description of what stays pending.
+        // GitLab rejects a new description for a status that stays pending.
         let is_any_description = is_gitlab && status.state == StatusState::Pending;
         let description = cut(&one_line(&status.description), DESCRIPTION);
         // Servers keep everything that was ever said of a commit.

@@ -144,8 +144,8 @@ impl Transport {
         Ok(Self { address, client, authorization, secrets, pauses, quotes: true, limited, login })
     }
 
-    /// The same, but for what a server at another host than the repository's says of a refusal, of which errors have the status
-    /// alone: whoever named the host, or reads of it, may be one who could not ask there.
+    /// The same, whose errors quote the server's words only where it is on the host of the repository. Those of another host have
+    /// the status alone: the author of its address may have no access there.
     #[must_use]
     pub(crate) fn quoting_at_remote_alone(self) -> Self {
         Self { quotes: self.address.is_at_remote(), ..self }
@@ -172,7 +172,7 @@ impl Transport {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(HeaderMap, Bytes), PullError> {
         let shown = self.address.shown();
         if let Some(wait) = self.pauses.left(self.limited) {
-            // Without the time: what is told of it is to change no more often than what it says.
+            // The message lacks the time: a condition with it would change at every look.
             let message = format!("{shown} asked to be left alone for a while");
             return Err(PullError::Limited { message, wait });
         }
@@ -258,13 +258,17 @@ impl Transport {
         Ok(None)
     }
 
-    /// More is there than is read.
+    /// The error of a list with more entries than the server's pages that are read.
     pub(crate) fn too_many(&self) -> PullError {
-        let message = format!("{} has more than {} of what was asked for", self.address.shown(), PAGES * PAGE);
+        let message = format!(
+            "{} has more than {} entries in one list, the most that are read; close or remove old ones there",
+            self.address.shown(),
+            PAGES * PAGE
+        );
         PullError::Refused(message)
     }
 
-    /// Who we are; nobody where the server does not tell, as GitHub does not tell an app.
+    /// The name of the user of the token; `None` where the server does not tell it, as GitHub does not for an app.
     pub(crate) async fn login(&self) -> Result<Option<&str>, PullError> {
         let login = self.login.get_or_try_init(|| async {
             match self.get_json::<User>("/user").await {

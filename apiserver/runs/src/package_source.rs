@@ -1,7 +1,7 @@
 //! Sources of provider Package: the Git repository, and the commits of revisions.
 //!
-//! A version is `latest`, the number of a published revision such as `v3`, the workspace of a revision, or a commit. The
-//! objects of the server say which commit that is, so that nobody asks Git.
+//! A version is `latest`, the number of a published revision such as `v3`, the workspace of a revision, or a commit. Its
+//! commit is in the PackageRevisions of the server, so that no question goes to Git.
 
 use kube::ResourceExt as _;
 use stoa_kinds::package_source::folder;

@@ -37,7 +37,7 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// An empty memory. Transitions stay in the archive for so many days.
+    /// An empty memory. The archive keeps transitions for `retention_days` days.
     pub fn new(retention_days: u32) -> Self {
         Self(Arc::new(Memory {
             reports: Mutex::default(),
@@ -81,7 +81,7 @@ impl Hub {
         });
     }
 
-    /// Room for a report of so many deployments, until it is dropped; `None` while the server works on too many.
+    /// A permit for a report of that many deployments, which ends when it is dropped. `None` while the server works on too many.
     pub(super) fn room(&self, deployments: usize) -> Option<OwnedSemaphorePermit> {
         let deployments = u32::try_from(deployments).unwrap_or(u32::MAX).clamp(1, MAX_AT_ONCE);
         self.0.slots.clone().try_acquire_many_owned(deployments).ok()
