@@ -56,6 +56,8 @@ const INTERVAL: Duration = Duration::from_secs(600);
 const RETRY: Duration = Duration::from_secs(5);
 /// The wait for revisions that changed during a synchronization.
 const SOON: Duration = Duration::from_secs(2);
+/// The commit of a ref that counts as changed.
+const UNSETTLED: &str = "unsettled";
 /// How long changes of revisions are gathered.
 const GATHER: Duration = Duration::from_millis(300);
 
@@ -140,6 +142,7 @@ async fn reconcile(service: PackageService, memory: Memory, key: ObjectKey) -> R
     let found = synchronize(&service, &repository, &address, known).await;
     let (refs, next, failures) = match &found {
         Ok(Synchronization { is_whole: false, .. }) => (Vec::new(), SOON, 0),
+        Ok(found) if found.has_newer => (found.refs.clone(), SOON, 0),
         Ok(found) => (found.refs.clone(), until(next_time(&repository, now), now), 0),
         Err(_) => (Vec::new(), wait_after(failures.saturating_add(1), RETRY), failures.saturating_add(1)),
     };
@@ -181,8 +184,10 @@ async fn unregister(service: &PackageService, (namespace, name): &ObjectKey) -> 
 struct Synchronization {
     refs: Vec<GitRef>,
     branch_commit: String,
-    /// Whether every revision was compared. If not, some of them changed during the synchronization.
+    /// Whether every object whose revision is gone was removed.
     is_whole: bool,
+    /// Whether an object changed during the synchronization.
+    has_newer: bool,
     /// The errors of single packages.
     problems: Vec<String>,
     count: usize,
@@ -220,16 +225,18 @@ async fn synchronize(
     // An answer without changes names no refs.
     let mut refs = if found.refs.unchanged { known } else { found.refs.refs.clone() };
     let branch_commit = found.refs.branch_commit.clone();
-    let Outcome { is_whole, unsettled, refused, mut problems, count } =
+    let Outcome { is_whole, has_newer, unsettled, refused, mut problems, count } =
         reconcile::reconcile(service, repository, found, (existing, began)).await?;
-    // The next answer has these again.
-    refs.retain(|found| !unsettled.contains(&found.name));
+    // The next answer has these again, and is none without changes.
+    for found in refs.iter_mut().filter(|found| unsettled.contains(&found.name)) {
+        UNSETTLED.clone_into(&mut found.commit);
+    }
     if !refused.is_empty() {
         // They have no object that names them, so the next answer has to.
         refs.clear();
     }
     problems.extend(refused);
-    Ok(Synchronization { refs, branch_commit, is_whole, problems, count })
+    Ok(Synchronization { refs, branch_commit, is_whole, has_newer, problems, count })
 }
 
 async fn discover(service: &PackageService, request: DiscoverRequest) -> Result<Discovery, ApiError> {

@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::ResourceExt as _;
-use stoa_controller::object::ObjectKey;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_kinds::{
     cluster::is_emptied,
     errors,
@@ -49,7 +49,7 @@ pub(crate) use self::{
     commits::{Pushed, lock_of},
     derived::{of_kptfile, set_condition},
     objects::objects,
-    refs::{Address, RevisionInGit, registry_of},
+    refs::{Address, Branches, RevisionInGit, registry_of},
     registries::lock_in_registry,
     revise::{UpstreamState, upstream_state},
     upstreams::{Upstreams, upstream_lock},
@@ -70,6 +70,7 @@ pub(crate) struct PackageService {
     services: Services,
     contents: Arc<Contents>,
     claims: Arc<Claims>,
+    branches: Arc<Branches>,
     renders: Arc<Renders>,
     /// How long a save waits for its functions.
     patience: Duration,
@@ -78,7 +79,14 @@ pub(crate) struct PackageService {
 impl PackageService {
     pub(crate) fn new(services: Services) -> Self {
         let contents = Arc::new(Contents::new(services.backends.clone(), services.runner.clone()));
-        Self { services, contents, claims: Arc::default(), renders: Arc::default(), patience: render::PATIENCE }
+        Self {
+            services,
+            contents,
+            claims: Arc::default(),
+            branches: Arc::default(),
+            renders: Arc::default(),
+            patience: render::PATIENCE,
+        }
     }
 
     /// The services of the server.
@@ -108,7 +116,9 @@ impl PackageService {
     /// As [`refs::source`].
     pub(crate) async fn in_git(&self, revision: &PackageRevision) -> Result<RevisionInGit, ApiError> {
         let repository = self.repository(revision).await?;
-        RevisionInGit::new(&self.services, &repository, revision).await
+        let mut in_git = RevisionInGit::new(&self.services, &repository, revision).await?;
+        self.branches.correct(&queue::key_of(&repository), &mut in_git);
+        Ok(in_git)
     }
 
     async fn document(&self, revision: &PackageRevision) -> Result<Arc<Document>, ApiError> {
@@ -181,7 +191,7 @@ impl PackageService {
             }
         };
         let (content, document) = self.put(revision, document).await?;
-        let (namespace, name) = stoa_controller::queue::key_of(revision);
+        let (namespace, name) = queue::key_of(revision);
         let context = RequestContext::internal("package-renders").with_status();
         let revisions = self.services.lookup.api::<PackageRevision>()?.with_context(context);
         let written = revisions.update_with(&namespace, &name, |object: &mut PackageRevision| {
@@ -192,7 +202,7 @@ impl PackageService {
                 object.status.get_or_insert_default().content = Some(content.clone());
             }
         });
-        stoa_controller::queue::unless_gone(written.await).map(drop)
+        queue::unless_gone(written.await).map(drop)
     }
 
     /// Removes the documents of a revision that was deleted.
@@ -339,8 +349,8 @@ impl PackageRepositories for PackageService {
         new: &mut PackageRevision,
         old: &PackageRevision,
     ) -> Result<(), ApiError> {
-        let claim = self.claims.wait(&stoa_controller::queue::key_of(old)).await?;
-        let key = stoa_controller::queue::key_of(old);
+        let claim = self.claims.wait(&queue::key_of(old)).await?;
+        let key = queue::key_of(old);
         let now = self.services.lookup.api::<PackageRevision>()?.get(&key.0, &key.1).await?;
         if now.metadata.resource_version != old.metadata.resource_version {
             return Err(errors::conflict::<PackageRevision>(
@@ -354,7 +364,11 @@ impl PackageRepositories for PackageService {
             (false, _) => {
                 self.check_guardrails(old).await?;
                 let _numbering = self.claims.wait(&package_key(old)).await?;
+                // Another publication of the repository may have moved the branch meanwhile.
+                let in_git = self.in_git(old).await?;
                 let (number, pushed) = self.publish(&in_git, old, &context.user.name).await?;
+                let repository = (key.0.clone(), old.spec.repository_name.clone());
+                self.branches.moved(repository, &in_git, &pushed.git.commit);
                 new.spec.revision = number;
                 let status = new.status.get_or_insert_default();
                 status.published_by.clone_from(&context.user.name);
@@ -373,7 +387,7 @@ impl PackageRepositories for PackageService {
     }
 
     async fn remove(&self, _: &RequestContext, revision: &PackageRevision) -> Result<(), ApiError> {
-        let claim = self.claims.wait(&stoa_controller::queue::key_of(revision)).await?;
+        let claim = self.claims.wait(&queue::key_of(revision)).await?;
         let in_git = match self.in_git(revision).await {
             Ok(in_git) => in_git,
             // The repository is unregistered, which removes nothing from Git.

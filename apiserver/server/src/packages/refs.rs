@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
+use stoa_controller::object::ObjectKey;
 use stoa_kinds::{errors, validation::without_credentials};
 use stoa_machinery::ApiError;
 use stoa_packages::git_layout::{self, RefKind, RevisionRef};
@@ -97,6 +99,36 @@ pub(super) async fn folder(
     Ok((address.source(services, &namespace).await?, String::new()))
 }
 
+/// The commits to which this server moved branches since their last synchronizations. An expected commit that is older costs a
+/// second push.
+#[derive(Debug, Default)]
+pub(crate) struct Branches(Mutex<HashMap<ObjectKey, MovedBranch>>);
+
+#[derive(Debug)]
+struct MovedBranch {
+    /// The branch, and its commit at the synchronization before.
+    before: (String, String),
+    commit: String,
+}
+
+impl Branches {
+    /// Corrects the commit of the branch, if no synchronization came since the last move.
+    pub(crate) fn correct(&self, repository: &ObjectKey, in_git: &mut RevisionInGit) {
+        let mut moved = self.0.lock();
+        let Some(found) = moved.get(repository) else { return };
+        if found.before == in_git.before() {
+            in_git.branch_commit.clone_from(&found.commit);
+        } else {
+            moved.remove(repository);
+        }
+    }
+
+    /// Remembers a move of the branch.
+    pub(crate) fn moved(&self, repository: ObjectKey, in_git: &RevisionInGit, commit: &str) {
+        self.0.lock().insert(repository, MovedBranch { before: in_git.before(), commit: commit.to_owned() });
+    }
+}
+
 /// A package revision in Git: its repository with credentials, and its path and names there.
 #[derive(Clone, Debug)]
 pub(crate) struct RevisionInGit {
@@ -106,8 +138,10 @@ pub(crate) struct RevisionInGit {
     pub(crate) repo: String,
     /// The full name of the deployed branch.
     pub(crate) branch: String,
-    /// The commit of the branch at the last synchronization; empty if it did not exist.
+    /// The last known commit of the branch; empty if it did not exist.
     pub(crate) branch_commit: String,
+    /// The commit of the branch at the last synchronization.
+    synchronized_commit: String,
     /// The path of the package from the root of the repository.
     pub(crate) path: String,
     /// The workspace.
@@ -135,10 +169,15 @@ impl RevisionInGit {
             repo: git.repo.clone(),
             branch: git_layout::branch_ref(&git.branch),
             branch_commit: branch_commit.to_owned(),
+            synchronized_commit: branch_commit.to_owned(),
             path: git_layout::path_in(&revision.spec.package_name, &git.directory),
             workspace: revision.spec.workspace_name.clone(),
             author: (!git.author.is_empty()).then(|| (git.author.clone(), git.email.clone())),
         })
+    }
+
+    fn before(&self) -> (String, String) {
+        (self.branch.clone(), self.synchronized_commit.clone())
     }
 
     /// The branch of the draft, or of the proposal.
@@ -218,4 +257,39 @@ pub(crate) async fn source(
         chart: String::new(),
         verify: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(branch: &str, synchronized: &str) -> RevisionInGit {
+        RevisionInGit {
+            source: Source::default(),
+            repo: "file:///r.git".to_owned(),
+            branch: branch.to_owned(),
+            branch_commit: synchronized.to_owned(),
+            synchronized_commit: synchronized.to_owned(),
+            path: "web".to_owned(),
+            workspace: "v1".to_owned(),
+            author: None,
+        }
+    }
+
+    #[test]
+    fn moved_branch_is_known_until_the_next_synchronization() {
+        let (branches, key) = (Branches::default(), ("shop".to_owned(), "blueprints".to_owned()));
+        let expected = |branch: &str, synchronized: &str| {
+            let mut in_git = at(branch, synchronized);
+            branches.correct(&key, &mut in_git);
+            in_git.branch_commit
+        };
+        assert_eq!(expected("main", "a"), "a");
+        branches.moved(key.clone(), &at("main", "a"), "b");
+        assert_eq!(expected("main", "a"), "b");
+        assert_eq!(expected("other", "a"), "a", "another branch is registered");
+        branches.moved(key.clone(), &at("main", "a"), "b");
+        assert_eq!(expected("main", "c"), "c", "a synchronization is newer");
+        assert_eq!(expected("main", "a"), "a");
+    }
 }

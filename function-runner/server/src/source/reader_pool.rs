@@ -64,7 +64,7 @@ pub(super) struct Reader {
     folder: Option<Folder>,
     begun: Instant,
     limits: Option<Limits>,
-    /// Whether it may write a repository on this machine, and so serves one call.
+    /// Whether it may write a repository on this machine, and so serves pushes alone.
     is_writer: bool,
     /// Nothing while it is idle.
     slot: Option<Permit>,
@@ -116,9 +116,7 @@ impl ReaderPool {
     /// Starts a process for the source of a job, whose cache exists, or reuses an idle one.
     pub(super) async fn begin_with(&self, slot: Permit, job: &Job, cache: &Kept) -> Result<Reader, Failure> {
         let organization = job.source.as_ref().map_or("", |source| source.organization.as_str());
-        if !job.writes
-            && let Some(idle) = self.slots.take_idle(cache.path(), organization)
-        {
+        if let Some(idle) = self.slots.take_idle(cache.path(), organization, job.writes) {
             return Ok(Reader { slot: Some(slot), ..idle });
         }
         if let Some(idle) = self.slots.evict() {
@@ -181,9 +179,9 @@ impl Reader {
         self.limits.map(|limits| limits.time)
     }
 
-    /// Whether it reads the source with this cache for an organization. Credentials are part of a cache's name.
-    pub(super) fn is_for(&self, cache: &Path, organization: &str) -> bool {
-        self.cache.path() == cache && self.organization == organization
+    /// Whether it reads the source with this cache for an organization, or writes it. Credentials are part of a cache's name.
+    pub(super) fn is_for(&self, cache: &Path, organization: &str, writes: bool) -> bool {
+        self.cache.path() == cache && self.organization == organization && self.is_writer == writes
     }
 
     fn may_stay(&self) -> bool {
@@ -192,7 +190,7 @@ impl Reader {
             #[cfg(test)]
             Worker::InProcess { stays } => *stays,
         };
-        uses_little && !self.is_writer && self.begun.elapsed() < MAX_AGE
+        uses_little && self.begun.elapsed() < MAX_AGE
     }
 
     /// Whether it still runs, and reaches its cache.

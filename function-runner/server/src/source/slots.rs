@@ -43,12 +43,12 @@ impl Slots {
         self.0.slots.acquire(organization, 1).await
     }
 
-    /// Takes the idle process that reads this cache for this organization, if there is one.
-    pub(super) fn take_idle(&self, cache: &Path, organization: &str) -> Option<Reader> {
+    /// Takes the idle process that reads this cache for this organization, or writes its source, if there is one.
+    pub(super) fn take_idle(&self, cache: &Path, organization: &str, writes: bool) -> Option<Reader> {
         loop {
             let mut reader = {
                 let mut idle = self.idle();
-                let at = idle.iter().rposition(|idle| idle.reader.is_for(cache, organization))?;
+                let at = idle.iter().rposition(|idle| idle.reader.is_for(cache, organization, writes))?;
                 idle.remove(at).reader
             };
             if reader.is_usable() {

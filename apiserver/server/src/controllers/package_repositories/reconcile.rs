@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use stoa_controller::queue;
+use stoa_controller::{object::ObjectKey, queue};
 use stoa_kinds::package_names::revision_name;
 use stoa_machinery::{
     ApiError,
@@ -15,8 +16,8 @@ use stoa_proto::DiscoveredRevision;
 use stoa_runs::runner::Discovery;
 use stoa_types::{
     porch::{
-        Lifecycle, PackageCondition, PackageContent, PackageRevision, PackageRevisionSpec, PackageRevisionStatus,
-        StoredInGit,
+        LATEST_REVISION, Lifecycle, PackageCondition, PackageContent, PackageRevision, PackageRevisionSpec,
+        PackageRevisionStatus, StoredInGit,
     },
     porchconfig::Repository,
     reason,
@@ -25,10 +26,15 @@ use tokio::time::Instant;
 
 use crate::packages::{PackageService, digest, lock_in_registry, lock_of, of_kptfile, registry_of, set_condition};
 
+/// How many revisions are compared at once.
+const AT_ONCE: usize = 32;
+
 /// The outcome of a comparison.
 pub(super) struct Outcome {
-    /// Whether every revision was compared.
+    /// Whether every object whose revision is gone was removed.
     pub(super) is_whole: bool,
+    /// Whether an object changed during the synchronization.
+    pub(super) has_newer: bool,
     /// The refs of revisions whose objects have other changes.
     pub(super) unsettled: Vec<String>,
     /// The errors of packages that make no object.
@@ -64,60 +70,38 @@ pub(super) async fn reconcile(
     let Discovery { refs, mut revisions } = found;
     // Of two that have one name, the published one counts.
     revisions.sort_by_key(|revision| (!lifecycle(revision).is_published(), revision.revision < 0));
-    let (mut is_whole, mut seen, mut refused, mut unsettled) = (true, HashSet::new(), Vec::new(), Vec::new());
-    for revision in &revisions {
-        let object_name = revision_name(&name, &revision.package, &revision.workspace);
-        if !seen.insert(object_name.clone()) {
-            continue;
-        }
-        let key = (namespace.clone(), object_name);
-        // A publication or deletion is in Git before it is in the log.
-        if service.claims().was_claimed_since(&key, began) {
-            is_whole = false;
-            continue;
-        }
-        let written = match existing.get(&key.1) {
-            None => {
-                let new = new_object(repository, revision);
-                let created = api.create(&new).await;
-                count += usize::from(created.is_ok());
-                match created {
-                    // Somebody created it after the list. An object that does not decode remains an error.
-                    Err(error) if error.code() == 409 && api.get(&key.0, &key.1).await.is_ok() => {
-                        is_whole = false;
-                        Ok(())
-                    }
-                    created => created.map(drop),
-                }
+    let mut seen = HashSet::new();
+    let named =
+        revisions.iter().map(|revision| (revision_name(&name, &revision.package, &revision.workspace), revision));
+    let named: Vec<(String, &DiscoveredRevision)> = named.filter(|(name, _)| seen.insert(name.clone())).collect();
+    let comparison = Comparison {
+        service,
+        repository,
+        api: &api,
+        newest: newest(&existing, &revisions),
+        existing: &existing,
+        began,
+    };
+    // The log writes those together that wait for it at the same time.
+    let compared =
+        stream::iter(named).map(|(name, revision)| comparison.compare(name, revision)).buffer_unordered(AT_ONCE);
+    let mut compared = std::pin::pin!(compared);
+    let (mut is_whole, mut has_newer, mut refused, mut unsettled) = (true, false, Vec::new(), Vec::new());
+    while let Some(compared) = compared.try_next().await? {
+        match compared {
+            Compared::Current => {}
+            Compared::Created => count += 1,
+            Compared::Newer(name) => {
+                has_newer = true;
+                unsettled.push(name);
             }
-            Some(object) if is_current(object, revision) => Ok(()),
-            Some(object) if has_changes(object) => {
-                unsettled.push(revision.r#ref.clone());
-                Ok(())
-            }
-            Some(listed) => {
-                let mut is_newer = false;
-                let changed = api.update_with(&key.0, &key.1, |object: &mut PackageRevision| {
-                    is_newer = !is_as_listed(object, listed);
-                    if !is_newer {
-                        adopt(object, repository, revision);
-                    }
-                });
-                let changed = queue::unless_gone(changed.await).map(drop);
-                is_whole &= !is_newer;
-                changed
-            }
-        };
-        match written {
-            Ok(()) => {}
-            // One broken package hides no other.
-            Err(error) if queue::is_refusal(&error) => refused.push(format!("{}: {}", revision.path, error.message())),
-            Err(error) => return Err(error),
+            Compared::Unsettled(name) => unsettled.push(name),
+            Compared::Refused(why) => refused.push(why),
         }
     }
     if refs.unchanged {
         let problems = broken(&api, &namespace, &name).await?;
-        return Ok(Outcome { is_whole, unsettled, refused, problems, count });
+        return Ok(Outcome { is_whole, has_newer, unsettled, refused, problems, count });
     }
     let git = repository.spec.git.clone().unwrap_or_default();
     let branch = git_layout::branch_ref(&git.branch);
@@ -142,7 +126,104 @@ pub(super) async fn reconcile(
         }
     }
     let problems = broken(&api, &namespace, &name).await?;
-    Ok(Outcome { is_whole, unsettled, refused, problems, count })
+    Ok(Outcome { is_whole, has_newer, unsettled, refused, problems, count })
+}
+
+/// A comparison of an answer with the objects.
+struct Comparison<'c> {
+    service: &'c PackageService,
+    repository: &'c Repository,
+    api: &'c Api<PackageRevision>,
+    /// The newest published number of each package.
+    newest: HashMap<String, i64>,
+    /// The objects, listed before `began`.
+    existing: &'c HashMap<String, PackageRevision>,
+    began: Instant,
+}
+
+/// The outcome for one revision.
+enum Compared {
+    /// The object is as Git or the registry has it.
+    Current,
+    Created,
+    /// The object changed after the list. The ref of the revision.
+    Newer(String),
+    /// The object has changes that Git lacks. The ref of the revision.
+    Unsettled(String),
+    /// The revision makes no object, for this reason.
+    Refused(String),
+}
+
+impl Comparison<'_> {
+    /// Brings the object of a revision to the revision.
+    async fn compare(&self, object_name: String, revision: &DiscoveredRevision) -> Result<Compared, ApiError> {
+        let (namespace, _) = queue::key_of(self.repository);
+        let key = (namespace, object_name);
+        // A publication or deletion is in Git before it is in the log.
+        if self.service.claims().was_claimed_since(&key, self.began) {
+            return Ok(Compared::Newer(revision.r#ref.clone()));
+        }
+        let written = match self.existing.get(&key.1) {
+            None => self.create(&key, revision).await,
+            Some(object) if is_current(object, revision) => Ok(Compared::Current),
+            Some(object) if has_changes(object) => Ok(Compared::Unsettled(revision.r#ref.clone())),
+            Some(listed) => self.update(&key, listed, revision).await,
+        };
+        match written {
+            // One broken package hides no other.
+            Err(error) if queue::is_refusal(&error) => {
+                Ok(Compared::Refused(format!("{}: {}", revision.path, error.message())))
+            }
+            written => written,
+        }
+    }
+
+    async fn create(&self, (namespace, name): &ObjectKey, revision: &DiscoveredRevision) -> Result<Compared, ApiError> {
+        let mut new = new_object(self.repository, revision);
+        // `package_latest` would need another write.
+        if new.spec.lifecycle.is_published() && self.newest.get(&revision.package) == Some(&new.spec.revision) {
+            new.labels_mut().insert(LATEST_REVISION.to_owned(), "true".to_owned());
+        }
+        match self.api.create(&new).await {
+            Ok(_) => Ok(Compared::Created),
+            // Somebody created it after the list. An object that does not decode remains an error.
+            Err(error) if error.code() == 409 && self.api.get(namespace, name).await.is_ok() => {
+                Ok(Compared::Newer(revision.r#ref.clone()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn update(
+        &self,
+        (namespace, name): &ObjectKey,
+        listed: &PackageRevision,
+        revision: &DiscoveredRevision,
+    ) -> Result<Compared, ApiError> {
+        let mut is_newer = false;
+        let changed = self.api.update_with(namespace, name, |object: &mut PackageRevision| {
+            is_newer = !is_as_listed(object, listed);
+            if !is_newer {
+                adopt(object, self.repository, revision);
+            }
+        });
+        queue::unless_gone(changed.await)?;
+        Ok(if is_newer { Compared::Newer(revision.r#ref.clone()) } else { Compared::Current })
+    }
+}
+
+/// The newest published number of each package, by the name of the package.
+fn newest(existing: &HashMap<String, PackageRevision>, revisions: &[DiscoveredRevision]) -> HashMap<String, i64> {
+    let stored = existing.values().filter(|object| object.spec.lifecycle.is_published());
+    let stored = stored.map(|object| (&object.spec.package_name, object.spec.revision));
+    let found = revisions.iter().filter(|revision| lifecycle(revision).is_published());
+    let found = found.map(|revision| (&revision.package, i64::from(revision.revision)));
+    let mut newest: HashMap<String, i64> = HashMap::new();
+    for (package, number) in stored.chain(found).filter(|(_, number)| *number > 0) {
+        let most = newest.entry(package.clone()).or_default();
+        *most = number.max(*most);
+    }
+    newest
 }
 
 /// The errors of the broken packages of a repository.
@@ -340,6 +421,18 @@ mod tests {
         let lock = object.status.unwrap().self_lock.unwrap().git.unwrap();
         assert_eq!((&*lock.repo, &*lock.reference), ("oci://registry.example.com/packages/basens", "v2"));
         assert_eq!(lock.commit, "sha256:1");
+    }
+
+    #[test]
+    fn newest_number_counts_objects_and_answers() {
+        let published =
+            |number: i32| DiscoveredRevision { lifecycle: "Published".to_owned(), revision: number, ..draft("a") };
+        let stored = new_object(&repository(), &published(3));
+        let existing = HashMap::from([("blueprints.basens.v3".to_owned(), stored)]);
+        let number = |revisions: &[DiscoveredRevision]| newest(&existing, revisions).get("basens").copied();
+        assert_eq!(number(&[published(2), draft("b")]), Some(3));
+        assert_eq!(number(&[published(4)]), Some(4));
+        assert!(newest(&HashMap::new(), &[published(-1), draft("a")]).is_empty());
     }
 
     #[test]
