@@ -13,6 +13,8 @@ const AT_ONCE: usize = 2;
 const THREADS: &str = "RUST_TEST_THREADS";
 /// The names of the packages whose tests run, with spaces in between; of all if it is not set.
 pub(crate) const ONLY: &str = "STOA_TEST_ONLY";
+/// If it is set, each test is printed with its duration.
+const TIMES: &str = "STOA_TEST_TIMES";
 /// The package that a program is of, as Cargo says.
 const PACKAGE: &str = "CARGO_PKG_NAME";
 
@@ -37,6 +39,10 @@ pub(crate) fn run(args: &RunTest) -> Result<()> {
     }
     let mut command = Command::new(program);
     command.args(args);
+    if env::var_os(TIMES).is_some() {
+        // The option is there in nightly versions, and where this variable is set.
+        command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
+    }
     if is_waiting(Path::new(program)) && env::var_os(THREADS).is_none() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         command.env(THREADS, (AT_ONCE * processors).to_string());

@@ -2,7 +2,8 @@
 //! well by itself, what is recorded is what is there, nothing happened twice, and nothing is left to do.
 //!
 //! Of what runs do to objects that are there, [`Change`], each round ([`stoa_e2e::repeat`]) tries one boundary, so that as
-//! many rounds as there are boundaries try them all.
+//! many rounds as there are boundaries try them all. Of other runs, each round tries a third of the boundaries, and all with
+//! `STOA_TEST_ALL`.
 //!
 //! Elsewhere: `proposals` has runs whose changes people merge, `takeover` replicas that do not come back.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
@@ -13,7 +14,7 @@ use std::thread;
 use serde_json::Value;
 use stoa_e2e::crashes::{Armed, PATIENCE, crash_in};
 use stoa_e2e::fixture::{ConfigMap, Objects, Organization, config_maps, config_maps_in, spec_of};
-use stoa_e2e::repeat::{Random, repeat, rounds, seed};
+use stoa_e2e::repeat::{Random, leave_part, repeat, rounds, seed};
 use stoa_e2e::{Cluster, Server as _, Standalone, git};
 
 #[path = "boundaries/proposals.rs"]
@@ -248,12 +249,14 @@ fn created_in<'a>(audit: &'a [Value], namespace: &str) -> BTreeMap<&'a str, usiz
 
 #[test]
 fn git_rollout_crash_leaves_one_commit() {
-    rounds(|_| roll_out_to_git());
+    rounds(roll_out_to_git);
 }
 
-fn roll_out_to_git() {
+fn roll_out_to_git(random: &mut Random) {
     let mut points: Vec<&str> = [stoa_failpoint::SERVER, stoa_failpoint::RUNNER].concat();
     points.retain(|point| !stoa_failpoint::OF_PROPOSALS.contains(point));
+    leave_part(random, &mut points);
+    eprintln!("{points:?}");
     let share = points.len().div_ceil(4);
     thread::scope(|scope| {
         for points in points.chunks(share) {
@@ -278,13 +281,16 @@ fn roll_out_to_git() {
 #[test]
 fn cluster_call_crash_creates_nothing_twice() {
     let mut cluster = Cluster::start();
-    rounds(|_| roll_out_to_a_cluster(&mut cluster));
+    rounds(|random| roll_out_to_a_cluster(&mut cluster, random));
 }
 
-fn roll_out_to_a_cluster(cluster: &mut Cluster) {
+fn roll_out_to_a_cluster(cluster: &mut Cluster, random: &mut Random) {
     let organization = Organization::create(cluster);
-    let points = ["intent-recorded", "call-allowed", "call-made", "result-heard", "result-recorded", "result-kept"];
-    for point in points {
+    let mut points =
+        vec!["intent-recorded", "call-allowed", "call-made", "result-heard", "result-recorded", "result-kept"];
+    leave_part(random, &mut points);
+    eprintln!("{points:?}");
+    for point in &points {
         crash_at(cluster, &organization, point);
     }
     crash_import_at(cluster, &organization, "result-recorded");

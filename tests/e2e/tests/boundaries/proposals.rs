@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use stoa_e2e::crashes::{PATIENCE, crash_in};
 use stoa_e2e::fixture::{Organization, config_maps, workspace};
-use stoa_e2e::repeat::{Random, repeat, seed};
+use stoa_e2e::repeat::{Random, leave_part, repeat, seed};
 use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, git, run, skipped};
 use stoa_failpoint::{OF_GIT, OF_PROPOSALS, RUNNER, SERVER};
 use stoa_test_gitea::{GiteaServer, USER};
@@ -115,11 +115,13 @@ fn proposal_crash_leaves_one_pull_request() {
     };
     let seed = seed();
     eprintln!("STOA_TEST_SEED={seed}");
-    let own = [OF_GIT, OF_PROPOSALS].concat();
+    let mut own = [OF_GIT, OF_PROPOSALS].concat();
     let mut others: Vec<&str> = [SERVER, RUNNER].concat();
     others.retain(|point| !own.contains(point));
-    Random::new(seed).shuffle(&mut others);
+    let mut random = Random::new(seed);
+    random.shuffle(&mut others);
     others.truncate(repeat());
+    leave_part(&mut random, &mut own);
     let points = [own, others].concat();
     eprintln!("{points:?}");
     thread::scope(|scope| {
