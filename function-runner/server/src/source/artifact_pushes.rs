@@ -106,11 +106,7 @@ fn image(request: &PushArtifactRequest) -> Result<PackageImage, Failure> {
             return Err(Failure::request(message));
         }
         bytes += file.content.len() as u64;
-        files.push(PackageImageFile {
-            path: &file.path,
-            content: &file.content,
-            is_executable: file.is_executable,
-        });
+        files.push(PackageImageFile { path: &file.path, content: &file.content, is_executable: file.is_executable });
     }
     if bytes > LARGEST {
         let message = format!("the package has more than {} of files; make it smaller", size(LARGEST));

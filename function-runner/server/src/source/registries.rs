@@ -64,11 +64,7 @@ fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
 }
 
 /// The repositories below a name that have tags.
-async fn below(
-    source: &Source,
-    root: &Registry,
-    known: &[String],
-) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
+async fn below(source: &Source, root: &Registry, known: &[String]) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
     let prefix = format!("{}/", root.repository().name);
     let mut names = match root.catalog().await {
         Ok(names) => names,

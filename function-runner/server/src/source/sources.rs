@@ -15,7 +15,8 @@ use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{
     CompareRequest, ContentRequest, ContentsRequest, FilesRequest, FunctionsRequest, FunctionsResponse, LookRequest,
     LookResponse, ProposeFilesRequest, ProposeFilesResponse, PushArtifactRequest, PushArtifactResponse, PushRequest,
-    PushResponse, ReadFileRequest, RemoveArtifactRequest, RemoveArtifactResponse, ResolveRequest, ResolveResponse, Source, ValuesFiles,
+    PushResponse, ReadFileRequest, RemoveArtifactRequest, RemoveArtifactResponse, ResolveRequest, ResolveResponse,
+    Source, ValuesFiles,
 };
 use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,8 +30,8 @@ use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
 use super::verification::Verified;
 use super::{
-    Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifact_pushes, artifacts, cache_name, content, function_images, is_working_copy,
-    package_artifacts, refs, unreferenced,
+    Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifact_pushes, artifacts, cache_name, content, function_images,
+    is_working_copy, package_artifacts, refs, unreferenced,
 };
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;

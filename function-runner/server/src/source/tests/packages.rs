@@ -310,7 +310,8 @@ async fn revision_is_pushed_once_and_removed() {
         Source { provider: "OCI".to_owned(), remote, ..Source::default() }
     };
     let web = source("packages/web");
-    let push = async |request: PushArtifactRequest| sources.push_artifact(&web, request).await.unwrap().outcome.unwrap();
+    let push =
+        async |request: PushArtifactRequest| sources.push_artifact(&web, request).await.unwrap().outcome.unwrap();
     let Pushed::Done(first) = push(push_request(1, "ws", "a: 1\n")).await else { panic!("the tag is taken") };
     assert!(!first.was_done);
     let tag = first.r#ref.clone().unwrap();
@@ -333,8 +334,11 @@ async fn revision_is_pushed_once_and_removed() {
     assert_eq!(found.author.as_ref().unwrap().name, "ann");
 
     let remove = async |digest: &str| {
-        let request =
-            RemoveArtifactRequest { tag: "v1".to_owned(), digest: digest.to_owned(), ..RemoveArtifactRequest::default() };
+        let request = RemoveArtifactRequest {
+            tag: "v1".to_owned(),
+            digest: digest.to_owned(),
+            ..RemoveArtifactRequest::default()
+        };
         sources.remove_artifact(&web, &request).await.unwrap().outcome.unwrap()
     };
     assert_eq!(remove(&Digest::of(b"other").to_string()).await, Removed::Moved(tag.commit.clone()));
