@@ -1,6 +1,6 @@
 //! Writes to a registry: blobs, manifests under tags, and deletions.
 //!
-//! Start at [`Registry::upload`] and [`Registry::put`]. Registries have no compare-and-swap: callers look at a tag right before a
+//! Start at [`Registry::upload`] and [`Registry::put`]. Registries have no compare-and-swap: callers read a tag right before a
 //! write and after it.
 
 use bytes::Bytes;

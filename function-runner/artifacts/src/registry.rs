@@ -1,7 +1,7 @@
 //! Registries by OCI's distribution protocol.
 //!
-//! Start at [`Registry::find`]; `push` has the writes. A registry that demands credentials is asked again with them, or with a token that they
-//! buy at the server which the registry names.
+//! Start at [`Registry::find`]; `push` has the writes. A registry that demands credentials is asked again with them, or
+//! with a token that they buy at the server which the registry names.
 
 use std::path::Path;
 

@@ -354,12 +354,12 @@ impl PackageRepositories for PackageService {
                 "the object has been modified; please apply your changes to the latest version and try again",
             ));
         }
-        let place = self.place(old).await?;
+        let destination = self.destination(old).await?;
         let pushed = match (old.spec.lifecycle.is_published(), new.spec.lifecycle) {
             (false, _) => {
                 self.check_guardrails(old).await?;
                 let _numbering = self.claims.wait(&package_key(old)).await?;
-                let (number, pushed) = self.publish(&place, old, &context.user.name).await?;
+                let (number, pushed) = self.publish(&destination, old, &context.user.name).await?;
                 new.spec.revision = number;
                 let status = new.status.get_or_insert_default();
                 status.published_by.clone_from(&context.user.name);
@@ -368,11 +368,13 @@ impl PackageRepositories for PackageService {
                 new.labels_mut().insert(LATEST_REVISION.to_owned(), "true".to_owned());
                 pushed
             }
-            (true, lifecycle) => self.mark_deletion(&place, old, lifecycle == Lifecycle::DeletionProposed).await?,
+            (true, lifecycle) => {
+                self.mark_deletion(&destination, old, lifecycle == Lifecycle::DeletionProposed).await?
+            }
         };
-        match &place {
-            Place::Git(in_git) => pushed.record(in_git, new),
-            Place::Registry(in_registry) => pushed.record_with(in_registry.lock(&pushed.git), new),
+        match &destination {
+            Destination::Git(in_git) => pushed.record(in_git, new),
+            Destination::Registry(in_registry) => pushed.record_with(in_registry.lock(&pushed.git), new),
         }
         claim.linger();
         Ok(())
@@ -383,9 +385,9 @@ impl PackageRepositories for PackageService {
         let is_elsewhere = revision.status.as_ref().is_some_and(|status| status.git.is_some());
         if is_elsewhere {
             let runner = &self.services.runner;
-            match self.place(revision).await {
-                Ok(Place::Git(in_git)) => commits::remove(runner, &in_git, revision).await?,
-                Ok(Place::Registry(in_registry)) => artifacts::remove(runner, &in_registry, revision).await?,
+            match self.destination(revision).await {
+                Ok(Destination::Git(in_git)) => commits::remove(runner, &in_git, revision).await?,
+                Ok(Destination::Registry(in_registry)) => artifacts::remove(runner, &in_registry, revision).await?,
                 // The repository is unregistered, which removes nothing from Git or a registry.
                 Err(error) if error.code() == 404 => return Ok(()),
                 Err(error) => return Err(error),
@@ -396,36 +398,38 @@ impl PackageRepositories for PackageService {
     }
 }
 
-/// The place of published revisions.
+/// The repository of published revisions.
 #[derive(Debug)]
-enum Place {
+enum Destination {
     Git(RevisionInGit),
     Registry(RevisionInRegistry),
 }
 
 impl PackageService {
-    /// The place of a revision.
-    async fn place(&self, revision: &PackageRevision) -> Result<Place, ApiError> {
+    /// The repository of a published revision.
+    async fn destination(&self, revision: &PackageRevision) -> Result<Destination, ApiError> {
         let repository = self.repository(revision).await?;
         match registry_of(&repository) {
             Some(oci) => {
                 let found = RevisionInRegistry::new(&self.services, (&repository, oci), revision).await;
-                found.map(Place::Registry)
+                found.map(Destination::Registry)
             }
-            None => RevisionInGit::new(&self.services, &repository, revision).await.map(Place::Git),
+            None => RevisionInGit::new(&self.services, &repository, revision).await.map(Destination::Git),
         }
     }
 
     /// Proposes the deletion of a published revision, or withdraws the proposal. A registry has no mark of it.
     async fn mark_deletion(
         &self,
-        place: &Place,
+        destination: &Destination,
         revision: &PackageRevision,
         is_proposed: bool,
     ) -> Result<Pushed, ApiError> {
-        match place {
-            Place::Git(in_git) => commits::mark_deletion(&self.services.runner, in_git, revision, is_proposed).await,
-            Place::Registry(_) => {
+        match destination {
+            Destination::Git(in_git) => {
+                commits::mark_deletion(&self.services.runner, in_git, revision, is_proposed).await
+            }
+            Destination::Registry(_) => {
                 let git = revision.status.as_ref().and_then(|status| status.git.clone()).unwrap_or_default();
                 Ok(Pushed { git })
             }
@@ -442,7 +446,7 @@ impl PackageService {
     /// Publishes a revision under the next number that no other revision has there; returns the number.
     async fn publish(
         &self,
-        place: &Place,
+        destination: &Destination,
         revision: &PackageRevision,
         author: &str,
     ) -> Result<(i64, Pushed), ApiError> {
@@ -450,9 +454,11 @@ impl PackageService {
         let next = self.next_revision(revision).await?;
         for number in next..next.saturating_add(NUMBERS) {
             let (runner, content) = (&self.services.runner, (&*document, number, author));
-            let publication = match place {
-                Place::Git(in_git) => commits::publish(runner, in_git, revision, content).await?,
-                Place::Registry(in_registry) => artifacts::publish(runner, in_registry, revision, content).await?,
+            let publication = match destination {
+                Destination::Git(in_git) => commits::publish(runner, in_git, revision, content).await?,
+                Destination::Registry(in_registry) => {
+                    artifacts::publish(runner, in_registry, revision, content).await?
+                }
             };
             match publication {
                 Publication::Done(pushed) => return Ok((number, pushed)),

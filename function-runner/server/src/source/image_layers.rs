@@ -62,7 +62,7 @@ impl<T> ImageFiles<T> {
         }
         for (path, file) in layer.files {
             self.remove(&path);
-            // A file in the place of a folder of this one.
+            // A file where this one has a folder.
             for (at, _) in path.match_indices('/') {
                 self.0.remove(&path[..at]);
             }
