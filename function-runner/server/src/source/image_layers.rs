@@ -1,6 +1,6 @@
 //! The files of an image, whose layers change those below them.
 //!
-//! Start at [`ImageFiles::apply`]. A later file replaces an earlier one of its path, and what is in the way of it. A file
+//! Start at [`ImageFiles::apply`]. A later file replaces an earlier one of its path, and every file in its way. A file
 //! `.wh.NAME` removes `NAME` of the layers below, and `.wh..wh..opq` removes all of its folder there.
 
 use std::collections::BTreeMap;
