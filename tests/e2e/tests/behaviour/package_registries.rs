@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 use stoa_e2e::{Standalone, run};
-use stoa_test_registry::{PASSWORD, Registry, Settings, USER};
+use stoa_test_registry::{PASSWORD, Registry, Settings, USER, tar_gz};
 
 use crate::package_lifecycle::{NAMESPACE, Packages, init, reference, wait_for};
 use crate::package_repositories::{patch, register};
@@ -74,6 +74,16 @@ fn edit(packages: &Packages, workspace: &str) -> String {
     packages.create("network/basens", workspace, &task)
 }
 
+/// The error of an approval, but no conflict with a write of the server.
+fn refused_approval(packages: &Packages, name: &str) -> String {
+    loop {
+        let refused = packages.try_to_decide(&packages.kubectl, name, "Published").unwrap_err();
+        if !refused.contains("modified") {
+            return refused;
+        }
+    }
+}
+
 #[test]
 fn package_is_published_to_a_registry() {
     let Some((packages, registry)) = registered() else { return };
@@ -135,12 +145,7 @@ fn approval_waits_for_a_registry_that_is_away() {
     let second = edit(&packages, "second");
     packages.set_lifecycle(&second, "Proposed");
     drop(registry);
-    let refused = loop {
-        let refused = packages.try_to_decide(&packages.kubectl, &second, "Published").unwrap_err();
-        if !refused.contains("modified") {
-            break refused;
-        }
-    };
+    let refused = refused_approval(&packages, &second);
     assert!(refused.contains("requesting http://127.0.0.1:"), "{refused}");
     let found = packages.revision(&second);
     assert_eq!(
@@ -166,4 +171,24 @@ fn tag_of_somebody_else_has_its_number() {
     let other = "blueprints.network.basens.v2";
     wait_for("the other revision is listed", || packages.names().contains(&other.to_owned()));
     assert_eq!(packages.revision(other)["status"]["git"]["commit"], digest.as_str());
+}
+
+#[test]
+fn tag_of_the_workspace_with_other_files_conflicts() {
+    let Some((packages, registry)) = registered() else { return };
+    publish_first(&packages);
+    let second = edit(&packages, "second");
+    packages.set_lifecycle(&second, "Proposed");
+    let (folder, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join("Kptfile"), "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata:\n  name: other\n")
+        .unwrap();
+    tar_gz(folder.path(), ".", &work.path().join("content.tgz"));
+    let words = ["--annotation=stoa.dev/workspace=second", "content.tgz:application/vnd.cncf.flux.content.v1.tar+gzip"];
+    registry.push("packages/network/basens:v2", &words, work.path());
+    let refused = refused_approval(&packages, &second);
+    assert!(refused.contains("has other files of workspace \"second\""), "{refused}");
+    assert_eq!(packages.revision(&second)["spec"]["lifecycle"], "Proposed");
+    oras(&registry, &["manifest", "delete", "--force"], ":v2");
+    assert_eq!(packages.decide(&second, "Published")["spec"]["revision"], 2);
+    assert_eq!(files(&registry, "v2"), packages.files(&second));
 }
