@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, RequestContext};
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::{Repository, RepositoryType},
+    porchconfig::Repository,
 };
 
 use crate::{
@@ -74,20 +74,14 @@ pub(crate) async fn require_change(
 ///
 /// # Errors
 ///
-/// 403 for a repository that is only for reading, such as a registry.
+/// 403 for a repository that is only for reading.
 pub(crate) async fn require_writable(lookup: &Lookup, revision: &PackageRevision) -> Result<(), ApiError> {
     let (namespace, repository) = (revision.namespace().unwrap_or_default(), &revision.spec.repository_name);
     let Some(found) = lookup.api::<Repository>()?.get_opt(&namespace, repository).await? else { return Ok(()) };
-    let why = match (found.spec.kind, found.spec.read_only) {
-        (RepositoryType::Oci, _) => format!(
-            "repository {repository:?} is a registry (spec.type is oci), and packages are not published to registries; use a \
-             Git repository"
-        ),
-        (RepositoryType::Git | RepositoryType::Runner, true) => {
-            format!("repository {repository:?} is for reading only (spec.readOnly); use another repository")
-        }
-        (RepositoryType::Git | RepositoryType::Runner, false) => return Ok(()),
-    };
+    if !found.spec.read_only {
+        return Ok(());
+    }
+    let why = format!("repository {repository:?} is for reading only (spec.readOnly); use another repository");
     Err(errors::forbidden::<PackageRevision>(&revision.name_any(), why))
 }
 

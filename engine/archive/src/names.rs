@@ -14,12 +14,21 @@ pub struct Names {
     files: HashSet<String>,
     folders: HashSet<String>,
     size: u64,
+    /// The number of entries of earlier layers.
+    earlier: usize,
 }
 
 impl Names {
     /// No entries.
     pub fn new(limits: ArchiveLimits) -> Self {
-        Self { limits, files: HashSet::new(), folders: HashSet::new(), size: 0 }
+        Self { limits, files: HashSet::new(), folders: HashSet::new(), size: 0, earlier: 0 }
+    }
+
+    /// Begins the next layer of an image. Its entries may have the names of earlier ones, and all of them count.
+    pub fn begin_layer(&mut self) {
+        self.earlier += self.files.len() + self.folders.len();
+        self.files.clear();
+        self.folders.clear();
     }
 
     /// Adds a file of a size in bytes, and the folders above it.
@@ -74,7 +83,8 @@ impl Names {
 
     fn within_limits(&self) -> Result<(), ArchiveError> {
         let limits = self.limits;
-        let is_within = self.files.len() + self.folders.len() <= limits.entries && self.size <= limits.size;
+        let entries = self.earlier + self.files.len() + self.folders.len();
+        let is_within = entries <= limits.entries && self.size <= limits.size;
         if is_within { Ok(()) } else { Err(ArchiveError::TooLarge { limits }) }
     }
 }
@@ -131,5 +141,17 @@ mod tests {
         large.add_file("a", 10).unwrap();
         assert!(matches!(large.add_file("b", 1), Err(ArchiveError::TooLarge { .. })));
         assert!(matches!(names().add_file("b", u64::MAX), Err(ArchiveError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn layers_share_names_and_limits() {
+        let mut names = names();
+        names.add_file("a", 5).unwrap();
+        names.begin_layer();
+        names.add_file("a/b", 5).unwrap();
+        names.begin_layer();
+        names.add_file("a", 0).unwrap();
+        names.begin_layer();
+        assert!(matches!(names.add_file("a", 0), Err(ArchiveError::TooLarge { .. })), "four entries were there");
     }
 }

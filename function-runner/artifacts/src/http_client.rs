@@ -1,14 +1,14 @@
 //! Requests to registries and chart repositories, with limits of time and size.
 //!
-//! Start at [`Http::get`] for one request, and [`Http::follow`] for one that may be redirected.
+//! Start at [`Http::get`] for one request, [`Http::follow`] for one that may be redirected, and [`Http::send`] for a write.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use stoa_outbound::{Client, InvalidBundle};
 use tokio::io::AsyncWriteExt as _;
@@ -21,6 +21,8 @@ use super::{Digest, Expected, Mismatch};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The timeout of a blob.
 const DOWNLOAD: Duration = Duration::from_secs(15 * 60);
+/// The timeout of an upload.
+const UPLOAD: Duration = Duration::from_secs(2 * 60);
 /// The most redirects of one request.
 const REDIRECTS: usize = 5;
 /// The largest answer with an error that is quoted, in bytes.
@@ -174,7 +176,7 @@ impl FetchError {
 }
 
 /// Sends requests, each without a redirect.
-pub(crate) struct Http(Client<Empty<Bytes>>);
+pub(crate) struct Http(Client<Full<Bytes>>);
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,6 +190,18 @@ pub(crate) struct Asked<'a> {
     pub(crate) url: &'a Endpoint,
     /// The media types that are taken, if they matter.
     pub(crate) accept: &'a str,
+    /// The credentials, for the server of the URL alone.
+    pub(crate) authorization: Option<&'a HeaderValue>,
+}
+
+/// A write to a registry, or the question whether it is needed.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: &'a Endpoint,
+    /// The media type of the body, if there is one.
+    pub(crate) content_type: &'a str,
+    pub(crate) body: Bytes,
     /// The credentials, for the server of the URL alone.
     pub(crate) authorization: Option<&'a HeaderValue>,
 }
@@ -209,9 +223,29 @@ impl Http {
         if let Some(authorization) = authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        let request = request.body(Empty::new()).map_err(|error| unreachable(url, error))?;
+        let request = request.body(Full::default()).map_err(|error| unreachable(url, error))?;
         let answer = tokio::time::timeout(TIMEOUT, self.0.request(request)).await;
         answer.map_err(|_| late(url, TIMEOUT))?.map_err(|error| unreachable(url, error))
+    }
+
+    /// The head of the answer to a write. A redirect is an answer.
+    pub(crate) async fn send(&self, sent: &Sent<'_>) -> Result<Response<Incoming>, FetchError> {
+        let Sent { method, url, content_type, body, authorization } = sent;
+        let mut request = Request::builder().method(method).uri(url.0.as_str()).header(header::USER_AGENT, "stoa");
+        if *method == Method::POST || *method == Method::PUT {
+            // Some proxies demand it of empty bodies too.
+            request = request.header(header::CONTENT_LENGTH, body.len());
+        }
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, *content_type);
+        }
+        if let Some(authorization) = authorization {
+            request = request.header(header::AUTHORIZATION, *authorization);
+        }
+        let time = if body.is_empty() { TIMEOUT } else { UPLOAD };
+        let request = request.body(Full::new(body.clone())).map_err(|error| unreachable(url, error))?;
+        let answer = tokio::time::timeout(time, self.0.request(request)).await;
+        answer.map_err(|_| late(url, time))?.map_err(|error| unreachable(url, error))
     }
 
     /// The same through redirects, with the URL that answered. Other servers get no credentials.
@@ -246,8 +280,17 @@ fn late(url: &Endpoint, time: Duration) -> FetchError {
 
 /// An answer with status 200, or its error.
 pub(crate) async fn succeeded(url: &Endpoint, answer: Response<Incoming>) -> Result<Response<Incoming>, FetchError> {
+    answered(url, answer, &[StatusCode::OK]).await
+}
+
+/// An answer with one of these statuses, or its error.
+pub(crate) async fn answered(
+    url: &Endpoint,
+    answer: Response<Incoming>,
+    accepted: &[StatusCode],
+) -> Result<Response<Incoming>, FetchError> {
     let status = answer.status();
-    if status == StatusCode::OK {
+    if accepted.contains(&status) {
         return Ok(answer);
     }
     let body = tokio::time::timeout(TIMEOUT, stoa_outbound::read(answer.into_body(), QUOTED)).await;

@@ -1,7 +1,7 @@
 //! How an artifact becomes files.
 //!
 //! Start at [`of_manifest`]. Known are the artifacts of Flux, Helm charts, and those that ORAS writes: archives, and
-//! files with their names.
+//! files with their names. Several archives without names are the layers of an image ([`is_image`]).
 
 use super::manifest::{Descriptor, Manifest, TITLE, UNPACK, media};
 pub use stoa_archive::tar::Compression;
@@ -64,6 +64,13 @@ pub fn of_manifest(manifest: &Manifest) -> Result<Vec<Layer>, UnknownArtifact> {
     if layers.is_empty() { Err(UnknownArtifact::Empty) } else { Ok(layers) }
 }
 
+/// Whether layers are those of an image, which later ones change: files of the same path, and whiteouts.
+pub fn is_image(layers: &[Layer]) -> bool {
+    let is_archive =
+        |layer: &Layer| matches!(layer.form, Form::Archive(_)) && !layer.blob.annotations.contains_key(TITLE);
+    layers.len() > 1 && layers.iter().all(is_archive)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -102,5 +109,21 @@ mod tests {
         assert_eq!(forms(&[(media::HELM_PROVENANCE, "", "")]), Err(UnknownArtifact::Empty));
         let unknown = UnknownArtifact::Layer("application/vnd.oci.image.layer.v1.tar+zstd".to_owned());
         assert_eq!(forms(&[("application/vnd.oci.image.layer.v1.tar+zstd", "", "")]), Err(unknown));
+    }
+
+    #[test]
+    fn several_archives_without_names_are_an_image() {
+        let layer = |form: Form, title: Option<&str>| {
+            let mut blob = json!({"mediaType": "x", "digest": Digest::of(b""), "size": 0});
+            if let Some(title) = title {
+                blob["annotations"] = json!({ TITLE: title });
+            }
+            Layer { blob: serde_json::from_value(blob).unwrap(), form }
+        };
+        let archive = |title| layer(Form::Archive(Compression::Gzip), title);
+        assert!(is_image(&[archive(None), archive(None)]));
+        assert!(!is_image(&[archive(None)]), "one archive has nothing below it");
+        assert!(!is_image(&[archive(None), archive(Some("apps"))]), "a folder of ORAS");
+        assert!(!is_image(&[archive(None), layer(Form::File("a".to_owned()), Some("a"))]));
     }
 }

@@ -18,6 +18,10 @@ pub mod media {
     pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
     /// An index of Docker.
     pub const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+    /// The configuration of an image of OCI.
+    pub const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+    /// A layer of an image of OCI, by gzip.
+    pub const IMAGE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
     /// The content of an artifact of Flux.
     pub const FLUX_CONTENT: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
     /// A Helm chart.

@@ -1,17 +1,18 @@
-//! Registries by OCI's distribution protocol, as far as pulling needs it.
+//! Registries by OCI's distribution protocol.
 //!
-//! Start at [`Registry::find`]. A registry that demands credentials is asked again with them, or with a token that they
-//! buy at the server which the registry names.
+//! Start at [`Registry::find`]; `push` has the writes. A registry that demands credentials is asked again with them, or
+//! with a token that they buy at the server which the registry names.
 
 use std::path::Path;
 
-use http::{HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::challenge::{Challenge, challenges};
-use super::http_client::{Asked, Http, document, download, succeeded};
+use super::http_client::{Asked, Http, Sent, document, download, succeeded};
 use super::login::sensitive;
 use super::reference::{is_tag, newest, version_of};
 use super::{Digest, Document, Endpoint, Expected, FetchError, Login, Pick, Repository, Selector, media};
@@ -27,6 +28,17 @@ const PAGE: &str = "1000";
 /// The scope of a token for the names of all repositories.
 const CATALOG: &str = "registry:catalog:*";
 
+/// The purpose of requests, for which a token is bought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    Pull,
+    /// Reading and writing.
+    Push,
+    /// Reading and deleting.
+    Delete,
+}
+
 /// A repository of a registry, with the credentials for it.
 #[derive(Debug)]
 pub struct Registry {
@@ -34,6 +46,7 @@ pub struct Registry {
     repository: Repository,
     base: Endpoint,
     login: Login,
+    access: Access,
     /// The header that the registry accepted last.
     authorization: Mutex<Option<HeaderValue>>,
 }
@@ -56,13 +69,22 @@ impl Registry {
     ///
     /// [`FetchError::Authorities`] and [`FetchError::Wrong`], before anything is requested.
     pub fn new(repository: Repository, login: Login) -> Result<Self, FetchError> {
+        Self::with_access(repository, login, Access::Pull)
+    }
+
+    /// The same for a purpose.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_access(repository: Repository, login: Login, access: Access) -> Result<Self, FetchError> {
         let url = |scheme: &str| format!("{scheme}://{}/v2/{}/", repository.registry, repository.name);
         // A registry on loopback with certificate authorities has a certificate.
         let plain = Endpoint::new(&url("http")).ok().filter(|_| login.authorities().is_empty());
         let base = plain.map_or_else(|| Endpoint::new(&url("https")), Ok);
         let base = base.map_err(|error| FetchError::wrong(&repository, error))?;
         let http = Http::new(login.authorities())?;
-        Ok(Self { http, repository, base, login, authorization: Mutex::default() })
+        Ok(Self { http, repository, base, login, access, authorization: Mutex::default() })
     }
 
     /// The repository.
@@ -151,7 +173,7 @@ impl Registry {
     ///
     /// If they cannot be listed.
     pub async fn tags(&self) -> Result<Vec<String>, FetchError> {
-        self.names(self.url("tags/list")?, &self.pull()).await
+        self.names(self.url("tags/list")?, &self.scope()).await
     }
 
     /// The names of all repositories of the registry. Registries of several users do not list them.
@@ -223,19 +245,24 @@ impl Registry {
         document(&url, answer.into_body(), expected).await.map(|(bytes, _)| bytes)
     }
 
-    fn url(&self, path: &str) -> Result<Endpoint, FetchError> {
+    pub(crate) fn url(&self, path: &str) -> Result<Endpoint, FetchError> {
         // A digest has a colon, which alone would be a scheme.
         self.base.join(&format!("./{path}")).map_err(|error| FetchError::wrong(&self.base, error))
     }
 
-    /// The scope of a token to pull from the repository.
-    fn pull(&self) -> String {
-        format!("repository:{}:pull", self.repository.name)
+    /// The scope of a token for the repository.
+    fn scope(&self) -> String {
+        let actions = match self.access {
+            Access::Pull => "pull",
+            Access::Push => "pull,push",
+            Access::Delete => "pull,delete",
+        };
+        format!("repository:{}:{actions}", self.repository.name)
     }
 
     /// Asks for something of the repository.
     async fn request(&self, url: &Endpoint, accept: &str) -> Result<(Endpoint, Response<Incoming>), FetchError> {
-        let scope = self.pull();
+        let scope = self.scope();
         self.request_for(&scope, url, accept).await
     }
 
@@ -257,6 +284,26 @@ impl Registry {
         let authorization = self.authorize(scope, &answered, &offered).await?;
         *self.authorization.lock() = Some(authorization.clone());
         self.http.follow(Asked { authorization: Some(&authorization), ..asked }).await
+    }
+
+    /// Sends a write, and once more with credentials if the registry demands them. Another server gets none.
+    pub(crate) async fn send(
+        &self,
+        (method, url): (Method, &Endpoint),
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, FetchError> {
+        let is_own = url.is_same_server(&self.base);
+        let known = self.authorization.lock().clone().filter(|_| is_own);
+        let sent = Sent { method, url, content_type, body, authorization: known.as_ref() };
+        let answer = self.http.send(&sent).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED || !is_own {
+            return Ok(answer);
+        }
+        let offered = challenges(answer.headers());
+        let authorization = self.authorize(&self.scope(), url, &offered).await?;
+        *self.authorization.lock() = Some(authorization.clone());
+        self.http.send(&Sent { authorization: Some(&authorization), ..sent }).await
     }
 
     async fn authorize(&self, scope: &str, url: &Endpoint, offered: &[Challenge]) -> Result<HeaderValue, FetchError> {

@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use stoa_artifacts::{Digest, Document, FetchError, Found, Login, Manifest, Mismatch, Registry, Selector, layers};
+use stoa_artifacts::{
+    Access, Digest, Document, FetchError, Found, Login, Manifest, Mismatch, PackageImage, PackageImageFile,
+    PackageImageRevision, Registry, Selector, layers,
+};
 use stoa_test_registry::{Answer, Front, PASSWORD, Registry as Server, Settings, USER};
 use tempfile::TempDir;
 
@@ -269,6 +272,72 @@ async fn oras_artifacts_have_files_and_folders() {
     let blob = &layers[1].blob;
     registry.blob(&blob.digest, Some(blob.size), 1 << 20, &path).await.unwrap();
     assert_eq!(names(&path), ["apps/api.yaml"]);
+}
+
+/// The image of a package with one file.
+fn image() -> PackageImage {
+    let file = PackageImageFile { path: "Kptfile", content: b"kind: Kptfile\n", is_executable: false };
+    let created = "2026-01-02T03:04:05Z";
+    let revision = PackageImageRevision { number: 1, workspace: "ws", author: "ann", created, task: "{}" };
+    PackageImage::new(&[file], &revision).unwrap()
+}
+
+fn writable(host: &str, access: Access, keys: &[(&str, &str)]) -> Registry {
+    Registry::with_access(format!("oci://{host}/shop/web").parse().unwrap(), login(keys), access).unwrap()
+}
+
+#[tokio::test]
+async fn package_is_pushed_and_removed() {
+    if !is_there() {
+        return;
+    }
+    let server = Server::start_with(Settings { login: true, ..Settings::default() });
+    let (image, keys) = (image(), [("username", USER), ("password", PASSWORD)]);
+    let registry = writable(&server.host(), Access::Push, &keys);
+    for blob in [&image.layer, &image.config, &image.layer] {
+        assert_eq!(registry.upload(blob).await.unwrap(), Digest::of(blob), "a second upload changes nothing");
+    }
+    let digest = registry.put("v1", &image.manifest).await.unwrap();
+    assert_eq!(registry.by_tag("v1").await.unwrap().digest, digest);
+    let folder = TempDir::new().unwrap();
+    let reference = format!("{}/shop/web:v1", server.host());
+    let fetched = server.oras(&["manifest", "fetch", &reference], folder.path());
+    assert_eq!(Digest::of(fetched.trim_end().as_bytes()), digest, "{fetched}");
+    let layer = format!("{}/shop/web@{}", server.host(), Digest::of(&image.layer));
+    server.oras(&["blob", "fetch", "--output", "layer.tgz", &layer], folder.path());
+    assert_eq!(names(&folder.path().join("layer.tgz")), ["Kptfile"]);
+
+    let registry = writable(&server.host(), Access::Delete, &keys);
+    registry.remove_tag("v1").await.unwrap();
+    let missing = |error: FetchError| assert!(matches!(error, FetchError::NotFound { .. }), "{error:?}");
+    missing(registry.by_tag("v1").await.unwrap_err());
+    assert_eq!(registry.by_digest(&digest).await.unwrap().digest, digest, "others may have the manifest");
+    registry.remove_manifest(&digest).await.unwrap();
+    missing(registry.by_digest(&digest).await.unwrap_err());
+    missing(registry.remove_tag("v1").await.unwrap_err());
+
+    let refused = writable(&server.host(), Access::Push, &[]).upload(&image.layer).await.unwrap_err();
+    assert!(matches!(refused, FetchError::Unauthorized { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn write_needs_a_token_of_its_own_scope() {
+    for (access, scope) in [(Access::Push, "pull%2Cpush"), (Access::Delete, "pull%2Cdelete")] {
+        let tokens = Front::start("", |_| Answer::own(200, &[], r#"{"token": "t1"}"#)).await;
+        let realm = format!("Bearer realm=\"http://{}/token\",service=\"reg\"", tokens.host());
+        let front = Front::start("", move |seen| match seen.authorization.as_deref() {
+            Some("Bearer t1") => Answer::own(202, &[], ""),
+            _ => Answer::own(401, &[("www-authenticate", &realm)], ""),
+        })
+        .await;
+        let registry = writable(&front.host(), access, &[]);
+        match access {
+            Access::Delete => registry.remove_tag("v1").await.unwrap(),
+            Access::Pull | Access::Push => drop(registry.upload(&image().layer).await.unwrap()),
+        }
+        let [asked] = &tokens.seen()[..] else { panic!("one token is enough: {:?}", tokens.seen()) };
+        assert_eq!(asked.path, format!("/token?scope=repository%3Ashop%2Fweb%3A{scope}&service=reg"));
+    }
 }
 
 /// The names in an archive.

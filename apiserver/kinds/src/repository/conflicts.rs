@@ -1,8 +1,7 @@
 //! Registrations of the same packages.
 //!
 //! Two servers' worth of objects for one package would race for its refs and numbers. So packages have one Repository in a
-//! namespace, and one that writes among all namespaces. Repositories with `spec.readOnly` share packages across namespaces, and so
-//! do registries.
+//! namespace, and one that writes among all namespaces. Repositories with `spec.readOnly` share packages across namespaces.
 
 use kube::ResourceExt as _;
 use stoa_machinery::{ApiError, registry::ListOptions, status::FieldError};
@@ -37,8 +36,7 @@ fn conflict(one: &Repository, other: &Repository) -> bool {
     let is_shared = one.namespace() != other.namespace() && (is_read(one) || is_read(other));
     let is_of_packages = |repository: &Repository| repository.spec.content != super::FUNCTIONS;
     if let (Some(oci), Some(other_oci)) = (&one.spec.oci, &other.spec.oci) {
-        let are_together = one.namespace() == other.namespace() && is_of_packages(one) && is_of_packages(other);
-        return are_together && overlap(name(oci), name(other_oci));
+        return !is_shared && is_of_packages(one) && is_of_packages(other) && overlap(name(oci), name(other_oci));
     }
     let (Some(git), Some(other_git)) = (&one.spec.git, &other.spec.git) else { return false };
     let ((repo, branch, directory), (other_repo, other_branch, other_directory)) =
@@ -72,6 +70,11 @@ pub(super) async fn refuse(lookup: &Lookup, repository: &Repository) -> Result<(
         }
         (Some((_, first)), _) => {
             format!("repository {first:?} has the same branch and the same or a nested directory; use that one")
+        }
+        (None, false) if repository.spec.oci.is_some() => {
+            "a repository of another namespace has the same or a nested name of the registry; set spec.readOnly to register \
+             it for reading and cloning"
+                .to_owned()
         }
         (None, false) => {
             "a repository of another namespace has the same branch and the same or a nested directory; set \
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_conflict_in_one_namespace() {
+    fn registries_have_one_writer() {
         let repository = |namespace: &str, content: &str, registry: &str| -> Repository {
             serde_json::from_value(serde_json::json!({
                 "metadata": {"name": "blueprints", "namespace": namespace},
@@ -134,9 +137,13 @@ mod tests {
             (repository("shop", "Package", "oci://registry.example.com/packages/web"), true),
             (repository("shop", "Package", "registry.example.com/packages2"), false),
             (repository("shop", "Function", "registry.example.com/packages"), false),
-            (repository("bank", "Package", "registry.example.com/packages"), false),
+            (repository("bank", "Package", "registry.example.com/packages"), true),
+            (repository("bank", "Package", "registry.example.com/other"), false),
         ] {
             assert_eq!(conflict(&one, &other), expected, "{other:?}");
         }
+        let mut read = repository("bank", "Package", "registry.example.com/packages");
+        read.spec.read_only = true;
+        assert!(!conflict(&one, &read) && !conflict(&read, &one));
     }
 }

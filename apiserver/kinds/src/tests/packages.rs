@@ -528,12 +528,18 @@ async fn readers_repository_takes_no_changes() {
 }
 
 #[tokio::test]
-async fn registry_takes_no_changes_of_packages() {
+async fn registry_takes_changes_of_packages_unless_it_is_for_reading() {
     let shop = Shop::new().await;
     let store = shop.registry.store("config.porch.kpt.dev", "v1alpha1", "repositories").unwrap();
-    let spec = json!({"type": "oci", "content": "Package", "oci": {"registry": "registry.example.com/packages"}});
-    let catalog = json!({"metadata": {"name": "catalog"}, "spec": spec});
-    store.create(&user(), "shop", object(catalog)).await.unwrap();
+    let register = |name: &'static str, read_only: bool| {
+        let oci = json!({"registry": format!("registry.example.com/{name}")});
+        let spec = json!({"type": "oci", "content": "Package", "readOnly": read_only, "oci": oci});
+        object(json!({"metadata": {"name": name}, "spec": spec}))
+    };
+    for (name, read_only) in [("catalog", true), ("own", false)] {
+        store.create(&user(), "shop", register(name, read_only)).await.unwrap();
+    }
+    shop.create(json!({"repository": "own"})).await.unwrap();
     let created = shop.create(json!({"repository": "catalog"})).await.unwrap_err();
     let context = RequestContext::internal("test").with_status();
     let found = json!({
@@ -547,11 +553,7 @@ async fn registry_takes_no_changes_of_packages() {
     let propose = |revision: &mut PackageRevision| revision.spec.lifecycle = Lifecycle::DeletionProposed;
     let proposed = users.update_with("shop", "catalog.web.v1", propose).await.unwrap_err();
     for refused in [created, deleted, proposed] {
-        let message = refused.message();
-        assert!(
-            refused.code() == 403 && message.contains("published to registries; use a Git repository"),
-            "{message}"
-        );
+        assert!(refused.code() == 403 && refused.message().contains("spec.readOnly"), "{}", refused.message());
     }
 }
 

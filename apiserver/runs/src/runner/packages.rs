@@ -1,11 +1,12 @@
-//! Calls about packages in Git: the service `Packages` of the proto.
+//! Calls about packages in Git and registries: the service `Packages` of the proto.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use stoa_proto::{
     DiscoverRequest, DiscoveredRefs, DiscoveredRevision, FilesRequest, FunctionsRequest, FunctionsResponse,
-    PackageFile, PackageTree, PushRequest, PushResponse,
+    PackageFile, PackageTree, PushArtifactRequest, PushArtifactResponse, PushRequest, PushResponse,
+    RemoveArtifactRequest, RemoveArtifactResponse,
     evaluator::{
         EvaluateFunctionRequest, EvaluateFunctionResponse, function_evaluator_client::FunctionEvaluatorClient,
     },
@@ -113,6 +114,33 @@ impl Runner {
             async move { client.push(PushRequest::clone(&request)).await }
         };
         Ok(Self::ask(self.search("Push", None), request, call).await?.into_inner())
+    }
+
+    /// Pushes a published revision to a registry. A repeated request has the same result, so that it may reach several runners.
+    ///
+    /// # Errors
+    ///
+    /// As [`discover`](Self::discover).
+    pub async fn push_artifact(&self, request: PushArtifactRequest) -> Result<PushArtifactResponse, Status> {
+        let request = Arc::new(request);
+        let call = |lent: &Lent, request: Arc<PushArtifactRequest>| {
+            let mut client = packages(lent);
+            async move { client.push_artifact(PushArtifactRequest::clone(&request)).await }
+        };
+        Ok(Self::ask(self.search("PushArtifact", None), request, call).await?.into_inner())
+    }
+
+    /// Removes a published revision from a registry, as safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// As [`discover`](Self::discover).
+    pub async fn remove_artifact(&self, request: RemoveArtifactRequest) -> Result<RemoveArtifactResponse, Status> {
+        let call = |lent: &Lent, request: RemoveArtifactRequest| {
+            let mut client = packages(lent);
+            async move { client.remove_artifact(request).await }
+        };
+        Ok(Self::ask(self.search("RemoveArtifact", None), request, call).await?.into_inner())
     }
 
     /// Lists the functions of a repository, or those of a function-runner.

@@ -20,7 +20,7 @@ use stoa_types::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::packages::{PackageService, digest, set_condition};
+use crate::packages::{PackageService, digest, registry_of, set_condition};
 
 /// How many drafts are pushed at once.
 const AT_ONCE: usize = 16;
@@ -92,7 +92,8 @@ async fn push(service: PackageService, key: ObjectKey) -> Result<Option<Duration
     }
     let repositories = lookup.api::<Repository>()?;
     let Some(repository) = repositories.get_opt(&key.0, &revision.spec.repository_name).await? else { return Ok(None) };
-    if repository.spec.read_only {
+    // A registry gets published revisions only.
+    if repository.spec.read_only || registry_of(&repository).is_some() {
         return Ok(None);
     }
     if repository.status.is_none_or(|status| status.last_full_sync_time.is_none()) {
@@ -162,8 +163,9 @@ mod tests {
     use stoa_kinds::lookup::Lookup;
     use stoa_machinery::registry::DeleteOptions;
     use stoa_proto::{
-        DiscoverRequest, DiscoverResponse, FilesRequest, FilesResponse, FunctionsRequest, FunctionsResponse, PushDone,
-        PushRequest, PushResponse, PushedCommit,
+        DiscoverRequest, DiscoverResponse, FilesRequest, FilesResponse, FunctionsRequest, FunctionsResponse,
+        PushArtifactRequest, PushArtifactResponse, PushDone, PushRequest, PushResponse, PushedCommit,
+        RemoveArtifactRequest, RemoveArtifactResponse,
         packages_server::{Packages, PackagesServer},
         push_response::Outcome,
         ref_update,
@@ -209,6 +211,20 @@ mod tests {
         }
 
         async fn functions(&self, _: Request<FunctionsRequest>) -> Result<Response<FunctionsResponse>, Refusal> {
+            Err(Refusal::unimplemented("pushes only"))
+        }
+
+        async fn push_artifact(
+            &self,
+            _: Request<PushArtifactRequest>,
+        ) -> Result<Response<PushArtifactResponse>, Refusal> {
+            Err(Refusal::unimplemented("pushes only"))
+        }
+
+        async fn remove_artifact(
+            &self,
+            _: Request<RemoveArtifactRequest>,
+        ) -> Result<Response<RemoveArtifactResponse>, Refusal> {
             Err(Refusal::unimplemented("pushes only"))
         }
 

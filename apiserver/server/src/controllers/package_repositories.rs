@@ -12,7 +12,7 @@
 mod reconcile;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::reconcile::Outcome;
 use super::sources::wait_after;
-use crate::packages::{Address, PackageService, unanswered};
+use crate::packages::{Address, PackageService, path_in_registry, registry_of, unanswered};
 
 /// How many repositories are synchronized at once.
 const AT_ONCE: usize = 8;
@@ -202,14 +202,15 @@ async fn synchronize(
     let (namespace, _) = queue::key_of(repository);
     let source = address.source(service.services(), &namespace).await?;
     let git = repository.spec.git.clone().unwrap_or_default();
+    // Every object of this list was written before the refs are read. A later list has revisions that the answer lacks.
+    let (began, existing) = (Instant::now(), reconcile::existing(service, repository).await?);
     let request = DiscoverRequest {
         source: Some(source),
         branch: git.branch.clone(),
         directory: git.directory.trim_matches('/').to_owned(),
         known: known.clone(),
+        paths: paths(repository, existing.values()),
     };
-    // Every object of this list was written before the refs are read. A later list has revisions that the answer lacks.
-    let (began, existing) = (Instant::now(), reconcile::existing(service, repository).await?);
     let mut found = discover(service, request.clone()).await?;
     if found.refs.branch_commit.is_empty() && !address.is_registry() {
         if !git.create_branch {
@@ -237,6 +238,13 @@ async fn synchronize(
     }
     problems.extend(refused);
     Ok(Synchronization { refs, branch_commit, is_whole, has_newer, problems, count })
+}
+
+/// The repositories of a registry that the server knows, for one that does not list them.
+fn paths<'r>(repository: &Repository, revisions: impl Iterator<Item = &'r PackageRevision>) -> Vec<String> {
+    let Some(oci) = registry_of(repository) else { return Vec::new() };
+    let paths: BTreeSet<String> = revisions.map(|revision| path_in_registry(oci, revision)).collect();
+    paths.into_iter().collect()
 }
 
 async fn discover(service: &PackageService, request: DiscoverRequest) -> Result<Discovery, ApiError> {

@@ -41,15 +41,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The outcome of a push.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pushed {
-    /// The state of the revision in Git.
+    /// The state of the revision in Git, or in a registry.
     pub(crate) git: StoredInGit,
 }
 
 impl Pushed {
     /// Records it in the object.
     pub(crate) fn record(&self, in_git: &RevisionInGit, revision: &mut PackageRevision) {
+        self.record_with(Some(lock_of(&in_git.repo, &in_git.path, &self.git)), revision);
+    }
+
+    /// The same with the lock of the revision.
+    pub(super) fn record_with(&self, lock: Option<Locator>, revision: &mut PackageRevision) {
         let status = revision.status.get_or_insert_default();
-        status.self_lock = Some(lock_of(&in_git.repo, &in_git.path, &self.git));
+        status.self_lock = lock;
         status.git = Some(self.git.clone());
         super::set_condition(&mut status.conditions, stoa_types::reason::PUSHED, None);
     }
@@ -380,7 +385,7 @@ async fn workspace_of(runner: &Runner, in_git: &RevisionInGit, tag: &str) -> Res
         source: Some(in_git.source.clone()),
         branch: short(&in_git.branch).to_owned(),
         directory: folder.to_owned(),
-        known: Vec::new(),
+        ..DiscoverRequest::default()
     };
     let late = |_| ApiError::service_unavailable(format!("the repository did not answer within {PATIENCE:?}"));
     let found = tokio::time::timeout(PATIENCE, runner.discover(request)).await.map_err(late)?;

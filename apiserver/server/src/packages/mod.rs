@@ -1,10 +1,11 @@
-//! Packages: the content of package revisions as documents, and their refs in Git.
+//! Packages: the content of package revisions as documents, their refs in Git, and their artifacts in registries.
 //!
 //! Start at [`PackageService`], which strategies reach as [`PackageRepositories`]. A save writes a document and names its digest in
 //! the object, so it is durable in the log before Git has it. A change of a published revision answers when Git has it.
 //!
 //! - `tasks`: the content of a new revision; `render`: the functions of a package; `derived`: fields that follow from the Kptfile;
-//! - `contents`: the documents; `refs` and `registries`: the addresses of revisions in Git and in registries; `commits`: the pushes;
+//! - `contents`: the documents; `refs` and `registries`: the addresses of revisions in Git and in registries; `commits` and
+//!   `artifacts`: the pushes to them;
 //! - `claims`: one writer per revision, and one publication per package, at a time;
 //! - `agent`, `revise`, `objects`: writes of controllers, the files for their upgrades, and objects for their injections;
 //! - `upstreams`: the published revisions by which downstream packages name them.
@@ -12,6 +13,7 @@
 //! Elsewhere: the controllers `package_repositories`, `package_pushes` and `package_documents`.
 
 mod agent;
+mod artifacts;
 mod claims;
 mod commits;
 mod contents;
@@ -50,11 +52,12 @@ pub(crate) use self::{
     derived::{of_kptfile, set_condition},
     objects::objects,
     refs::{Address, Branches, RevisionInGit, registry_of},
-    registries::lock_in_registry,
+    registries::{lock_in_registry, path as path_in_registry},
     revise::{UpstreamState, upstream_state},
     upstreams::{Upstreams, upstream_lock},
 };
 use self::{
+    artifacts::RevisionInRegistry,
     commits::Publication,
     contents::{Contents, Document},
     render::{Renders, RepositoryFunctions},
@@ -308,6 +311,9 @@ pub(crate) fn unanswered(status: &tonic::Status) -> ApiError {
 impl PackageRepositories for PackageService {
     async fn create(&self, context: &RequestContext, revision: &mut PackageRevision) -> Result<(), ApiError> {
         let repository = self.repository(revision).await?;
+        if let Some(oci) = registry_of(&repository) {
+            artifacts::path(&self.services, (&repository, oci), revision).await?;
+        }
         revision.status = Some(stoa_types::porch::PackageRevisionStatus {
             deployment: repository.spec.deployment,
             ..Default::default()
@@ -358,17 +364,18 @@ impl PackageRepositories for PackageService {
                 "the object has been modified; please apply your changes to the latest version and try again",
             ));
         }
-        let in_git = self.in_git(old).await?;
-        let runner = &self.services.runner;
+        let destination = self.destination(old).await?;
         let pushed = match (old.spec.lifecycle.is_published(), new.spec.lifecycle) {
             (false, _) => {
                 self.check_guardrails(old).await?;
                 let _numbering = self.claims.wait(&package_key(old)).await?;
                 // Another publication of the repository may have moved the branch meanwhile.
-                let in_git = self.in_git(old).await?;
-                let (number, pushed) = self.publish(&in_git, old, &context.user.name).await?;
-                let repository = (key.0.clone(), old.spec.repository_name.clone());
-                self.branches.moved(repository, &in_git, &pushed.git.commit);
+                let destination = self.destination(old).await?;
+                let (number, pushed) = self.publish(&destination, old, &context.user.name).await?;
+                if let Destination::Git(in_git) = &destination {
+                    let repository = (key.0.clone(), old.spec.repository_name.clone());
+                    self.branches.moved(repository, in_git, &pushed.git.commit);
+                }
                 new.spec.revision = number;
                 let status = new.status.get_or_insert_default();
                 status.published_by.clone_from(&context.user.name);
@@ -378,29 +385,73 @@ impl PackageRepositories for PackageService {
                 pushed
             }
             (true, lifecycle) => {
-                commits::mark_deletion(runner, &in_git, old, lifecycle == Lifecycle::DeletionProposed).await?
+                self.mark_deletion(&destination, old, lifecycle == Lifecycle::DeletionProposed).await?
             }
         };
-        pushed.record(&in_git, new);
+        match &destination {
+            Destination::Git(in_git) => pushed.record(in_git, new),
+            Destination::Registry(in_registry) => pushed.record_with(in_registry.lock(&pushed.git), new),
+        }
         claim.linger();
         Ok(())
     }
 
     async fn remove(&self, _: &RequestContext, revision: &PackageRevision) -> Result<(), ApiError> {
         let claim = self.claims.wait(&queue::key_of(revision)).await?;
-        let in_git = match self.in_git(revision).await {
-            Ok(in_git) => in_git,
-            // The repository is unregistered, which removes nothing from Git.
-            Err(error) if error.code() == 404 => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        commits::remove(&self.services.runner, &in_git, revision).await?;
+        let is_elsewhere = revision.status.as_ref().is_some_and(|status| status.git.is_some());
+        if is_elsewhere {
+            let runner = &self.services.runner;
+            match self.destination(revision).await {
+                Ok(Destination::Git(in_git)) => commits::remove(runner, &in_git, revision).await?,
+                Ok(Destination::Registry(in_registry)) => artifacts::remove(runner, &in_registry, revision).await?,
+                // The repository is unregistered, which removes nothing from Git or a registry.
+                Err(error) if error.code() == 404 => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
         claim.linger();
         Ok(())
     }
 }
 
+/// The repository of published revisions.
+#[derive(Debug)]
+enum Destination {
+    Git(RevisionInGit),
+    Registry(RevisionInRegistry),
+}
+
 impl PackageService {
+    /// The repository of a published revision.
+    async fn destination(&self, revision: &PackageRevision) -> Result<Destination, ApiError> {
+        let repository = self.repository(revision).await?;
+        match registry_of(&repository) {
+            Some(oci) => {
+                let found = RevisionInRegistry::new(&self.services, (&repository, oci), revision).await;
+                found.map(Destination::Registry)
+            }
+            None => RevisionInGit::new(&self.services, &repository, revision).await.map(Destination::Git),
+        }
+    }
+
+    /// Proposes the deletion of a published revision, or withdraws the proposal. A registry has no mark of it.
+    async fn mark_deletion(
+        &self,
+        destination: &Destination,
+        revision: &PackageRevision,
+        is_proposed: bool,
+    ) -> Result<Pushed, ApiError> {
+        match destination {
+            Destination::Git(in_git) => {
+                commits::mark_deletion(&self.services.runner, in_git, revision, is_proposed).await
+            }
+            Destination::Registry(_) => {
+                let git = revision.status.as_ref().and_then(|status| status.git.clone()).unwrap_or_default();
+                Ok(Pushed { git })
+            }
+        }
+    }
+
     /// Checks a revision by the functions of its repository.
     async fn check_guardrails(&self, revision: &PackageRevision) -> Result<(), ApiError> {
         let functions = RepositoryFunctions::of(&self.repository(revision).await?);
@@ -408,23 +459,31 @@ impl PackageService {
         checked.map_err(|why| invalid(revision, "spec.lifecycle", why))
     }
 
-    /// Publishes a revision under the next number that no other revision has in Git; returns the number.
+    /// Publishes a revision under the next number that no other revision has there; returns the number.
     async fn publish(
         &self,
-        in_git: &RevisionInGit,
+        destination: &Destination,
         revision: &PackageRevision,
         author: &str,
     ) -> Result<(i64, Pushed), ApiError> {
         let document = self.document(revision).await?;
         let next = self.next_revision(revision).await?;
         for number in next..next.saturating_add(NUMBERS) {
-            let publication = commits::publish(&self.services.runner, in_git, revision, (&document, number, author));
-            match publication.await? {
+            let (runner, content) = (&self.services.runner, (&*document, number, author));
+            let publication = match destination {
+                Destination::Git(in_git) => commits::publish(runner, in_git, revision, content).await?,
+                Destination::Registry(in_registry) => {
+                    artifacts::publish(runner, in_registry, revision, content).await?
+                }
+            };
+            match publication {
                 Publication::Done(pushed) => return Ok((number, pushed)),
                 Publication::Taken => {}
             }
         }
-        let why = format!("Git has {NUMBERS} newer revisions of the package; retry after the next synchronization");
+        let why = format!(
+            "the repository has {NUMBERS} newer revisions of the package; retry after the next synchronization"
+        );
         Err(errors::conflict::<PackageRevision>(&revision.name_any(), why))
     }
 

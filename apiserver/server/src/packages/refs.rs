@@ -43,6 +43,11 @@ impl Address {
         Some(Self { provider: GIT, remote: git.repo.clone(), secret: git.secret_ref.clone() })
     }
 
+    /// The address of a repository in a registry, by its name there.
+    pub(super) fn of_registry(oci: &OciRepository, path: &str) -> Self {
+        Self { provider: OCI, remote: registries::beside(oci, path), secret: oci.secret_ref.clone() }
+    }
+
     /// Whether it is a name in a registry.
     pub(crate) fn is_registry(&self) -> bool {
         self.provider == OCI

@@ -6,7 +6,7 @@
 
 use stoa_packages::git_layout::RevisionRef;
 use stoa_types::{
-    porch::{GitLock, Locator, StoredInGit},
+    porch::{GitLock, Locator, PackageRevision, StoredInGit},
     porchconfig::OciRepository,
 };
 
@@ -19,6 +19,29 @@ pub(super) fn remote(oci: &OciRepository) -> String {
     format!("{SCHEME}{}", plain.trim_end_matches('/'))
 }
 
+/// The host of a registry, and the name there.
+fn host_and_name(remote: &str) -> (&str, &str) {
+    let plain = remote.strip_prefix(SCHEME).unwrap_or(remote);
+    plain.split_once('/').unwrap_or((plain, ""))
+}
+
+/// The address of the repository with a name in the same registry.
+pub(super) fn beside(oci: &OciRepository, path: &str) -> String {
+    format!("{SCHEME}{}/{path}", host_and_name(&remote(oci)).0)
+}
+
+/// The registered name in its registry.
+pub(super) fn root(oci: &OciRepository) -> String {
+    host_and_name(&remote(oci)).1.to_owned()
+}
+
+/// The name of the repository that has a revision, or will have it: that of its ref, or else the one below the registered name.
+pub(crate) fn path(oci: &OciRepository, revision: &PackageRevision) -> String {
+    let stored = revision.status.as_ref().and_then(|status| status.git.as_ref());
+    let stored = stored.and_then(|stored| RevisionRef::parse(&stored.reference));
+    stored.map_or_else(|| format!("{}/{}", root(oci), revision.spec.package_name), |stored| stored.path)
+}
+
 /// Whether a repository is the registered one, or below it.
 pub(super) fn contains(remote: &str, repo: &str) -> bool {
     repo.strip_prefix(remote).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -27,9 +50,7 @@ pub(super) fn contains(remote: &str, repo: &str) -> bool {
 /// The address of the repository that a ref names, and the tag.
 pub(super) fn address(oci: &OciRepository, reference: &str) -> Option<(String, String)> {
     let RevisionRef { path, last, .. } = RevisionRef::parse(reference)?;
-    let remote = remote(oci);
-    let host = remote.strip_prefix(SCHEME)?.split('/').next()?;
-    Some((format!("{SCHEME}{host}/{path}"), last))
+    Some((beside(oci, &path), last))
 }
 
 /// The lock of a revision in a registry; nothing where its manifest cannot be read.
@@ -54,6 +75,21 @@ mod tests {
             assert_eq!(found, Some(("oci://registry.example.com:5000/packages/web".to_owned(), "v1".to_owned())));
         }
         assert_eq!(address(&oci("registry.example.com/packages"), "refs/heads/main"), None);
+    }
+
+    #[test]
+    fn revision_has_the_repository_of_its_ref() {
+        let revision = |git: serde_json::Value| -> PackageRevision {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "catalog.net.web.v1"}, "spec": {"packageName": "net/web"}, "status": {"git": git},
+            }))
+            .unwrap()
+        };
+        let oci = oci("registry.example.com:5000/packages");
+        assert_eq!(path(&oci, &revision(serde_json::Value::Null)), "packages/net/web", "a draft");
+        let own = serde_json::json!({"ref": "refs/tags/packages/v1", "commit": "sha256:1", "lifecycle": "Published"});
+        assert_eq!(path(&oci, &revision(own)), "packages", "the registered repository has tags");
+        assert_eq!(beside(&oci, "packages/net/web"), "oci://registry.example.com:5000/packages/net/web");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use stoa_types::{
 };
 
 use super::{
-    PackageService,
+    PackageService, artifacts,
     contents::{Document, Folder},
     invalid, refs, unanswered,
 };
@@ -107,7 +107,8 @@ async fn named(
 pub(super) fn upstream_lock(upstream: &PackageRevision) -> Result<UpstreamLock, ApiError> {
     let lock = upstream.status.as_ref().and_then(|status| status.self_lock.as_ref()?.git.clone());
     let lock = lock.ok_or_else(|| {
-        let why = "its repository does not have it yet, so that no other package can refer to it; retry later";
+        let why = "its repository does not have it yet, so that no other package can refer to it; retry later, or publish it first \
+                   if the repository is a registry";
         errors::conflict::<PackageRevision>(&upstream.name_any(), why)
     })?;
     Ok(UpstreamLock {
@@ -204,15 +205,24 @@ async fn edited(
         return Err(invalid(revision, "spec.tasks[0].edit.sourceRef.name", why));
     }
     let document = service.document(&source).await?;
-    let base = base(service, &source).await?.or_else(|| document.base.clone());
+    let base = base(service, &source, &document).await?;
     let Document { resources, binary, executable, .. } = (*document).clone();
     Ok(Document { resources, binary, executable, base, ..Document::default() })
 }
 
-/// The folder in Git of a revision of the same repository.
-async fn base(service: &PackageService, source: &PackageRevision) -> Result<Option<Folder>, ApiError> {
-    let Some(commit) = super::commit(source) else { return Ok(None) };
-    let path = service.in_git(source).await?.path;
+/// The folder in Git of a revision of the same repository. A new artifact in a registry has no files of another one.
+async fn base(
+    service: &PackageService,
+    source: &PackageRevision,
+    document: &Document,
+) -> Result<Option<Folder>, ApiError> {
+    let repository = service.repository(source).await?;
+    if refs::registry_of(&repository).is_some() {
+        artifacts::require_whole(source, document)?;
+        return Ok(None);
+    }
+    let Some(commit) = super::commit(source) else { return Ok(document.base.clone()) };
+    let path = refs::RevisionInGit::new(&service.services, &repository, source).await?.path;
     Ok(Some(Folder { commit: commit.to_owned(), path }))
 }
 

@@ -35,8 +35,7 @@ pub struct RepositorySpec {
     /// Whether the packages of the repository are deployed as they are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deployment: bool,
-    /// The type of the repository: git, oci or runner. Defaults to git. The packages of a registry are for reading and cloning
-    /// only.
+    /// The type of the repository: git, oci or runner. Defaults to git. A registry gets published revisions only.
     #[serde(default, rename = "type")]
     pub kind: RepositoryType,
     /// The content of the repository: Package or Function. Defaults to Package. A repository of functions without

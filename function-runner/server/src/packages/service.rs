@@ -8,8 +8,9 @@ use prost::Message;
 use stoa_fairness::{FairSemaphore, MaxShare};
 use stoa_proto::packages_server::Packages;
 use stoa_proto::{
-    DiscoverRequest, DiscoverResponse, FilesRequest, FilesResponse, FunctionsRequest, FunctionsResponse, PushRequest,
-    PushResponse,
+    DiscoverRequest, DiscoverResponse, FilesRequest, FilesResponse, FunctionsRequest, FunctionsResponse,
+    PushArtifactRequest, PushArtifactResponse, PushRequest, PushResponse, RemoveArtifactRequest,
+    RemoveArtifactResponse,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -152,6 +153,37 @@ impl Packages for PackageService {
             service.sources().push(&source, request).await
         });
         Box::pin(pushed).await
+    }
+
+    async fn push_artifact(
+        &self,
+        request: Request<PushArtifactRequest>,
+    ) -> Result<Response<PushArtifactResponse>, Status> {
+        let mut request = request.into_inner();
+        let span = tracing::info_span!("PushArtifact", revision = request.revision, workspace = request.workspace);
+        let call = Call::of_source("PushArtifact", request.source.as_ref(), span);
+        let service = &self.service;
+        let pushed = service.call(call, async {
+            let source = required(request.source.take(), "source")?;
+            let _memory = service.memory(&source.organization, request.encoded_len()).await?;
+            service.sources().push_artifact(&source, request).await
+        });
+        Box::pin(pushed).await
+    }
+
+    async fn remove_artifact(
+        &self,
+        request: Request<RemoveArtifactRequest>,
+    ) -> Result<Response<RemoveArtifactResponse>, Status> {
+        let mut request = request.into_inner();
+        let span = tracing::info_span!("RemoveArtifact", tag = request.tag);
+        let call = Call::of_source("RemoveArtifact", request.source.as_ref(), span);
+        let service = &self.service;
+        let removed = service.call(call, async {
+            let source = required(request.source.take(), "source")?;
+            service.sources().remove_artifact(&source, &request).await
+        });
+        Box::pin(removed).await
     }
 
     async fn functions(&self, request: Request<FunctionsRequest>) -> Result<Response<FunctionsResponse>, Status> {

@@ -75,7 +75,7 @@ impl Bed {
 
     async fn discover(&self, directory: &str, known: &[GitRef]) -> (DiscoveredRefs, Vec<DiscoveredRevision>) {
         let (branch, directory, known) = ("main".to_owned(), directory.to_owned(), known.to_vec());
-        let request = DiscoverRequest { source: None, branch, directory, known };
+        let request = DiscoverRequest { branch, directory, known, ..DiscoverRequest::default() };
         let page = self.sources.discover(&self.source(), DiscoverJob::first(request)).await.unwrap();
         (page.refs.unwrap(), page.revisions)
     }

@@ -34,7 +34,7 @@ const LARGEST: u64 = 256 << 20;
 /// The timeout of all blobs of an artifact.
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 /// The most layers of an artifact.
-const LAYERS: usize = 64;
+pub(super) const LAYERS: usize = 64;
 
 /// Whether a source is an artifact or a chart.
 pub(super) fn is_artifact(source: &Source) -> bool {
@@ -57,6 +57,8 @@ struct Wanted {
     /// About it, in a line.
     subject: String,
     parts: Vec<Part>,
+    /// Whether each part changes those before it.
+    is_image: bool,
 }
 
 /// A part of a revision's content.
@@ -119,7 +121,7 @@ impl Remote {
                     _ => {
                         let blob = Blob::Registry(layer.digest.clone(), Some(layer.size));
                         let (digest, subject) = (layer.digest.clone(), format!("{chart} {version}"));
-                        Ok(Wanted { digest, subject, parts: vec![Part { blob, form: Form::Chart }] })
+                        Ok(Wanted { digest, subject, parts: vec![Part { blob, form: Form::Chart }], is_image: false })
                     }
                 }
             }
@@ -134,7 +136,7 @@ impl Remote {
                 let version = answer.version()?;
                 let (digest, subject) = (version.digest.clone(), format!("{chart} {}", version.version));
                 let part = Part { blob: Blob::Chart(version), form: Form::Chart };
-                Ok(Wanted { digest, subject, parts: vec![part] })
+                Ok(Wanted { digest, subject, parts: vec![part], is_image: false })
             }
         }
     }
@@ -156,7 +158,7 @@ impl Remote {
 /// The archive of a chart, which a registry finds by its digest alone.
 fn archive(chart: &str, digest: Digest) -> Wanted {
     let part = Part { blob: Blob::Registry(digest.clone(), None), form: Form::Chart };
-    Wanted { digest, subject: chart.to_owned(), parts: vec![part] }
+    Wanted { digest, subject: chart.to_owned(), parts: vec![part], is_image: false }
 }
 
 fn manifest_of(registry: &Registry, found: Found) -> Result<(Digest, Option<String>, Manifest), Failure> {
@@ -190,7 +192,8 @@ fn artifact(registry: &Registry, found: Found) -> Result<Wanted, Failure> {
     let about = [manifest::REVISION, manifest::VERSION].into_iter().find_map(|key| manifest.annotations.get(key));
     let subject = about.cloned().or(tag).unwrap_or_default();
     let part = |Layer { blob, form }: Layer| Part { blob: Blob::Registry(blob.digest, Some(blob.size)), form };
-    Ok(Wanted { digest, subject, parts: layers.into_iter().map(part).collect() })
+    let is_image = layers::is_image(&layers);
+    Ok(Wanted { digest, subject, parts: layers.into_iter().map(part).collect(), is_image })
 }
 
 /// The charts of a manifest.
@@ -329,7 +332,8 @@ async fn fetch(visit: &mut Visit, remote: &Remote, wanted: Wanted) -> Result<(),
         let message = format!("{} did not arrive within {} s", wanted.digest, LONGEST.as_secs());
         Err(Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, message))
     })?;
-    let import = Import { revision: wanted.digest.to_string(), subject: wanted.subject, layers };
+    let Wanted { digest, subject, is_image, .. } = wanted;
+    let import = Import { revision: digest.to_string(), subject, layers, is_image };
     visit.ask_process(Question::Import(import)).await?;
     on_files(move || folder.close().map_err(|error| Failure::internal(&error))).await
 }

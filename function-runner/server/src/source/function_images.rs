@@ -18,7 +18,7 @@ const INVALID: &str = "InvalidFunction";
 /// Lists the functions of a source of provider OCI: those of the repository that it names, or else of all repositories below it.
 pub(super) async fn functions(source: &Source) -> Result<FunctionsResponse, Failure> {
     let mut found = FunctionsResponse::default();
-    let images = registries::tags(source).await?;
+    let images = registries::tags(source, &[]).await?;
     for read in registries::each(images, |(registry, tag)| function(registry, tag)).await? {
         match read {
             Ok(function) => found.functions.push(function),

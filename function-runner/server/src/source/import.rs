@@ -16,6 +16,7 @@ use stoa_outbound::causes;
 use tonic::Code;
 
 use super::error::here;
+use super::image_layers::{ImageFiles, LayerFiles};
 use crate::failure::{Failure, reason};
 
 /// The limits of an artifact's files.
@@ -36,6 +37,9 @@ pub(super) struct Import {
     pub(super) subject: String,
     #[prost(message, repeated, tag = "3")]
     pub(super) layers: Vec<ImportLayer>,
+    /// Whether each layer changes those before it.
+    #[prost(bool, tag = "4")]
+    pub(super) is_image: bool,
 }
 
 /// A verified blob, and how it becomes files.
@@ -130,12 +134,28 @@ pub(super) fn import(repository: &Repository, import: &Import) -> Result<(), Fai
     let internal = |error: git2::Error| here(&error);
     let mut files = Index::new().map_err(internal)?;
     let mut names = Names::new(LIMITS);
+    let mut image = ImageFiles::default();
     for layer in &import.layers {
-        add(repository, &mut files, &mut names, layer).map_err(|error| match error {
+        let added = if import.is_image {
+            let mut found = LayerFiles::default();
+            let added = add(repository, &mut names, layer, &mut |path, blob, mode| {
+                found.add(path, (blob, mode));
+                Ok(())
+            });
+            image.apply(found);
+            names.begin_layer();
+            added
+        } else {
+            add(repository, &mut names, layer, &mut |path, blob, mode| Ok(files.add(&entry(path, blob, mode))?))
+        };
+        added.map_err(|error| match error {
             Unread::Archive(error) => unreadable(&import.revision, &error),
             Unread::Git(error) => here(&error),
             Unread::Content(error) => Failure::internal(&error),
         })?;
+    }
+    for (path, (blob, mode)) in image.into_files() {
+        files.add(&entry(&path, blob, mode)).map_err(internal)?;
     }
     let tree = files.write_tree_to(repository).and_then(|tree| repository.find_tree(tree)).map_err(internal)?;
     // The same content is the same commit everywhere.
@@ -165,19 +185,24 @@ impl From<git2::Error> for Unread {
     }
 }
 
-fn add(repository: &Repository, files: &mut Index, names: &mut Names, layer: &ImportLayer) -> Result<(), Unread> {
+/// Reads the files of a layer, and gives each to the caller with its object and mode.
+fn add(
+    repository: &Repository,
+    names: &mut Names,
+    layer: &ImportLayer,
+    take: &mut dyn FnMut(&str, Oid, u32) -> Result<(), Unread>,
+) -> Result<(), Unread> {
     let path: &Path = OsStr::from_bytes(&layer.path).as_ref();
     if !layer.file.is_empty() {
         let io = |source| ArchiveError::Io { path: path.to_owned(), source };
         names.add_file(&layer.file, std::fs::metadata(path).map_err(io)?.len())?;
         let blob = repository.blob_path(path)?;
-        files.add(&entry(&layer.file, blob, 0o100_644))?;
-        return Ok(());
+        return take(&layer.file, blob, 0o100_644);
     }
     let compression = if layer.is_gzip { Compression::Gzip } else { Compression::Plain };
     let (mut root, mut failed) = (None, None);
     let read = tar::read(path, compression, LIMITS, names, |Entry { name, kind }| {
-        let added = || {
+        let added = || -> Result<(), Unread> {
             let name = if layer.is_chart { below_root(&mut root, name)? } else { name };
             // Nothing of Git's own is anybody's configuration.
             if name.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
@@ -193,7 +218,7 @@ fn add(repository: &Repository, files: &mut Index, names: &mut Names, layer: &Im
                 }
                 Kind::Link(target) => (repository.blob(target.as_bytes())?, 0o120_000),
             };
-            Ok::<_, Unread>(files.add(&entry(name, blob, mode))?)
+            take(name, blob, mode)
         };
         added().map_err(|error| {
             failed = Some(error);

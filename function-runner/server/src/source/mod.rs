@@ -11,6 +11,7 @@
 //!
 //! **Invariant:** bytes from a Git server are parsed in a process with limits, never in the runner's own.
 
+mod artifact_pushes;
 mod artifacts;
 mod auth;
 pub(crate) mod authorities;
@@ -20,6 +21,7 @@ mod disk;
 pub(crate) mod error;
 mod folder;
 mod function_images;
+mod image_layers;
 mod import;
 mod job;
 mod lock;

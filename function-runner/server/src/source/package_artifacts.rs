@@ -1,4 +1,5 @@
-//! The packages of a registry: artifacts with one archive, of a repository or of the repositories below it. A tag is a revision.
+//! The packages of a registry: artifacts with one archive, and images of several layers, of a repository or of the repositories
+//! below it. A tag is a revision.
 //!
 //! Start at [`page`]. This process asks for tags and manifests. The process that reads the cache of a repository makes a commit of
 //! the archive ([`super::import`]) and reads its Kptfile (`packages::artifact`), so the files of a package are those of a commit.
@@ -12,35 +13,35 @@ use stoa_artifacts::{
     Digest, Document, FetchError, Manifest, Registry, Repository, layers,
     layers::{Form, Layer},
     manifest,
+    package_image::{LIFECYCLE, REVISION, WORKSPACE},
 };
 use stoa_outbound::causes;
 use stoa_packages::git_layout::{self, BRANCH_REVISION, RefKind, RevisionRef};
 use stoa_proto::{DiscoveredRevision, GitPerson, GitRef, Problem, Source};
 use tonic::Code;
 
-use super::artifacts::failure;
+use super::artifacts::{LAYERS, failure};
 use super::registries::{each, registry, tags};
 use super::sources::Sources;
 use crate::failure::{Failure, problem, reason, size};
 use crate::packages::discover::{PAGE, by_name, compared};
 use crate::packages::{ArtifactPackage, ArtifactQuestion, DiscoverJob, DiscoverPage};
 
-/// The largest archive of a package, in bytes.
-const LARGEST: u64 = 64 << 20;
+/// The largest package, in bytes: all of its archives.
+pub(super) const LARGEST: u64 = 64 << 20;
 /// The revisions that are read before the size of the page is compared with its limit.
 const GROUP: usize = 32;
 /// The reason of a revision whose manifest cannot be read.
 const INVALID_REF: &str = "InvalidRef";
-/// The annotations by which Porch describes a revision, of the manifest or of its layer.
-const REVISION: &str = "kpt.dev/revision";
-const LIFECYCLE: &str = "kpt.dev/lifecycle";
+/// The longest workspace: a DNS label.
+const WORKSPACE_BYTES: usize = 63;
 
 /// One page of the revisions of a source of provider OCI.
 pub(super) async fn page(sources: &Sources, source: &Source, job: &DiscoverJob) -> Result<DiscoverPage, Failure> {
     let request = job.request.as_ref().ok_or_else(|| Failure::internal(&"a question for packages has a request"))?;
     let root = registry(source, &source.remote)?.repository().clone();
     let is_first = job.from == 0;
-    let now = if is_first { refs(source).await? } else { job.refs.clone() };
+    let now = if is_first { refs(source, &request.paths).await? } else { job.refs.clone() };
     let known = by_name(&request.known);
     let mut header = compared(&now, &known);
     // A caller that knows no refs may have revisions from before all tags were removed.
@@ -71,8 +72,8 @@ pub(super) async fn page(sources: &Sources, source: &Source, job: &DiscoverJob) 
 }
 
 /// The tags with their digests, sorted by name.
-async fn refs(source: &Source) -> Result<Vec<GitRef>, Failure> {
-    let found = each(tags(source).await?, |(registry, tag)| reference(registry, tag)).await?;
+async fn refs(source: &Source, paths: &[String]) -> Result<Vec<GitRef>, Failure> {
+    let found = each(tags(source, paths).await?, |(registry, tag)| reference(registry, tag)).await?;
     let mut refs: Vec<GitRef> = found.into_iter().flatten().collect();
     refs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(refs)
@@ -96,16 +97,23 @@ fn package_name<'n>(root: &str, name: &'n str) -> &'n str {
     below.unwrap_or_else(|| name.rsplit('/').next().unwrap_or(name))
 }
 
-/// The archive of a package; nothing for another artifact, such as an image of several layers or a signature.
-fn archive(manifest: &Manifest) -> Option<Layer> {
-    let mut layers = layers::of_manifest(manifest).ok()?;
-    let layer = layers.pop().filter(|layer| matches!(layer.form, Form::Archive(_)))?;
-    layers.is_empty().then_some(layer)
+/// The archives of a package: one, or the layers of an image. Nothing for another artifact, such as a chart or a signature.
+pub(super) fn archives(manifest: &Manifest) -> Option<Vec<Layer>> {
+    let layers = layers::of_manifest(manifest).ok()?;
+    let is_archive = matches!(&layers[..], [Layer { form: Form::Archive(_), .. }]);
+    (is_archive || layers::is_image(&layers)).then_some(layers)
 }
 
-/// An annotation of the manifest, or of its layer.
-fn annotation<'m>(manifest: &'m Manifest, layer: &'m Layer, key: &str) -> Option<&'m str> {
-    manifest.annotations.get(key).or_else(|| layer.blob.annotations.get(key)).map(String::as_str)
+/// An annotation of the manifest, or of the last layer that has it, which Porch annotates.
+fn annotation<'m>(manifest: &'m Manifest, layers: &'m [Layer], key: &str) -> Option<&'m str> {
+    let of_layers = || layers.iter().rev().find_map(|layer| layer.blob.annotations.get(key));
+    manifest.annotations.get(key).or_else(of_layers).map(String::as_str)
+}
+
+/// The workspace of a revision: that of the annotation, or else the tag.
+pub(super) fn workspace<'m>(manifest: &'m Manifest, tag: &'m str) -> &'m str {
+    let annotated = manifest.annotations.get(WORKSPACE).map(String::as_str);
+    annotated.filter(|text| (1..=WORKSPACE_BYTES).contains(&text.len())).unwrap_or(tag)
 }
 
 /// The number of a revision: by Porch's annotation, or else by its tag.
@@ -155,16 +163,24 @@ async fn revision(
             return Ok(Some(revision));
         }
     };
-    let Some(layer) = archive(&manifest) else { return Ok(None) };
-    if matches!(annotation(&manifest, &layer, LIFECYCLE), Some("Draft" | "Proposed")) {
-        return Ok(None);
+    let Some(layers) = archives(&manifest) else { return Ok(None) };
+    match annotation(&manifest, &layers, LIFECYCLE) {
+        Some("Draft" | "Proposed") => return Ok(None),
+        Some("DeletionProposed") => "DeletionProposed".clone_into(&mut revision.lifecycle),
+        Some(_) | None => {}
     }
-    revision.revision = number(annotation(&manifest, &layer, REVISION), &tag);
+    let annotated = annotation(&manifest, &layers, REVISION);
+    // An image may be a program beside the packages.
+    let is_certain = layers.len() == 1 || annotated.is_some();
+    revision.revision = number(annotated, &tag);
+    workspace(&manifest, &tag).clone_into(&mut revision.workspace);
     revision.author = author(&manifest);
-    if layer.blob.size > LARGEST {
-        let message = format!("{path}:{tag} has an archive of more than {}; make the package smaller", size(LARGEST));
+    let bytes = layers.iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.blob.size));
+    if bytes > LARGEST || layers.len() > LAYERS {
+        let most = size(LARGEST);
+        let message = format!("{path}:{tag} has more than {most} or {LAYERS} layers; make the package smaller");
         revision.problem = Some(problem(reason::TOO_LARGE, message));
-        return Ok(Some(revision));
+        return Ok(Some(revision).filter(|_| is_certain));
     }
     match sources.package(&source, ArtifactQuestion { digest: of.commit, path }).await {
         Ok(ArtifactPackage { tree, kptfile, problem }) => {
@@ -173,7 +189,8 @@ async fn revision(
         // One broken package hides no other.
         Err(failure) => revision.problem = Some(of_package(failure)?),
     }
-    Ok(Some(revision))
+    let is_package = is_certain || revision.problem.is_none();
+    Ok(Some(revision).filter(|_| is_package))
 }
 
 /// The manifest with a digest; nothing if it does not exist any more or is an index, and why it cannot be read.
@@ -233,16 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn only_artifacts_with_one_archive_are_packages() {
+    fn artifacts_with_archives_are_packages() {
         let of = |kinds: &[&str]| {
             let blob = |kind: &str| json!({"mediaType": kind, "digest": Digest::of(b""), "size": 0});
             let layers: Vec<_> = kinds.iter().map(|kind| blob(kind)).collect();
             let manifest = json!({"config": blob("x"), "layers": layers});
-            archive(&serde_json::from_value(manifest).unwrap()).is_some()
+            archives(&serde_json::from_value(manifest).unwrap()).is_some()
         };
         let (tar, flux) = ("application/vnd.docker.image.rootfs.diff.tar.gzip", stoa_artifacts::media::FLUX_CONTENT);
         assert!(of(&[tar]) && of(&[flux]) && of(&["application/vnd.oci.image.layer.v1.tar"]));
-        for other in [&[][..], &[tar, tar], &[stoa_artifacts::media::HELM_CHART], &["application/json"]] {
+        assert!(of(&[tar, tar]) && of(&[flux, tar]));
+        for other in [&[][..], &[tar, "text/x"], &[stoa_artifacts::media::HELM_CHART], &["application/json"]] {
             assert!(!of(other), "{other:?}");
         }
     }

@@ -1,10 +1,10 @@
 //! The repositories of a registry that a source of provider OCI stands for, and requests to them.
 //!
-//! Start at [`tags`]. `function_images` and `package_artifacts` read the artifacts.
+//! Start at [`tags`]. `function_images` and `package_artifacts` read the artifacts, and `artifact_pushes` writes them.
 
 use std::sync::Arc;
 
-use stoa_artifacts::{FetchError, Login, Registry, Repository};
+use stoa_artifacts::{Access, FetchError, Login, Registry, Repository};
 use stoa_outbound::causes;
 use stoa_proto::Source;
 use tokio::task::JoinSet;
@@ -20,20 +20,26 @@ const AT_ONCE: usize = 8;
 
 /// A repository by its name with the registry, with the credentials of a source.
 pub(super) fn registry(source: &Source, name: &str) -> Result<Registry, Failure> {
+    registry_for(source, name, Access::Pull)
+}
+
+/// The same for a purpose.
+pub(super) fn registry_for(source: &Source, name: &str, access: Access) -> Result<Registry, Failure> {
     let invalid = |message: String| Failure::new(Code::InvalidArgument, reason::INVALID_MANIFEST, message);
     let repository: Repository = name.parse().map_err(|error| invalid(format!("{error}")))?;
     let login = Login::of_keys(&repository.registry, |key| source.credentials.get(key).map(|it| &it[..]));
     let login =
         login.map_err(|error| Failure::new(Code::InvalidArgument, reason::SOURCE_UNAUTHORIZED, error.to_string()))?;
-    Registry::new(repository, login).map_err(|error| failure(&error))
+    Registry::with_access(repository, login, access).map_err(|error| failure(&error))
 }
 
-/// The tags of the repository that a source names, or else of all repositories below it.
-pub(super) async fn tags(source: &Source) -> Result<Vec<(Arc<Registry>, String)>, Failure> {
+/// The tags of the repository that a source names, or else of all repositories below it. The known names stand for those where the
+/// registry does not list its repositories.
+pub(super) async fn tags(source: &Source, known: &[String]) -> Result<Vec<(Arc<Registry>, String)>, Failure> {
     let root = registry(source, &source.remote)?;
     let registries = match root.tags().await {
         Ok(tags) if !tags.is_empty() => vec![(root, tags)],
-        Ok(_) | Err(FetchError::NotFound { .. }) => below(source, &root).await?,
+        Ok(_) | Err(FetchError::NotFound { .. }) => below(source, &root, known).await?,
         Err(error) => return Err(failure(&error)),
     };
     let of = |(registry, tags): (Registry, Vec<String>)| {
@@ -58,19 +64,26 @@ fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
 }
 
 /// The repositories below a name that have tags.
-async fn below(source: &Source, root: &Registry) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
+async fn below(source: &Source, root: &Registry, known: &[String]) -> Result<Vec<(Registry, Vec<String>)>, Failure> {
     let prefix = format!("{}/", root.repository().name);
-    let mut names = root.catalog().await.map_err(|error| match &error {
-        FetchError::NotFound { .. } | FetchError::Status { status: 405 | 501, .. } => {
+    let mut names = match root.catalog().await {
+        Ok(names) => names,
+        // Registries of several users reject the question in either way.
+        Err(
+            FetchError::NotFound { .. }
+            | FetchError::Unauthorized { .. }
+            | FetchError::Status { status: 405 | 501, .. },
+        ) if !known.is_empty() => known.to_vec(),
+        Err(error @ (FetchError::NotFound { .. } | FetchError::Status { status: 405 | 501, .. })) => {
             let message = format!(
                 "{} has no tags, and its registry does not list the repositories below ({}); name a repository with tags",
                 root.repository(),
                 causes(&error)
             );
-            Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message)
+            return Err(Failure::new(Code::NotFound, reason::VERSION_NOT_FOUND, message));
         }
-        _ => failure(&error),
-    })?;
+        Err(error) => return Err(failure(&error)),
+    };
     names.retain(|name| name.starts_with(&prefix));
     // Each is a request.
     bounded(source, names.len(), "repositories below it")?;

@@ -14,8 +14,9 @@ use futures_util::future::BoxFuture;
 use stoa_git::cache::{Folders, Kept};
 use stoa_proto::{
     CompareRequest, ContentRequest, ContentsRequest, FilesRequest, FunctionsRequest, FunctionsResponse, LookRequest,
-    LookResponse, ProposeFilesRequest, ProposeFilesResponse, PushRequest, PushResponse, ReadFileRequest,
-    ResolveRequest, ResolveResponse, Source, ValuesFiles,
+    LookResponse, ProposeFilesRequest, ProposeFilesResponse, PushArtifactRequest, PushArtifactResponse, PushRequest,
+    PushResponse, ReadFileRequest, RemoveArtifactRequest, RemoveArtifactResponse, ResolveRequest, ResolveResponse,
+    Source, ValuesFiles,
 };
 use stoa_runtime::{CallLimits, Caller};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,8 +30,8 @@ use super::job::{Answer, Job, Question, Reply};
 use super::reader_pool::{Reader, ReaderPool, Unanswered};
 use super::verification::Verified;
 use super::{
-    Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifacts, cache_name, content, function_images, is_working_copy,
-    package_artifacts, refs, unreferenced,
+    Looked, MOST_OF_A_CACHE, Resolved, StackFiles, artifact_pushes, artifacts, cache_name, content, function_images,
+    is_working_copy, package_artifacts, refs, unreferenced,
 };
 use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
@@ -365,6 +366,24 @@ impl Sources {
         }
     }
 
+    /// Pushes a published revision to a registry.
+    pub(crate) async fn push_artifact(
+        &self,
+        source: &Source,
+        request: PushArtifactRequest,
+    ) -> Result<PushArtifactResponse, Failure> {
+        Box::pin(artifact_pushes::push(self, in_registry(source)?, request)).await
+    }
+
+    /// Removes a published revision from a registry.
+    pub(crate) async fn remove_artifact(
+        &self,
+        source: &Source,
+        request: &RemoveArtifactRequest,
+    ) -> Result<RemoveArtifactResponse, Failure> {
+        Box::pin(artifact_pushes::remove(in_registry(source)?, request)).await
+    }
+
     /// Compares files with a branch, and commits the difference to another.
     pub(crate) async fn propose(
         &self,
@@ -607,6 +626,14 @@ impl Visit {
 fn at(commit: &str, path: &str) -> Result<ContentRequest, Failure> {
     let commit = refs::revision(commit)?;
     Ok(ContentRequest { commit, path: path.to_owned(), ..ContentRequest::default() })
+}
+
+/// A source whose packages are artifacts.
+fn in_registry(source: &Source) -> Result<&Source, Failure> {
+    match source.provider.as_str() {
+        "OCI" => Ok(source),
+        other => Err(Failure::request(format!("source.provider is {other:?}; only OCI has artifacts of packages"))),
+    }
 }
 
 pub(super) fn unfitting() -> Failure {

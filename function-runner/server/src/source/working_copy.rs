@@ -99,7 +99,8 @@ impl Sources {
                 let layer = ImportLayer::new(&path, &Form::Archive(compression));
                 on_files(move || fs::write(&path, &archive).map_err(|error| Failure::internal(&error))).await?;
                 let subject = "working copy".to_owned();
-                visit.ask_process(Question::Import(Import { revision, subject, layers: vec![layer] })).await?;
+                let import = Import { revision, subject, layers: vec![layer], is_image: false };
+                visit.ask_process(Question::Import(import)).await?;
                 on_files(move || folder.close().map_err(|error| Failure::internal(&error))).await
             }
             .boxed()

@@ -44,7 +44,7 @@ impl Scene {
 
     async fn discover(&mut self, known: Vec<GitRef>) -> Result<(DiscoveredRefs, Vec<DiscoveredRevision>), Status> {
         let (source, branch) = (Some(self.source.clone()), "main".to_owned());
-        let request = DiscoverRequest { source, branch, directory: String::new(), known };
+        let request = DiscoverRequest { source, branch, known, ..DiscoverRequest::default() };
         let mut messages = self.client.discover(request).await?.into_inner();
         let head = messages.message().await?.unwrap().refs.unwrap();
         let mut revisions = Vec::new();

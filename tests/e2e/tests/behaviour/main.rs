@@ -33,6 +33,7 @@ mod package_access;
 mod package_functions;
 mod package_lifecycle;
 mod package_operations;
+mod package_registries;
 mod package_repositories;
 mod package_stacks;
 mod package_variants;

@@ -32,12 +32,12 @@ fn wait_until_ready(packages: &Packages, name: &str) -> Value {
     })
 }
 
-fn register(packages: &Packages, name: &str, spec: &Value) -> Value {
+pub(crate) fn register(packages: &Packages, name: &str, spec: &Value) -> Value {
     packages.kubectl.apply(&repository(packages, name, spec).to_string());
     wait_until_ready(packages, name)
 }
 
-fn patch(packages: &Packages, name: &str, spec: &Value) {
+pub(crate) fn patch(packages: &Packages, name: &str, spec: &Value) {
     let patch = json!({ "spec": spec }).to_string();
     let args = ["patch", "repositories.config.porch.kpt.dev", name, "--namespace", &packages.namespace];
     packages.kubectl.run(&[&args[..], &["--type=merge", "--patch", &patch]].concat());
@@ -121,7 +121,7 @@ fn packages_of_a_registry_are_cloned_and_upgraded() {
     let secret = [("username", USER), ("password", REGISTRY_PASSWORD)];
     packages.kubectl.apply_secret(&packages.namespace, "registry", &secret);
     let oci = json!({"registry": format!("{}/packages", registry.host()), "secretRef": {"name": "registry"}});
-    let read = register(&packages, "catalog", &json!({"type": "oci", "oci": oci}));
+    let read = register(&packages, "catalog", &json!({"type": "oci", "oci": oci, "readOnly": true}));
     assert_eq!(read["status"]["packageCount"], 1, "{read:#}");
     let upstream = "catalog.network.basens.v1";
     let found = packages.revision(upstream);
@@ -162,7 +162,7 @@ fn packages_of_a_registry_are_cloned_and_upgraded() {
     let path = format!("/apis/porch.kpt.dev/v1alpha1/namespaces/{}/packagerevisions", packages.namespace);
     let created = packages.send("create", &path, &revision).unwrap_err();
     for refused in [created, packages.refused_delete(upstream)] {
-        assert!(refused.contains("published to registries; use a Git repository"), "{refused}");
+        assert!(refused.contains("for reading only"), "{refused}");
     }
 }
 

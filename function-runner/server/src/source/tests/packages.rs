@@ -6,8 +6,12 @@ use std::fs;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use stoa_artifacts::{Digest, media};
-use stoa_proto::{DiscoverRequest, DiscoveredRefs, DiscoveredRevision, FilesRequest, GitRef};
-use stoa_test_registry::{Answer, Front, tar_gz};
+use stoa_proto::{
+    DiscoverRequest, DiscoveredRefs, DiscoveredRevision, FilesRequest, GitPerson, GitRef, PackageFile,
+    PushArtifactRequest, PushedArtifact, RemoveArtifactRequest, TakenTag, push_artifact_response::Outcome as Pushed,
+    remove_artifact_response::Outcome as Removed,
+};
+use stoa_test_registry::{Answer, Front, Registry, tar_gz};
 
 use super::*;
 use crate::packages::DiscoverJob;
@@ -146,7 +150,7 @@ async fn tags_of_a_registry_are_published_revisions() {
     let first = registry.push("packages/web", "v1", std::slice::from_ref(&web), created);
     registry.push("packages/net/db", "1.2.0", &[archive(&[KPTFILE])], json!({"kpt.dev/revision": "v7"}));
     registry.push("packages/web", "next", std::slice::from_ref(&web), json!({"kpt.dev/lifecycle": "Draft"}));
-    registry.push("packages/image", "v1", &[web.clone(), archive(&[("a", "a")])], json!({}));
+    registry.push("packages/image", "v1", &[archive(&[("a", "a")]), archive(&[("b", "b")])], json!({}));
     registry.push("other/web", "v1", std::slice::from_ref(&web), json!({}));
     let scene = Scene::new(&registry).await;
     let (refs, revisions) = scene.discover("packages", &[]).await;
@@ -241,4 +245,145 @@ async fn registry_without_a_catalog_needs_the_name_of_a_repository() {
     let message = &failure.problems()[0].message;
     assert!(failure.is_not_found() && message.contains("name a repository with tags"), "{message}");
     assert_eq!(scene.discover("packages/web", &[]).await.1.len(), 1);
+}
+
+#[tokio::test]
+async fn image_of_several_layers_is_a_package() {
+    let registry = FakeRegistry::default();
+    let base = archive(&[KPTFILE, ("old.yaml", "a: 1\n"), ("net/map.yaml", "a: 1\n"), ("net/gone.yaml", "a: 1\n")]);
+    let change = archive(&[("net/map.yaml", "a: 2\n"), ("net/.wh.gone.yaml", ""), (".wh.old.yaml", "")]);
+    let annotations = json!({"kpt.dev/revision": "4", "stoa.dev/workspace": "fixes"});
+    let digest = registry.push("packages/web", "v4", &[base, change], annotations);
+    let scene = Scene::new(&registry).await;
+    let (_, revisions) = scene.discover("packages", &[]).await;
+    assert_eq!(table(&revisions), ["refs/tags/packages/web/v4: web fixes 4 Published"]);
+    let request = FilesRequest { commit: digest, ..FilesRequest::default() };
+    let read = scene.sources.package_files(&scene.source("packages/web"), request).await.unwrap();
+    let files: Vec<(&str, &[u8])> = read.files.iter().map(|file| (file.path.as_str(), &file.content[..])).collect();
+    assert_eq!(files, [("Kptfile", KPTFILE.1.as_bytes()), ("net/map.yaml", b"a: 2\n".as_slice())]);
+}
+
+#[tokio::test]
+async fn known_repositories_are_read_without_a_catalog() {
+    let registry = FakeRegistry::default();
+    registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    let answers = registry.clone();
+    let front = Front::start("", move |seen| match seen.path.starts_with("/v2/_catalog") {
+        true => Answer::own(403, &[], Bytes::new()),
+        false => answers.answer(seen.path.split('?').next().unwrap()),
+    })
+    .await;
+    let caches = TempDir::new().unwrap();
+    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    let paths = ["packages/web", "packages/draft", "other/web"].map(str::to_owned).to_vec();
+    let request = DiscoverRequest { paths, ..DiscoverRequest::default() };
+    let page = scene.sources.discover(&scene.source("packages"), DiscoverJob::first(request)).await.unwrap();
+    assert_eq!(table(&page.revisions), ["refs/tags/packages/web/v1: web v1 1 Published"]);
+}
+
+/// A request for the revision of a workspace with one file besides the Kptfile.
+fn push_request(number: i32, workspace: &str, text: &str) -> PushArtifactRequest {
+    let file = |(path, text): (&str, &str)| PackageFile {
+        path: path.to_owned(),
+        content: text.to_owned().into(),
+        ..PackageFile::default()
+    };
+    PushArtifactRequest {
+        revision: number,
+        workspace: workspace.to_owned(),
+        files: [KPTFILE, ("map.yaml", text)].map(file).to_vec(),
+        author: Some(GitPerson { name: "ann".to_owned(), email: String::new(), seconds: 1_767_323_045 }),
+        ..PushArtifactRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn revision_is_pushed_once_and_removed() {
+    if !Registry::is_there() {
+        eprintln!("skipped: STOA_TEST_REGISTRY and STOA_TEST_ORAS name no programs");
+        return;
+    }
+    let (server, caches) = (Registry::start(), TempDir::new().unwrap());
+    let sources = sources_in(caches.path());
+    let source = |name: &str| {
+        let remote = format!("oci://{}/{name}", server.host());
+        Source { provider: "OCI".to_owned(), remote, ..Source::default() }
+    };
+    let web = source("packages/web");
+    let push =
+        async |request: PushArtifactRequest| sources.push_artifact(&web, request).await.unwrap().outcome.unwrap();
+    let Pushed::Done(first) = push(push_request(1, "ws", "a: 1\n")).await else { panic!("the tag is taken") };
+    assert!(!first.was_done);
+    let tag = first.r#ref.clone().unwrap();
+    assert_eq!(tag.name, "refs/tags/packages/web/v1");
+    // A later approval by somebody else, after a crash.
+    let mut again = push_request(1, "ws", "a: 1\n");
+    again.author = Some(GitPerson { name: "bob".to_owned(), email: String::new(), seconds: 1_767_400_000 });
+    let Pushed::Done(repeated) = push(again).await else { panic!("the tag is taken") };
+    assert_eq!(repeated, PushedArtifact { was_done: true, ..first.clone() });
+    for (workspace, text) in [("ws", "a: 2\n"), ("other", "a: 1\n")] {
+        let taken = push(push_request(1, workspace, text)).await;
+        let expected = TakenTag { digest: tag.commit.clone(), workspace: "ws".to_owned() };
+        assert_eq!(taken, Pushed::Taken(expected), "{workspace}");
+    }
+    let job = DiscoverJob::first(DiscoverRequest::default());
+    let page = sources.discover(&source("packages"), job).await.unwrap();
+    assert_eq!(table(&page.revisions), ["refs/tags/packages/web/v1: web ws 1 Published"]);
+    let found = &page.revisions[0];
+    assert_eq!((&found.tree, &found.commit), (&first.tree, &tag.commit));
+    assert_eq!(found.author.as_ref().unwrap().name, "ann");
+
+    let remove = async |digest: &str| {
+        let request = RemoveArtifactRequest {
+            tag: "v1".to_owned(),
+            digest: digest.to_owned(),
+            ..RemoveArtifactRequest::default()
+        };
+        sources.remove_artifact(&web, &request).await.unwrap().outcome.unwrap()
+    };
+    assert_eq!(remove(&Digest::of(b"other").to_string()).await, Removed::Moved(tag.commit.clone()));
+    for _ in 0..2 {
+        assert_eq!(remove(&tag.commit).await, Removed::Removed(true));
+    }
+    let job = DiscoverJob::first(DiscoverRequest::default());
+    assert!(sources.discover(&source("packages"), job).await.unwrap().revisions.is_empty());
+}
+
+#[tokio::test]
+async fn files_that_no_image_has_are_refused() {
+    let registry = FakeRegistry::default();
+    let scene = Scene::new(&registry).await;
+    for (path, expected) in [("../x", "is no path of a file"), ("net/.wh.map.yaml", "begins with .wh.")] {
+        let mut request = push_request(1, "ws", "");
+        path.clone_into(&mut request.files[1].path);
+        let failure = scene.sources.push_artifact(&scene.source("packages/web"), request).await.unwrap_err();
+        let message = &failure.problems()[0].message;
+        assert!(message.contains(expected), "{message}");
+    }
+    let git = Source { provider: "Git".to_owned(), ..Source::default() };
+    assert!(scene.sources.push_artifact(&git, push_request(1, "ws", "")).await.is_err());
+}
+
+#[tokio::test]
+async fn registry_that_removes_nothing_says_so() {
+    let registry = FakeRegistry::default();
+    let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    let answers = registry.clone();
+    // A front sees no method, so the second question for the manifest is the deletion.
+    let asked = Mutex::new(0);
+    let front = Front::start("", move |seen| {
+        let is_manifest = seen.path.contains("/manifests/v1");
+        *asked.lock().unwrap() += usize::from(is_manifest);
+        match is_manifest && *asked.lock().unwrap() == 2 || seen.path.contains("/manifests/sha256") {
+            true => Answer::own(405, &[], r#"{"errors": [{"message": "deletion is disabled"}]}"#),
+            false => answers.answer(seen.path.split('?').next().unwrap()),
+        }
+    })
+    .await;
+    let caches = TempDir::new().unwrap();
+    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
+    let removed = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap();
+    let Some(Removed::Refused(why)) = removed.outcome else { panic!("{removed:?}") };
+    assert!(why.contains("405: deletion is disabled"), "{why}");
 }
