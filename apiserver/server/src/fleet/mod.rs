@@ -6,10 +6,12 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git.
+//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git;
+//! - `bundles`: a folder of a GitOps branch for clusters without a network.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
+mod bundles;
 mod edits;
 mod promotions;
 mod proposals;
@@ -36,7 +38,7 @@ use stoa_machinery::ApiError;
 use stoa_pulls::{Pauses, Server};
 use stoa_runs::Services;
 use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
@@ -55,6 +57,8 @@ pub(crate) struct FleetService {
     looks: Looks,
     pauses: Pauses,
     edits: Edits,
+    /// The permits of bundles.
+    bundles: Arc<Semaphore>,
 }
 
 /// An environment in memory.
@@ -71,7 +75,8 @@ pub(crate) struct Known {
 impl FleetService {
     pub(crate) fn new(services: Services) -> Self {
         let (looks, pauses, edits) = (Looks::default(), Pauses::default(), Edits::default());
-        Self { services, known: Arc::default(), looks, pauses, edits }
+        let bundles = Arc::new(Semaphore::new(bundles::BUNDLES));
+        Self { services, known: Arc::default(), looks, pauses, edits, bundles }
     }
 
     pub(crate) fn services(&self) -> &Services {
