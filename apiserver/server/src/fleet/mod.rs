@@ -32,6 +32,7 @@ use stoa_fleet::{
     Fleet,
     config::Replaced,
     render::{self, File, Tree},
+    results::InvalidResults,
 };
 use stoa_kinds::scheduler::fleets::{ControlFleets, Edit};
 use stoa_machinery::ApiError;
@@ -68,6 +69,8 @@ pub(crate) struct Known {
     pub(crate) fleet: Fleet,
     /// The files, once they are rendered.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// The files that the projects which read them would reject, once they are rendered.
+    pub(crate) invalid: Arc<InvalidResults>,
     /// The first assignments with values of specific ConfigMaps that more general ones replace, once they are rendered.
     pub(crate) replaced: Arc<[Replaced]>,
 }
@@ -141,7 +144,7 @@ impl FleetService {
                 None => Fleet::new(reading.plane.inputs.clone()),
             };
             // The files are those of the fleet before, until it is rendered.
-            Known { reading, fleet, tree: None, replaced: Arc::default() }
+            Known { reading, fleet, tree: None, invalid: Arc::default(), replaced: Arc::default() }
         });
         Ok(Arc::new(known.await))
     }
@@ -180,7 +183,13 @@ impl FleetService {
                         None => Fleet::new(inputs),
                     }
                 });
-                Arc::new(Known { fleet: fleet.await, reading, tree: None, replaced: Arc::default() })
+                Arc::new(Known {
+                    fleet: fleet.await,
+                    reading,
+                    tree: None,
+                    invalid: Arc::default(),
+                    replaced: Arc::default(),
+                })
             }
         };
         match known.reading.failed.values().next() {
