@@ -6,6 +6,8 @@
 mod behaviours;
 mod compaction;
 mod controllers;
+#[cfg(test)]
+mod dashboards_tests;
 mod delegated;
 mod fleet;
 #[cfg(test)]

@@ -37,6 +37,9 @@ pub const BRANCH_DRIFTED: &str = "BranchDrifted";
 /// Condition of a GitOpsRepo and of an Assignment, and its reason: a more general ConfigMap replaces a value of a more
 /// specific one.
 pub const VALUES_REPLACED: &str = "ValuesReplaced";
+/// Condition of a GitOpsRepo and of an Assignment, and its reason: results of templates violate the schemas of the projects
+/// that read them.
+pub const RESULTS_INVALID: &str = "ResultsInvalid";
 /// Condition of an Environment, BaseRepo or WorkloadRegistration: every file of its folder is valid.
 pub const FILES_VALID: &str = "FilesValid";
 /// Some files of a folder are invalid.

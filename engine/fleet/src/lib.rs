@@ -2,12 +2,14 @@
 //!
 //! Start at [`ControlPlane::read`], which reads the branch of an environment with its base and workload repositories. Its
 //! [`Inputs`] become a [`Fleet`], which [`render`](render::render) turns into files. [`changed`](changed::changed) compares
-//! two fleets and renders only the files that may differ.
+//! two fleets and renders only the files that may differ. [`results`] checks the files by the
+//! schemas of the projects that read them, and [`bundle`] packs a folder for clusters without a network.
 //!
 //! The crate knows no cluster, Git, file or process. Templates are executed by a [`Renderer`](templates::Renderer) of the
 //! caller. Follows `github.com/microsoft/kalypso-scheduler` at commit 1f5fef0; `docs/design/fleet.md` has the differences.
 
 mod builtin;
+pub mod bundle;
 pub mod changed;
 pub mod config;
 mod control_plane;
@@ -19,6 +21,7 @@ mod overrides;
 mod problem;
 mod reading;
 pub mod render;
+pub mod results;
 pub mod schedule;
 mod schemas;
 mod selectors;

@@ -459,13 +459,18 @@ fn joined(manifests: Vec<String>) -> String {
 ///
 /// Templates may write anything. Flux and kubectl read the result by the rules of `sigs.k8s.io/yaml`.
 pub fn unreadable(path: &str, content: &str) -> Option<String> {
-    const LIMITS: stoa_yaml::Limits =
-        stoa_yaml::Limits { depth: 100, values: 1_000_000, documents: 10_000, copied: 16 << 20 };
     if !path.ends_with(".yaml") {
         return None;
     }
-    let error = stoa_yaml::documents(content, &LIMITS, false).err()?;
-    Some(format!("{path}:{}: is not valid YAML: {}", error.line, error.kind))
+    parsed(path, content).err()
+}
+
+/// The documents of a file, or an error that names it.
+pub(crate) fn parsed(path: &str, content: &str) -> Result<Vec<stoa_yaml::Document>, String> {
+    const LIMITS: stoa_yaml::Limits =
+        stoa_yaml::Limits { depth: 100, values: 1_000_000, documents: 10_000, copied: 16 << 20 };
+    let invalid = |error: stoa_yaml::Error| format!("{path}:{}: is not valid YAML: {}", error.line, error.kind);
+    stoa_yaml::documents(content, &LIMITS, false).map_err(invalid)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Schemas {
                     let instance = instance.get_or_insert_with(|| instance_of(values));
                     let errors = validator.iter_errors(instance).take(REPORTED).map(|error| Violation {
                         field: error.schema_path().to_string(),
-                        value: path(&error.instance_path().to_string()),
+                        value: path_of(&error.instance_path().to_string()),
                         message: shortened(&error.to_string()),
                         ..whole("")
                     });
@@ -143,11 +143,12 @@ fn instance_of(values: &BTreeMap<String, Arc<Value>>) -> Value {
 }
 
 /// A JSON pointer in dots.
-fn path(pointer: &str) -> String {
+pub(crate) fn path_of(pointer: &str) -> String {
     pointer.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~")
 }
 
-fn shortened(message: &str) -> String {
+/// The beginning of a message that repeats a value.
+pub(crate) fn shortened(message: &str) -> String {
     match message.char_indices().nth(REPEATED) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),

@@ -69,25 +69,30 @@ impl Metrics {
         self.applied.with_label_values(&[action, outcome]).inc();
     }
 
-    fn render(&self) -> Vec<u8> {
-        let mut text = Vec::new();
-        if let Err(err) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::warn!(%err, "metrics cannot be written");
-        }
-        text
+    /// The registry with all of them.
+    pub(crate) fn registry(&self) -> Registry {
+        self.registry.clone()
     }
 }
 
-/// Serves `/metrics` until `shutdown`.
-pub(crate) async fn listen(address: SocketAddr, metrics: Metrics, shutdown: CancellationToken) -> anyhow::Result<()> {
+fn render(registry: &Registry) -> Vec<u8> {
+    let mut text = Vec::new();
+    if let Err(err) = TextEncoder::new().encode(&registry.gather(), &mut text) {
+        tracing::warn!(%err, "metrics cannot be written");
+    }
+    text
+}
+
+/// Serves the metrics of a registry at `/metrics` until `shutdown`.
+pub(crate) async fn listen(address: SocketAddr, registry: Registry, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
     tokio::spawn(async move {
         while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
             let Ok((stream, _)) = accepted else { continue };
-            let metrics = metrics.clone();
+            let registry = registry.clone();
             let service = service_fn(move |request| {
-                let answer = answer(&metrics, &request);
+                let answer = answer(&registry, &request);
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -98,9 +103,9 @@ pub(crate) async fn listen(address: SocketAddr, metrics: Metrics, shutdown: Canc
     Ok(())
 }
 
-fn answer<B>(metrics: &Metrics, request: &Request<B>) -> Response<Full<Bytes>> {
+fn answer<B>(registry: &Registry, request: &Request<B>) -> Response<Full<Bytes>> {
     if request.uri().path() == "/metrics" {
-        Response::new(Full::from(metrics.render()))
+        Response::new(Full::from(render(registry)))
     } else {
         let mut response = Response::new(Full::from("404 page not found\n"));
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -117,7 +122,7 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.called::<()>("Plan", Instant::now(), &Err(Status::not_found("x")));
         metrics.called("Plan", Instant::now(), &Ok(()));
-        let text = String::from_utf8(metrics.render()).unwrap();
+        let text = String::from_utf8(render(&metrics.registry())).unwrap();
         assert!(text.contains(r#"runner_calls_total{code="NotFound",method="Plan"} 1"#), "{text}");
         assert!(text.contains(r#"runner_calls_total{code="Ok",method="Plan"} 1"#), "{text}");
         assert!(text.contains("process_resident_memory_bytes "), "{text}");

@@ -63,7 +63,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let every = Duration::from_secs(args.tls_reload_seconds.into());
     tokio::spawn(keep_reloading(vec![tls.clone() as Arc<dyn Reload>], every, ended.clone()));
     if let Some(listen) = args.metrics_listen {
-        metrics::listen(listen, metrics.clone(), ended.clone()).await?;
+        metrics::listen(listen, metrics.registry(), ended.clone()).await?;
     }
     let bounds = args.cache.of_folders();
     let caches = Folders::new(cache.until_the_end()).of_at_most(bounds.bytes);

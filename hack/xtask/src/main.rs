@@ -44,7 +44,7 @@ enum Command {
     /// One program of tests, for Cargo
     #[command(hide = true)]
     RunTest(run_test::RunTest),
-    /// The schemas of Kubernetes' own kinds in engine/schemas/data
+    /// The schemas of Kubernetes' own kinds in engine/schemas/data, and of readers of a fleet's files in engine/fleet/data
     Schemas,
     /// The programs of Terraform's providers for tests, which are built first where they are missing
     TerraformProviders,

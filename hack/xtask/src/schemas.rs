@@ -1,8 +1,10 @@
 //! Writes the schemas of Kubernetes' own kinds into `engine/schemas/data`, from the OpenAPI document in the Go module
-//! `k8s.io/kubernetes`.
+//! `k8s.io/kubernetes`. `reconcilers` writes those of other projects.
 //!
 //! The output depends on the version of the module alone, so that two runs write the same bytes. Go checks the module
 //! against the public checksum database.
+
+mod reconcilers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,11 +31,11 @@ const PREFIXES: [&str; 4] = [
     "io.k8s.kube-aggregator.pkg.apis.",
 ];
 
-/// Writes one file per release.
+/// Writes one file per release, and that of other projects.
 pub(crate) fn generate() -> Result<()> {
     let data = paths::repository().join("engine/schemas/data");
     for release in RELEASES {
-        let swagger = source(release)?.join("api/openapi-spec/swagger.json");
+        let swagger = source(MODULE, release)?.join("api/openapi-spec/swagger.json");
         let text = fs::read(&swagger).with_context(|| format!("reading {}", swagger.display()))?;
         let document = document(release, &serde_json::from_slice(&text)?)?;
         let minor = release.trim_start_matches('v').rsplit_once('.').context("a release has three numbers")?.0;
@@ -42,20 +44,20 @@ pub(crate) fn generate() -> Result<()> {
         fs::write(&file, &bytes).with_context(|| format!("writing {}", file.display()))?;
         println!("{}: {} definitions, {} bytes", shown(&file), document.definitions.len(), bytes.len());
     }
-    Ok(())
+    reconcilers::generate()
 }
 
 fn shown(file: &Path) -> String {
     file.strip_prefix(paths::repository()).unwrap_or(file).display().to_string()
 }
 
-/// The folder with the source of a release.
-fn source(release: &str) -> Result<PathBuf> {
+/// The folder with the source of a release of a module.
+fn source(module: &str, release: &str) -> Result<PathBuf> {
     let mut go = Command::new("go");
     // Outside of any module, so that nothing pins another version.
-    go.current_dir("/").args(["mod", "download", "-json", &format!("{MODULE}@{release}")]);
+    go.current_dir("/").args(["mod", "download", "-json", &format!("{module}@{release}")]);
     let output = go.stderr(Stdio::inherit()).output().context("running go")?;
-    ensure!(output.status.success(), "go mod download of {MODULE}@{release} failed");
+    ensure!(output.status.success(), "go mod download of {module}@{release} failed");
     let answer: Value = serde_json::from_slice(&output.stdout)?;
     Ok(answer["Dir"].as_str().context("go mod download names no folder")?.into())
 }

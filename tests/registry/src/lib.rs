@@ -113,9 +113,15 @@ impl Registry {
     /// Returns its digest.
     pub fn push(&self, name: &str, words: &[&str], folder: &Path) -> String {
         let reference = format!("{}/{name}", self.host());
-        let told = self.oras(&[&["push", "--no-tty", reference.as_str()], words].concat(), folder);
-        let digest = told.lines().find_map(|line| line.strip_prefix("Digest: "));
-        digest.unwrap_or_else(|| panic!("no digest in {told}")).trim().to_owned()
+        digest_in(&self.oras(&[&["push", "--no-tty", reference.as_str()], words].concat(), folder))
+    }
+
+    /// Copies an artifact from an archive with an OCI image layout, such as `bundle.tar:latest` in a folder, to the name
+    /// `repository:tag`. Returns its digest.
+    pub fn copy_from_layout(&self, artifact: &str, name: &str, folder: &Path) -> String {
+        let reference = format!("{}/{name}", self.host());
+        let words = ["cp", "--no-tty", "--from-oci-layout", artifact, reference.as_str()];
+        digest_in(&self.oras_with("--to-", &words, folder))
     }
 
     /// Pushes a folder as `flux push artifact` does: all of it in one archive, with Flux's media types.
@@ -145,15 +151,21 @@ impl Registry {
 
     /// Runs oras in a folder, and returns its output.
     pub fn oras(&self, words: &[&str], folder: &Path) -> String {
+        self.oras_with("--", words, folder)
+    }
+
+    /// The same where the flags about the registry have another prefix.
+    fn oras_with(&self, prefix: &str, words: &[&str], folder: &Path) -> String {
+        let flag = |name: &str| format!("{prefix}{name}");
         let program = std::env::var_os("STOA_TEST_ORAS").expect("STOA_TEST_ORAS names the program oras");
         let mut oras = Command::new(program);
         oras.args(words).current_dir(folder).env("HOME", self.folder.path());
         match &self.settings.certificate {
-            Some(_) => oras.arg("--insecure"),
-            None => oras.arg("--plain-http"),
+            Some(_) => oras.arg(flag("insecure")),
+            None => oras.arg(flag("plain-http")),
         };
         if self.settings.login {
-            oras.args(["--username", USER, "--password", PASSWORD]);
+            oras.args([flag("username").as_str(), USER, flag("password").as_str(), PASSWORD]);
         }
         output(&mut oras)
     }
@@ -164,6 +176,12 @@ impl Drop for Registry {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
+}
+
+/// The digest that oras prints at the end.
+fn digest_in(printed: &str) -> String {
+    let digest = printed.lines().find_map(|line| line.strip_prefix("Digest: "));
+    digest.unwrap_or_else(|| panic!("no digest in {printed}")).trim().to_owned()
 }
 
 /// Writes what is at a path of a folder to a tar archive with gzip.

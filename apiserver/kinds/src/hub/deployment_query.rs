@@ -83,6 +83,11 @@ pub fn exists(name: &str) -> bool {
     QUERIES.iter().any(|(of, ..)| *of == name)
 }
 
+/// Whether a query takes a parameter of a name.
+pub fn has_parameter(query: &str, parameter: &str) -> bool {
+    QUERIES.iter().any(|(of, _, parameters)| *of == query && parameters.iter().any(|(name, _)| *name == parameter))
+}
+
 /// A namespace, or all namespaces with reconcilers from that of a position on.
 pub(super) async fn namespaces(
     lookup: &Lookup,

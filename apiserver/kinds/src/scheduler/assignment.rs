@@ -82,6 +82,7 @@ struct Renderings {
     is_rendered: bool,
     broken: BTreeMap<String, String>,
     replaced: BTreeMap<String, String>,
+    invalid: BTreeMap<String, String>,
     issues: BTreeMap<String, GitIssueStatus>,
     time: String,
 }
@@ -98,6 +99,7 @@ impl Renderings {
             renderings.broken.extend(status.broken_assignments.into_iter().map(|it| (it.name, it.message)));
             renderings.issues.extend(status.issues.into_iter().map(|it| (it.assignment, it.issue)));
             renderings.replaced.extend(status.replaced_values.into_iter().map(|it| (it.name, it.message)));
+            renderings.invalid.extend(status.invalid_results.into_iter().map(|it| (it.name, it.message)));
         }
         Ok(renderings)
     }
@@ -122,10 +124,12 @@ impl Renderings {
             }
             None => None,
         };
-        let replaced = self.replaced.get(name);
-        let replaced =
-            replaced.map(|message| condition(reason::VALUES_REPLACED, "True", reason::VALUES_REPLACED, message));
-        ready.into_iter().chain(replaced).collect()
+        let warning = |kind: &str, of: &BTreeMap<String, String>| {
+            of.get(name).map(|message| condition(kind, "True", kind, message))
+        };
+        let replaced = warning(reason::VALUES_REPLACED, &self.replaced);
+        let invalid = warning(reason::RESULTS_INVALID, &self.invalid);
+        ready.into_iter().chain(replaced).chain(invalid).collect()
     }
 }
 
@@ -258,6 +262,7 @@ mod tests {
             is_rendered: true,
             broken: named("web", "schema s"),
             replaced: named("api", "ConfigMap z"),
+            invalid: named("api", "spec.interval"),
             issues: [("web".to_owned(), issue)].into(),
             time: NEVER.to_owned(),
         };
@@ -268,7 +273,8 @@ mod tests {
             (all.collect::<Vec<_>>().join(", "), status["gitIssueStatus"]["issueNo"].as_i64())
         };
         assert_eq!(shown("web"), ("Ready=False: schema s".to_owned(), Some(7)));
-        let api = "Ready=True: its files are rendered, ValuesReplaced=True: ConfigMap z";
+        let api =
+            "Ready=True: its files are rendered, ValuesReplaced=True: ConfigMap z, ResultsInvalid=True: spec.interval";
         assert_eq!(shown("api"), (api.to_owned(), Some(0)));
     }
 }

@@ -20,7 +20,7 @@ pub static KIND: Kind = Kind {
     rights: &[
         right(READERS, OBJECTS, READ),
         right(MEMBERS, &["status"], READ),
-        right(READERS, &["diff"], &["get"]),
+        right(READERS, &["bundle", "diff"], &["get"]),
         OWNED,
     ],
     ..owned::kind::<GitOpsRepo>()

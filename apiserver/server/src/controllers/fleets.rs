@@ -207,7 +207,7 @@ impl Reconciliation {
     /// Compares the files with a repository, and proposes what differs. A refusal is in the status.
     async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<(), ApiError> {
         let Some(tree) = known.tree.clone() else { return Ok(()) };
-        let (key, named) = (queue::key_of(repo), Named::of(&tree, &known.replaced));
+        let (key, named) = (queue::key_of(repo), Named::of(&tree, known));
         let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree };
         let away: Attempt = (repo.metadata.generation, String::new(), String::new());
         if self.waits(&key, &away) {

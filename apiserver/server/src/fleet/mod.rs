@@ -6,10 +6,12 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git.
+//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git;
+//! - `bundles`: a folder of a GitOps branch for clusters without a network.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
+mod bundles;
 mod edits;
 mod promotions;
 mod proposals;
@@ -30,13 +32,14 @@ use stoa_fleet::{
     Fleet,
     config::Replaced,
     render::{self, File, Tree},
+    results::InvalidResults,
 };
 use stoa_kinds::scheduler::fleets::{ControlFleets, Edit};
 use stoa_machinery::ApiError;
 use stoa_pulls::{Pauses, Server};
 use stoa_runs::Services;
 use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
@@ -55,6 +58,8 @@ pub(crate) struct FleetService {
     looks: Looks,
     pauses: Pauses,
     edits: Edits,
+    /// The permits of bundles.
+    bundles: Arc<Semaphore>,
 }
 
 /// An environment in memory.
@@ -64,6 +69,8 @@ pub(crate) struct Known {
     pub(crate) fleet: Fleet,
     /// The files, once they are rendered.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// The files that the projects which read them would reject, once they are rendered.
+    pub(crate) invalid: Arc<InvalidResults>,
     /// The first assignments with values of specific ConfigMaps that more general ones replace, once they are rendered.
     pub(crate) replaced: Arc<[Replaced]>,
 }
@@ -71,7 +78,8 @@ pub(crate) struct Known {
 impl FleetService {
     pub(crate) fn new(services: Services) -> Self {
         let (looks, pauses, edits) = (Looks::default(), Pauses::default(), Edits::default());
-        Self { services, known: Arc::default(), looks, pauses, edits }
+        let bundles = Arc::new(Semaphore::new(bundles::BUNDLES));
+        Self { services, known: Arc::default(), looks, pauses, edits, bundles }
     }
 
     pub(crate) fn services(&self) -> &Services {
@@ -136,7 +144,7 @@ impl FleetService {
                 None => Fleet::new(reading.plane.inputs.clone()),
             };
             // The files are those of the fleet before, until it is rendered.
-            Known { reading, fleet, tree: None, replaced: Arc::default() }
+            Known { reading, fleet, tree: None, invalid: Arc::default(), replaced: Arc::default() }
         });
         Ok(Arc::new(known.await))
     }
@@ -175,7 +183,13 @@ impl FleetService {
                         None => Fleet::new(inputs),
                     }
                 });
-                Arc::new(Known { fleet: fleet.await, reading, tree: None, replaced: Arc::default() })
+                Arc::new(Known {
+                    fleet: fleet.await,
+                    reading,
+                    tree: None,
+                    invalid: Arc::default(),
+                    replaced: Arc::default(),
+                })
             }
         };
         match known.reading.failed.values().next() {

@@ -9,7 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use stoa_fleet::render::{File, PROMOTED_COMMIT, Tree};
+use stoa_fleet::{
+    render::{File, PROMOTED_COMMIT, Tree},
+    results::problems,
+};
 use stoa_proto::{FileDifference, GitPerson, PackageFile, ProposeFilesRequest, ProposeFilesResponse};
 use stoa_pulls::{
     Address, CommentText, Credentials, Pauses, Provider, PullError, PullRequest, PullRequests, Server, Text, is_marked,
@@ -271,6 +274,10 @@ impl Proposal<'_> {
         }
         if changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
             body.push_str("\nThis promotes another commit of the base repository.\n");
+        }
+        let named = changes.iter().take(NAMED).filter_map(|change| self.tree.files.get_key_value(&change.path));
+        for problem in named.flat_map(|(path, file)| problems(path, &file.content)) {
+            let _ = writeln!(body, "\nIts reader would reject {}", quoted(&problem));
         }
         for (folder, broken) in self.tree.broken.iter().take(NAMED) {
             let problems = broken.problems.join("; ");

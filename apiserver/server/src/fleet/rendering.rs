@@ -7,6 +7,7 @@ use stoa_fleet::{
     changed::{Changes, changed},
     config::replaced,
     render::{Tree, render as render_all},
+    results::InvalidResults,
     templates::{Batch, Executed, Renderer, RendererError, TemplateError},
 };
 use stoa_proto::{ExecuteTemplatesRequest, TemplateExecution, TemplateResult, TemplateTexts, TemplateVariables};
@@ -76,11 +77,22 @@ impl Renderer for OnRunner {
 
 /// Renders a fleet that was read: all of it, or the files that differ from those of before.
 pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Renderer) -> Result<Known, RendererError> {
-    let tree = match before.and_then(|before| Some((before, before.tree.clone()?))) {
-        None => Arc::new(render_all(&read.fleet, renderer)?),
+    let (tree, invalid) = match before.and_then(|before| Some((before, before.tree.clone()?))) {
+        None => {
+            let tree = render_all(&read.fleet, renderer)?;
+            let invalid = InvalidResults::of(&tree.files);
+            (Arc::new(tree), Arc::new(invalid))
+        }
         Some((before, tree)) => {
             let changes = changed(&before.fleet, &tree.broken, &read.fleet, renderer)?;
-            if changes.is_empty() && changes.broken == tree.broken { tree } else { Arc::new(applied(&tree, changes)) }
+            if changes.is_empty() && changes.broken == tree.broken {
+                (tree, before.invalid.clone())
+            } else {
+                let touched = changes.written.keys().chain(&changes.deleted).cloned().collect();
+                let tree = applied(&tree, changes);
+                let invalid = before.invalid.after(&tree.files, &touched);
+                (Arc::new(tree), Arc::new(invalid))
+            }
         }
     };
     let is_composed_alike = |before: &&Known| before.tree.is_some() && has_same_values(&before.fleet, &read.fleet);
@@ -88,7 +100,7 @@ pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Rendere
         Some(before) => before.replaced.clone(),
         None => replaced(&read.fleet, REPLACED).into(),
     };
-    Ok(Known { tree: Some(tree), replaced, ..read })
+    Ok(Known { tree: Some(tree), invalid, replaced, ..read })
 }
 
 /// Whether two fleets share their assignments and their configuration.

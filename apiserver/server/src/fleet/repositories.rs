@@ -26,9 +26,9 @@ use tokio::time::Instant;
 /// The age of a known commit after which the server is asked again.
 pub(crate) const FRESH: Duration = Duration::from_secs(10);
 /// The timeout of one request.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The largest file that is read, in bytes: that of `stoa_fleet`.
-const LARGEST: u32 = 4 << 20;
+pub(super) const LARGEST: u32 = 4 << 20;
 
 /// The keys of a Secret.
 pub(super) type Keys = BTreeMap<String, Vec<u8>>;

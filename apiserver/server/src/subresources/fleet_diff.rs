@@ -6,7 +6,10 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use stoa_fleet::render::{File, Tree};
+use stoa_fleet::{
+    render::{File, Tree},
+    results::problems,
+};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
@@ -56,6 +59,9 @@ struct Changed {
     policies: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     config_maps: Vec<String>,
+    /// The schemas of the file's readers that it violates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    invalid: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -125,9 +131,11 @@ async fn compare(
 fn changed(change: FileDifference, tree: &Tree) -> Changed {
     let file = tree.files.get(&change.path).filter(|_| change.change != "Deleted");
     let provenance = file.map(|file| file.provenance.clone()).unwrap_or_default();
+    let after = file.map(|File { content, .. }| content.clone()).unwrap_or_default();
     Changed {
         before: String::from_utf8_lossy(&change.before).into_owned(),
-        after: file.map(|File { content, .. }| content.clone()).unwrap_or_default(),
+        invalid: problems(&change.path, &after),
+        after,
         path: change.path,
         change: change.change,
         template: provenance.template,
@@ -141,6 +149,9 @@ fn text(diff: &Diff) -> String {
     let mut out = String::new();
     for file in &diff.files {
         hunk(&mut out, file);
+    }
+    for problem in diff.files.iter().flat_map(|file| &file.invalid) {
+        let _ = writeln!(out, "# {problem}");
     }
     for broken in &diff.broken {
         let _ = writeln!(out, "# {} stays as it is: {}", broken.folder, broken.problems.join("; "));
@@ -187,6 +198,7 @@ mod tests {
             template: String::new(),
             policies: Vec::new(),
             config_maps: Vec::new(),
+            invalid: Vec::new(),
         };
         let mut out = String::new();
         hunk(&mut out, &file);

@@ -4,6 +4,7 @@
 
 mod archive;
 mod deployment_rows;
+mod fleet_bundle;
 mod fleet_diff;
 mod fleet_provenance;
 mod format;
@@ -38,7 +39,7 @@ use stoa_types::{
     hub::DeploymentQuery,
     names,
     porch::PackageRevision,
-    scheduler::Assignment,
+    scheduler::{Assignment, GitOpsRepo},
 };
 
 pub(crate) use self::run_plan::plan_text;
@@ -97,15 +98,26 @@ impl Subresources {
 
     /// Those of GitOps repositories of fleets.
     pub(crate) fn of_gitops_repos(&self) -> Vec<Subresource> {
-        vec![Subresource {
-            name: "diff",
-            verbs: &["get"],
-            kind: names::sibling::<Assignment>("FleetDiff"),
-            description: "The files in which the branch differs from the rendered files, or from those of another revision of the \
-                          environment's control plane (revision).",
-            produces: fleet_diff::PRODUCES,
-            handler: self.of_fleet(fleet_diff::of_repository),
-        }]
+        vec![
+            Subresource {
+                name: "diff",
+                verbs: &["get"],
+                kind: names::sibling::<Assignment>("FleetDiff"),
+                description: "The files in which the branch differs from the rendered files, or from those of another revision \
+                              of the environment's control plane (revision).",
+                produces: fleet_diff::PRODUCES,
+                handler: self.of_fleet(fleet_diff::of_repository),
+            },
+            Subresource {
+                name: "bundle",
+                verbs: &["get"],
+                kind: names::sibling::<GitOpsRepo>("FleetBundle"),
+                description: "The folder of a cluster type (clusterType) at the head of the branch: the archive of an OCI image \
+                              layout with one artifact of Flux.",
+                produces: fleet_bundle::PRODUCES,
+                handler: self.of_fleet(fleet_bundle::bundle),
+            },
+        ]
     }
 
     /// Those of assignments.

@@ -37,6 +37,7 @@ pub struct AssignmentStatus {
     pub git_issue_status: GitIssueStatus,
     /// The conditions of the Assignment. Ready: its files are rendered. A message names the object and the
     /// field that prevent it. ValuesReplaced: a more general ConfigMap replaces a value of a more specific one.
+    /// ResultsInvalid: Flux, Argo CD, Rancher Fleet or Zarf would reject a file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

@@ -66,6 +66,16 @@ pub struct ReplacedValues {
     pub message: String,
 }
 
+/// An assignment with files that the projects which read them would reject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InvalidResult {
+    /// The name of the Assignment.
+    pub name: String,
+    /// The problems, each with the file, the object and the field.
+    pub message: String,
+}
+
 /// An issue that reports a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -102,12 +112,17 @@ pub struct GitOpsRepoStatus {
     /// The assignments with values of specific ConfigMaps that more general ones replace: the first 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_values: Vec<ReplacedValues>,
+    /// The assignments with files that Flux, Argo CD, Rancher Fleet or Zarf would reject: the first 1000. The files are
+    /// proposed nevertheless.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invalid_results: Vec<InvalidResult>,
     /// The open issues that report failures of the environment and of its first 20 broken assignments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issues: Vec<ReportedIssue>,
     /// The conditions of the GitOpsRepo. Ready: the branch has the rendered files, or a pull request proposes them.
     /// ReadyToPR: a change waits for its pull request. ValuesReplaced: a more general ConfigMap replaces a value of a more
-    /// specific one in some assignments.
+    /// specific one in some assignments. ResultsInvalid: results of templates violate the schemas of the projects that read
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,

@@ -17,6 +17,7 @@ use stoa_fleet::{
     changed::changed,
     folder,
     render::{Tree, explain, render},
+    results::{InvalidResults, problems},
     within,
 };
 
@@ -234,6 +235,7 @@ spec: {{reconciler: {reconciler}, namespaceService: restricted-namespace, config
     };
     let tree = render(&fleet(&sources), &renderer).unwrap();
     assert_eq!((tree.broken, tree.warnings), (BTreeMap::new(), Vec::new()));
+    assert_eq!(InvalidResults::of(&tree.files), InvalidResults::default(), "a project would reject a result");
     let of = |reconciler: &str, file: &str| {
         let path = format!("{reconciler}/web.v2/{file}");
         documents(&path, &tree.files[&path].content)
@@ -257,4 +259,36 @@ spec: {{reconciler: {reconciler}, namespaceService: restricted-namespace, config
     assert!(data["DATABASE"].as_str().unwrap().contains("host: db"), "{data}");
     let variables = &tree.files["zarf/web.v2/platform-config.sh"].content;
     assert!(variables.contains("export REGION='north'\n"), "{variables}");
+}
+
+#[test]
+fn results_of_shipped_templates_over_recorded_data_fit_their_readers() {
+    let Some(renderer) = Process::start() else { return };
+    let shipped = files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/fleet"));
+    for reconciler in ["flux", "argocd", "zarf", "rancher-fleet"] {
+        for environment in ["dev", "stage", "prod"] {
+            let mut sources = sources(environment);
+            sources.stored = shipped.clone();
+            // The cluster types that people recorded name the shipped template.
+            let of_git = sources.bases.values_mut().chain([&mut sources.branch]).flat_map(BTreeMap::values_mut);
+            for content in of_git {
+                let lines =
+                    std::str::from_utf8(content).unwrap().lines().map(|line| match line.split_once("reconciler:") {
+                        Some((indent, _)) if indent.trim().is_empty() => format!("{indent}reconciler: {reconciler}\n"),
+                        _ => format!("{line}\n"),
+                    });
+                *content = Bytes::from(lines.collect::<String>());
+            }
+            // A shipped template is stronger than a recorded one with its name, which is a note of its own.
+            let fleet = Fleet::new(ControlPlane::read(&sources, None).inputs);
+            let tree = render(&fleet, &renderer).unwrap();
+            assert_eq!(tree.broken, BTreeMap::new(), "{reconciler} {environment}");
+            let results: Vec<_> = tree.files.iter().filter(|(path, _)| path.ends_with("/reconciler.yaml")).collect();
+            assert!(!results.is_empty());
+            for (path, file) in results {
+                assert_eq!(file.provenance.template, reconciler, "{path}");
+                assert_eq!(problems(path, &file.content), [] as [&str; 0], "{environment} {}", file.content);
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line of `function-runner agent`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -44,6 +45,10 @@ pub(crate) struct AgentArgs {
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86_400))]
     pub(super) heartbeat_seconds: u32,
 
+    /// Address that serves /metrics over HTTP; default: none
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) metrics_listen: Option<SocketAddr>,
+
     /// Form of log lines on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
@@ -72,6 +77,7 @@ mod tests {
         let args = AgentArgs::try_parse_from(flags).unwrap();
         assert_eq!((args.host.as_str(), args.namespace.as_str()), ("drone-1", "drones"));
         assert_eq!((args.kubeconfig, args.queue_deployments, args.heartbeat_seconds), (None, 10_000, 300));
+        assert_eq!(args.metrics_listen, None);
         AgentArgs::try_parse_from(&flags[..3]).unwrap_err();
         AgentArgs::try_parse_from(flags.iter().chain([&"--heartbeat-seconds=1"])).unwrap_err();
     }

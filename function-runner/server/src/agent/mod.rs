@@ -1,11 +1,12 @@
 //! `function-runner agent`: reports the deployments of a cluster to the hub, without any other part of a runner.
 //!
 //! Start at [`run`]. `watch` follows the objects of Flux and Argo CD, `queue` keeps what the hub does not have yet, `reporter`
-//! sends it, `hub` has the calls, and `assignment` finds the Reconciler of an object.
+//! sends it, `hub` has the calls, `assignment` finds the Reconciler of an object, and `metrics` counts.
 
 mod args;
 mod assignment;
 mod hub;
+mod metrics;
 mod queue;
 mod reporter;
 mod watch;
@@ -23,9 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::args::{AgentArgs, arguments};
 use self::hub::HubClient;
+use self::metrics::AgentMetrics;
 use self::queue::Queue;
 use self::reporter::Reporter;
 use crate::cluster_access;
+use crate::metrics::listen;
 use crate::serve::end_request;
 
 /// The interval in which changes are collected to one report.
@@ -60,6 +63,10 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
             asked.cancel();
         }
     });
+    let metrics = AgentMetrics::new()?;
+    if let Some(address) = args.metrics_listen {
+        listen(address, metrics.registry(), end.clone()).await?;
+    }
     let (sender, mut changes) = mpsc::channel(WAITING_CHANGES);
     let mut watches = JoinSet::new();
     for kind in watch::KINDS {
@@ -67,7 +74,7 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
     }
     drop(sender);
     let heartbeat = Duration::from_secs(args.heartbeat_seconds.into());
-    let mut reporter = Reporter::new(HubClient::new(hub, args.namespace, args.host), queue, heartbeat);
+    let mut reporter = Reporter::new(HubClient::new(hub, args.namespace, args.host), queue, heartbeat, metrics);
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tracing::info!("reporting");

@@ -97,6 +97,8 @@ pub(super) struct Queue {
     is_saved: bool,
     /// The number of deployments that were dropped since the queue was empty.
     dropped: u64,
+    /// The same since the start.
+    dropped_in_all: u64,
 }
 
 impl Queue {
@@ -122,7 +124,8 @@ impl Queue {
         };
         let known = contents.known.into_iter().map(|entry| (entry.object, entry.deployment)).collect();
         let pending = contents.pending.into();
-        let mut queue = Self { file: file.to_owned(), max_pending, known, pending, is_saved: false, dropped: 0 };
+        let (is_saved, dropped, dropped_in_all) = (false, 0, 0);
+        let mut queue = Self { file: file.to_owned(), max_pending, known, pending, is_saved, dropped, dropped_in_all };
         queue.drop_oldest();
         queue.save()?;
         Ok(queue)
@@ -157,6 +160,7 @@ impl Queue {
                 );
             }
             self.dropped += 1;
+            self.dropped_in_all += 1;
             self.pending.pop_front();
             self.is_saved = false;
         }
@@ -181,6 +185,16 @@ impl Queue {
     /// The last deployment of each object.
     pub(super) fn known(&self) -> &BTreeMap<ObjectId, Observed> {
         &self.known
+    }
+
+    /// The number of waiting deployments.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The number of deployments that were dropped since the start because the queue was full.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped_in_all
     }
 
     /// Whether no deployment waits.
@@ -331,7 +345,7 @@ mod tests {
         assert_eq!(pending(&queue), pairs(&[("c2", 2), ("c3", 3)]));
         assert_eq!(queue.dropped, 1);
         queue.remove(2);
-        assert_eq!(queue.dropped, 0);
+        assert_eq!((queue.dropped, queue.dropped(), queue.len()), (0, 1, 0));
     }
 
     #[test]

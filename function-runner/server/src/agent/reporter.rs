@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::assignment::Assignment;
 use super::hub::{Answer, HubClient, Later};
+use super::metrics::{AgentMetrics, Outcome};
 use super::queue::{ObjectId, Queue};
 use super::watch::Change;
 
@@ -44,10 +45,13 @@ pub(super) struct Reporter {
     failed: BTreeMap<String, Instant>,
     /// The problems that are in the log already.
     logged: BTreeSet<String>,
+    /// The number of deployments that the hub rejected.
+    rejected: u64,
+    metrics: AgentMetrics,
 }
 
 impl Reporter {
-    pub(super) fn new(hub: HubClient, queue: Queue, heartbeat: Duration) -> Self {
+    pub(super) fn new(hub: HubClient, queue: Queue, heartbeat: Duration, metrics: AgentMetrics) -> Self {
         Self {
             hub,
             queue,
@@ -60,6 +64,8 @@ impl Reporter {
             seen: BTreeSet::new(),
             failed: BTreeMap::new(),
             logged: BTreeSet::new(),
+            rejected: 0,
+            metrics,
         }
     }
 
@@ -98,6 +104,7 @@ impl Reporter {
 
     /// Writes the queue to its file. A failure is in the log.
     pub(super) fn save(&mut self) {
+        self.metrics.queued(self.queue.len(), self.queue.dropped() + self.rejected);
         if let Err(error) = self.queue.save() {
             tracing::error!(%error, "the queue file cannot be written; a restart would lose deployments");
         }
@@ -116,6 +123,7 @@ impl Reporter {
         }
         match self.exchange(is_heartbeat).await {
             Ok(()) => {
+                self.metrics.succeeded(Timestamp::now());
                 if self.failures > 0 {
                     tracing::info!("the hub has the waiting deployments");
                 }
@@ -151,7 +159,7 @@ impl Reporter {
                 self.queue.remove(entries);
                 continue;
             }
-            match self.hub.report(deployments).await? {
+            match self.report(deployments).await? {
                 Answer::Recorded(warnings) => {
                     log_warnings(&warnings);
                     self.queue.remove(entries);
@@ -165,6 +173,7 @@ impl Reporter {
                 Answer::Rejected(why) if entries == 1 => {
                     tracing::error!(%why, "the hub rejects a deployment; the agent drops it");
                     self.queue.remove(1);
+                    self.rejected += 1;
                     self.most = MAX_REPORTED_DEPLOYMENTS;
                 }
                 Answer::Rejected(_) => self.most = (entries / 2).max(1),
@@ -195,13 +204,24 @@ impl Reporter {
             }
         }
         for some in deployments.chunks(MAX_REPORTED_DEPLOYMENTS) {
-            match self.hub.report(some.to_vec()).await? {
+            match self.report(some.to_vec()).await? {
                 Answer::Recorded(warnings) => log_warnings(&warnings),
                 Answer::Rejected(why) => tracing::warn!(%why, "the hub rejects a heartbeat"),
             }
         }
         tracing::debug!(deployments = deployments.len(), "heartbeat");
         Ok(())
+    }
+
+    /// Sends a report, and counts it.
+    async fn report(&self, deployments: Vec<ReportedDeployment>) -> Result<Answer, Later> {
+        let answer = self.hub.report(deployments).await;
+        self.metrics.reported(match &answer {
+            Ok(Answer::Recorded(_)) => Outcome::Recorded,
+            Ok(Answer::Rejected(_)) => Outcome::Rejected,
+            Err(_) => Outcome::Failed,
+        });
+        answer
     }
 
     /// Lists the Reconcilers of this host.

@@ -1,7 +1,7 @@
 //! Reads the files of a package at a commit.
 
 use prost::bytes::Bytes;
-use stoa_engine_git::files::{DEFAULT_FILE_BYTES, Entry, Opaque, folder, list};
+use stoa_engine_git::files::{DEFAULT_FILE_BYTES, Entry, Opaque, commit_of, folder, list};
 use stoa_engine_git::{bounded, git2, git2::Oid};
 use stoa_proto::{FilesRequest, PackageFile, PackageTree, Problem};
 use tonic::Code;
@@ -54,7 +54,9 @@ pub(crate) fn read(cache: &Cache, commit: Oid, request: &FilesRequest) -> Result
         files.push(file);
     }
     let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
-    let tree = PackageTree { tree: tree.id().to_string(), files: count, bytes: bytes as u64 };
+    let commit = commit_of(repository, commit).and_then(|id| bounded::commit(repository, id)).map_err(explain)?;
+    let committed = commit.time().seconds();
+    let tree = PackageTree { tree: tree.id().to_string(), files: count, bytes: bytes as u64, committed };
     Ok(PackageFiles { tree: Some(tree), files })
 }
 

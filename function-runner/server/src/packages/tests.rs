@@ -335,7 +335,8 @@ async fn files_without_content_are_listed() {
     let tag = repository.tag("web/v1", &object, &who, "a tag of its own", false).unwrap();
     assert_eq!(bed.files(&tag.to_string(), "web").await.unwrap(), found);
     let tree = found.tree.unwrap();
-    assert_eq!((tree.files, tree.bytes), (3, KPTFILE.len() as u64));
+    let committed = repository.find_commit(first).unwrap().time().seconds();
+    assert_eq!((tree.files, tree.bytes, tree.committed), (3, KPTFILE.len() as u64, committed));
     for (path, code) in [("db", Code::NotFound), ("web/Kptfile", Code::NotFound), ("../web", Code::InvalidArgument)] {
         assert_eq!(bed.files(&first.to_string(), path).await.unwrap_err().code(), code, "{path}");
     }

@@ -454,6 +454,40 @@ spec: {{reconciler: flux, namespaceService: default}}
     eventually("its files are stale", PATIENCE, || {
         (!small.branch(&head).contains_key("core/web/reconciler.yaml")).then_some(())
     });
+
+    // A result that its reader would reject is proposed with a warning.
+    kubectl.apply(&format!(
+        "apiVersion: scheduler.kalypso.io/v1alpha1
+kind: Template
+metadata: {{name: days, namespace: {namespace}}}
+spec:
+  type: reconciler
+  manifests:
+    - |
+      apiVersion: kustomize.toolkit.fluxcd.io/v1
+      kind: Kustomization
+      metadata: {{name: web}}
+      spec: {{interval: 1d, prune: true, sourceRef: {{kind: GitRepository, name: web}}}}
+---
+apiVersion: scheduler.kalypso.io/v1alpha1
+kind: ClusterType
+metadata: {{name: far, namespace: {namespace}}}
+spec: {{reconciler: days, namespaceService: default}}
+"
+    ));
+    let warning = eventually("the warning", PATIENCE, || {
+        let found = kubectl.try_get(&["assignments.scheduler.kalypso.io", "--namespace", namespace, "app-web-far"])?;
+        Some(condition(&found, "ResultsInvalid")).filter(|it| it["status"] == "True")
+    });
+    let message = warning["message"].as_str().unwrap();
+    assert!(message.contains("far/web/reconciler.yaml: Kustomization \"web\", spec.interval: \"1d\""), "{message}");
+    assert!(small.branch(&head).contains_key("far/web/reconciler.yaml"), "the file is proposed");
+    let repo = kubectl.get(&["gitopsrepoes.scheduler.kalypso.io", "--namespace", namespace, "dev"]);
+    assert_eq!(condition(&repo, "ResultsInvalid")["status"], "True", "{repo:#}");
+    let path = format!("/apis/scheduler.kalypso.io/v1alpha1/namespaces/{namespace}/gitopsrepoes/dev/diff");
+    let diff: Value = serde_json::from_str(&kubectl.raw(&path)).unwrap();
+    let file = diff["files"].as_array().unwrap().iter().find(|file| file["path"] == "far/web/reconciler.yaml");
+    assert!(file.unwrap()["invalid"][0].as_str().unwrap().contains("spec.interval"), "{diff:#}");
 }
 
 /// A control plane with two environments, each with a branch, over one base.

@@ -10,6 +10,7 @@ mod artifacts;
 mod audit;
 mod backends;
 mod bad_input;
+mod bundles;
 mod clusters;
 mod compliance;
 mod control_repository;

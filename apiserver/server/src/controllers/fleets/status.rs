@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use stoa_controller::{
     blocking::on_own_thread, conditions::set_condition, events::Kind as EventKind, object::Kind, queue,
 };
-use stoa_fleet::{Fleet, Severity, config::Replaced, render::Tree};
+use stoa_fleet::{Fleet, Severity, render::Tree};
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
     common::{Condition, condition},
     reason,
     scheduler::{
-        BaseRepo, BrokenAssignment, Environment, GitOpsRepo, GitOpsRepoStatus, ReplacedValues, SchedulingPolicy,
-        Workload, WorkloadRegistration,
+        BaseRepo, BrokenAssignment, Environment, GitOpsRepo, GitOpsRepoStatus, InvalidResult, ReplacedValues,
+        SchedulingPolicy, Workload, WorkloadRegistration,
     },
 };
 
-use crate::fleet::{Failed, ProposalState, Reading, Served, SourceKey};
+use crate::fleet::{Failed, Known, ProposalState, Reading, Served, SourceKey};
 
 /// The most broken assignments that a status has, and the most characters of a message.
 const BROKEN: usize = 1000;
@@ -196,29 +196,48 @@ fn broken(tree: &Tree) -> Vec<BrokenAssignment> {
 pub(super) struct Named {
     broken: Vec<BrokenAssignment>,
     replaced: Vec<ReplacedValues>,
+    invalid: Vec<InvalidResult>,
 }
 
 impl Named {
-    pub(super) fn of(tree: &Tree, replaced: &[Replaced]) -> Self {
-        let replaced = replaced.iter().map(|it| {
+    pub(super) fn of(tree: &Tree, known: &Known) -> Self {
+        let replaced = known.replaced.iter().map(|it| {
             let overrides: Vec<String> = it.overrides.iter().map(ToString::to_string).collect();
             ReplacedValues { name: it.assignment.clone(), message: listed(&overrides) }
         });
-        Self { broken: broken(tree), replaced: replaced.collect() }
+        let invalid = known.invalid.by_assignment(&known.fleet).into_iter();
+        let invalid = invalid.map(|(name, problems)| InvalidResult { name, message: listed(&problems) });
+        Self { broken: broken(tree), replaced: replaced.collect(), invalid: invalid.collect() }
     }
 
     fn write(&self, status: &mut GitOpsRepoStatus, generation: Option<i64>) {
         status.broken_assignments.clone_from(&self.broken);
         status.replaced_values.clone_from(&self.replaced);
-        let (is_replaced, why, message) = match self.replaced.as_slice() {
-            [] => (false, reason::AVAILABLE, "no general ConfigMap replaces a value of a specific one".to_owned()),
-            [ReplacedValues { name, message }, others @ ..] => {
-                let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
-                (true, reason::VALUES_REPLACED, short(format!("assignment {name}{more}: {message}")))
-            }
-        };
-        set_condition(&mut status.conditions, reason::VALUES_REPLACED, is_replaced, why, message, generation);
+        status.invalid_results.clone_from(&self.invalid);
+        let first = self.replaced.first().map(|it| (it.name.as_str(), it.message.as_str(), self.replaced.len()));
+        let none = "no general ConfigMap replaces a value of a specific one";
+        warn(status, reason::VALUES_REPLACED, first, none, generation);
+        let first = self.invalid.first().map(|it| (it.name.as_str(), it.message.as_str(), self.invalid.len()));
+        warn(status, reason::RESULTS_INVALID, first, "no result violates a known schema", generation);
     }
+}
+
+/// Sets a condition that warns about assignments: `first` has the name and the message of the first, and their number.
+fn warn(
+    status: &mut GitOpsRepoStatus,
+    kind: &'static str,
+    first: Option<(&str, &str, usize)>,
+    none: &str,
+    generation: Option<i64>,
+) {
+    let (is_true, why, message) = match first {
+        None => (false, reason::AVAILABLE, none.to_owned()),
+        Some((name, message, count)) => {
+            let more = if count == 1 { String::new() } else { format!(", and {} more", count - 1) };
+            (true, kind, short(format!("assignment {name}{more}: {message}")))
+        }
+    };
+    set_condition(&mut status.conditions, kind, is_true, why, message, generation);
 }
 
 /// Writes why no files are rendered.

@@ -93,7 +93,7 @@ impl World {
         let (hub, folder) = (Arc::new(hub), tempfile::tempdir().unwrap());
         let client = HubClient::new(hub.client(), "drones".to_owned(), "drone".to_owned());
         let queue = Queue::open(&folder.path().join("queue.json"), 100).unwrap();
-        let reporter = Reporter::new(client, queue, Duration::from_secs(60));
+        let reporter = Reporter::new(client, queue, Duration::from_secs(60), AgentMetrics::new().unwrap());
         Self { hub, reporter, folder }
     }
 
@@ -125,6 +125,21 @@ fn report(code: u16, rows: &[(&str, Option<i64>)]) -> (u16, Vec<Row>) {
     (code, rows.collect())
 }
 
+/// The values of the metrics with names of the agent, by name and outcome.
+fn metrics(reporter: &Reporter) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    let families = reporter.metrics.registry().gather();
+    for family in families.iter().filter(|family| family.name().starts_with("agent_")) {
+        for metric in family.get_metric() {
+            let outcome = metric.get_label().iter().map(|label| format!("/{}", label.value())).collect::<String>();
+            let name = format!("{}{outcome}", family.name().trim_start_matches("agent_"));
+            // One of them is there.
+            found.insert(name, metric.get_counter().get_value() + metric.get_gauge().get_value());
+        }
+    }
+    found
+}
+
 async fn pass(seconds: u64) {
     tokio::time::advance(Duration::from_secs(seconds)).await;
 }
@@ -138,6 +153,9 @@ async fn outage_delays_deployments_and_loses_none() {
     world.apply("c2", 20);
     world.reporter.work().await;
     assert_eq!(world.hub.reports(), [report(503, &[("c1", Some(10))])]);
+    let counted = metrics(&world.reporter);
+    let expected = [("queue_deployments", 2.0), ("reports_total/failed", 1.0), ("last_success_timestamp_seconds", 0.0)];
+    assert!(expected.iter().all(|(name, value)| counted.get(*name) == Some(value)), "{counted:?}");
     // The file has both before the hub has any.
     let copy = world.folder.path().join("copy.json");
     std::fs::copy(world.folder.path().join("queue.json"), &copy).unwrap();
@@ -155,6 +173,10 @@ async fn outage_delays_deployments_and_loses_none() {
     // The heartbeat follows, with the time of the cluster: the hub has no deployment of this Reconciler.
     assert_eq!(world.hub.reports(), [report(201, &both), report(201, &[("c2", Some(20))])]);
     assert!(Queue::open(&world.folder.path().join("queue.json"), 100).unwrap().is_empty());
+    let counted = metrics(&world.reporter);
+    let expected = [("queue_deployments", 0.0), ("reports_total/failed", 2.0), ("reports_total/recorded", 2.0)];
+    assert!(expected.iter().all(|(name, value)| counted.get(*name) == Some(value)), "{counted:?}");
+    assert!(counted["last_success_timestamp_seconds"] > 0.0, "{counted:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,6 +189,7 @@ async fn rejected_deployment_holds_up_no_other() {
     let recorded: Vec<_> = world.hub.reports().into_iter().filter(|(code, _)| *code == 201).collect();
     let c3 = report(201, &[("c3", Some(30))]);
     assert_eq!(recorded, [report(201, &[("c1", Some(10))]), c3.clone(), c3]);
+    assert_eq!(metrics(&world.reporter)["dropped_deployments_total"], 1.0);
 }
 
 #[tokio::test(start_paused = true)]
