@@ -8,6 +8,11 @@
 
 include!("generated/stoa.runner.v1.rs");
 
+/// The contract between the API server and external schedulers of fleets.
+pub mod scheduler {
+    include!("scheduler/stoa.scheduler.v1.rs");
+}
+
 /// The contract between a function-runner and its renderer.
 pub mod renderer {
     include!("renderer/stoa.renderer.v1.rs");
