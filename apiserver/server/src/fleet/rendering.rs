@@ -76,7 +76,10 @@ impl Renderer for OnRunner {
 
 /// Renders a fleet that was read: all of it, or the files that differ from those of before.
 pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Renderer) -> Result<Known, RendererError> {
-    let tree = match before.and_then(|before| Some((before, before.tree.clone()?))) {
+    // Once nothing can be missing any more, the files that stayed may have to go: a comparison does not find them.
+    let is_whole = |before: &&Known| !before.fleet.inputs().keeps_files() || read.fleet.inputs().keeps_files();
+    let comparable = before.filter(is_whole);
+    let tree = match comparable.and_then(|before| Some((before, before.tree.clone()?))) {
         None => Arc::new(render_all(&read.fleet, renderer)?),
         Some((before, tree)) => {
             let changes = changed(&before.fleet, &tree.broken, &read.fleet, renderer)?;
