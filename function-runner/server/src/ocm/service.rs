@@ -16,8 +16,8 @@ use super::placements::Placements;
 const PLACEMENT: &str = "placement";
 /// How long the first answer waits for the objects of the cluster.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long changes are collected: a Placement changes several PlacementDecisions one after the other.
-const GATHER: Duration = Duration::from_millis(500);
+/// How long changes are collected: a Placement changes several PlacementDecisions one after the other, and creates them empty.
+const GATHER: Duration = Duration::from_secs(2);
 
 /// A scheduler that repeats the decisions of Open Cluster Management.
 #[derive(Debug)]
