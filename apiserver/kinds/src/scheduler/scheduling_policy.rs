@@ -68,7 +68,7 @@ mod tests {
             errors.into_iter().map(|error| error.field).collect::<Vec<_>>()
         };
         assert_eq!(found("ocm", "placement", "drones"), [] as [&str; 0]);
-        for wrong in ["", "OCM", "a/b", "-a", "http://host", &"a".repeat(64)] {
+        for wrong in ["", "OCM", "a/b", "-a", "http://host", "a".repeat(64).as_str()] {
             assert_eq!(found(wrong, "placement", "drones"), ["spec.scheduler.name"], "{wrong}");
         }
         assert_eq!(found("ocm", "", "x"), ["spec.scheduler.parameters[]"]);

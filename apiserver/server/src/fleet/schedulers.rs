@@ -58,7 +58,8 @@ pub(crate) struct Schedulers(Arc<Shared>);
 struct Shared {
     addresses: BTreeMap<String, Uri>,
     certificates: RunnerCertificates,
-    channels: Mutex<HashMap<String, Channel>>,
+    /// The connections, by scheduler and environment: no environment takes the streams of another.
+    channels: Mutex<HashMap<(String, String), Channel>>,
 }
 
 /// A policy that an external scheduler decides about.
@@ -87,6 +88,11 @@ impl Question {
             deployment_targets: targets.map(|it| candidate(&it.name, &it.labels)).collect(),
         };
         Some(Self { scheduler: scheduler.name, request })
+    }
+
+    /// The key of its connection.
+    fn connection(&self) -> (String, String) {
+        (self.scheduler.clone(), self.request.environment.clone())
     }
 
     /// The decisions that count, or why the answer cannot be used.
@@ -256,7 +262,7 @@ impl Schedulers {
                     Err(failed) => {
                         failures = failures.saturating_add(1);
                         tracing::debug!(scheduler = of.scheduler, why = failed.message, "a scheduler does not answer");
-                        schedulers.0.channels.lock().remove(&of.scheduler);
+                        schedulers.0.channels.lock().remove(&of.connection());
                         note(Err(failed));
                         RETRY.after(failures)
                     }
@@ -265,6 +271,16 @@ impl Schedulers {
             }
         });
         Conversation { question, answer, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Closes the idle connections of an environment.
+    pub(crate) fn forget(&self, environment: &str) {
+        self.0.channels.lock().retain(|(_, of), _| of != environment);
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn forget_all(&self) {
+        self.0.channels.lock().clear();
     }
 
     /// Asks a question, and passes the answers on until the scheduler ends them.
@@ -299,7 +315,8 @@ impl Schedulers {
             let message = format!("the server has no scheduler {name}; start it with --scheduler={name}=URL");
             return Err(Failed { reason: reason::SCHEDULER_NOT_FOUND, message });
         };
-        if let Some(channel) = self.0.channels.lock().get(name) {
+        let connection = question.connection();
+        if let Some(channel) = self.0.channels.lock().get(&connection) {
             return Ok(channel.clone());
         }
         let mut endpoint = Endpoint::from(uri.clone())
@@ -313,7 +330,7 @@ impl Schedulers {
             endpoint = endpoint.tls_config(tls).map_err(|error| question.failed(error))?;
         }
         let channel = endpoint.connect_lazy();
-        self.0.channels.lock().insert(name.clone(), channel.clone());
+        self.0.channels.lock().insert(connection, channel.clone());
         Ok(channel)
     }
 }

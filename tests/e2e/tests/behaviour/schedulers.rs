@@ -259,7 +259,7 @@ spec: {{reconciler: flux, namespaceService: flux}}
     server.restart();
     assert_eq!(fleet.assigned(), ["large".to_owned()].into());
 
-    // Only the server's flags have addresses, and nobody forges decisions.
+    // Only the server's flags have addresses, and only the server writes decisions.
     fleet.schedule_by(&json!({"name": "other"}));
     let message = fleet.until("Decided", "SchedulerNotFound");
     assert!(message.contains("--scheduler=other=URL"), "{message}");

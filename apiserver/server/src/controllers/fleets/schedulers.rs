@@ -51,9 +51,10 @@ pub(crate) async fn run(services: Services, schedulers: Schedulers, end: Cancell
         answered.within(GATHER),
     ];
     let queues = services.queues.of("schedulers");
-    let memory = Memory { services, schedulers, conversations: Arc::default(), requeue };
+    let memory = Memory { services, schedulers: schedulers.clone(), conversations: Arc::default(), requeue };
     let reconcile = |(namespace, _): ObjectKey| reconcile(memory.clone(), namespace);
     queue::drive_some(queues, AT_ONCE, triggers, end, reconcile).await;
+    schedulers.forget_all();
 }
 
 async fn reconcile(memory: Memory, namespace: String) -> Result<Option<Duration>, ApiError> {
@@ -64,7 +65,9 @@ async fn reconcile(memory: Memory, namespace: String) -> Result<Option<Duration>
         status::write(&memory.services, (&namespace, &policy.name_any()), clear).await?;
     }
     if external.is_empty() {
-        memory.conversations.lock().remove(&namespace);
+        if memory.conversations.lock().remove(&namespace).is_some() {
+            memory.schedulers.forget(&namespace);
+        }
         return Ok(None);
     }
     let inputs = scheduled_inputs(&memory.services.lookup, &namespace).await?;
@@ -132,11 +135,11 @@ fn set(policy: &mut SchedulingPolicy, answer: &Answer) {
     }
     let (is_decided, why, message) = match (&answer.failed, &answer.decided) {
         (Some(failed), _) => {
-            let kept = match status.decisions {
+            let rest = match status.decisions {
                 Some(_) => "the last decisions stay",
                 None => "no file is deleted before its first decision",
             };
-            (false, failed.reason, status::short(format!("{}; {kept}", failed.message)))
+            (false, failed.reason, status::short(format!("{}; {rest}", failed.message)))
         }
         (None, Some(_)) => (true, reason::DECIDED, "the decisions are those of the external scheduler".to_owned()),
         (None, None) => return,
