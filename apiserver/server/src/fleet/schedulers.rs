@@ -294,7 +294,9 @@ impl Schedulers {
         let mut client = SchedulerClient::new(channel)
             .max_encoding_message_size(LARGEST_REQUEST)
             .max_decoding_message_size(LARGEST_ANSWER);
-        let opened = tokio::time::timeout(PATIENCE, client.decide(question.request.clone())).await;
+        // The futures of the client are large.
+        let call = Box::pin(client.decide(question.request.clone()));
+        let opened = tokio::time::timeout(PATIENCE, call).await;
         let mut answers = opened.map_err(late)?.map_err(|status| question.refused(&status))?.into_inner();
         let first = tokio::time::timeout(PATIENCE, answers.message()).await.map_err(late)?;
         let mut next = first.map_err(|status| question.refused(&status))?;

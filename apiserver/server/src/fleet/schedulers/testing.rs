@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream::BoxStream};
+use http::Uri;
 use parking_lot::Mutex;
 use stoa_proto::scheduler::{
     DecideRequest, Decision, Decisions,
@@ -46,7 +47,7 @@ impl FakeScheduler {
     /// Serves it on any port of loopback; the schedulers of a server that knows it by the name `fake`.
     pub(crate) fn serve(&self) -> Schedulers {
         let incoming = TcpIncoming::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-        let uri = format!("http://{}", incoming.local_addr().unwrap()).parse().unwrap();
+        let uri: Uri = format!("http://{}", incoming.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(Server::builder().add_service(SchedulerServer::new(self.clone())).serve_with_incoming(incoming));
         let none = PathBuf::new();
         let certificates = RunnerCertificates { ca: none.clone(), certificate: none.clone(), key: none };
