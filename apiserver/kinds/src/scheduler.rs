@@ -15,7 +15,7 @@ pub mod environment;
 pub mod fleets;
 pub mod gitops_repo;
 mod owned;
-mod schedules;
+pub mod schedules;
 mod scheduling_policy;
 mod template;
 mod workload;

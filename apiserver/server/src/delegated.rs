@@ -41,6 +41,7 @@ pub(crate) async fn run(options: ServeOptions) -> anyhow::Result<()> {
         admission: common.admission.chain(&client, &end)?,
         audit,
         runner: runner(&options.runner),
+        schedulers: options.schedulers.clone(),
         metrics,
     };
     let bound = server::bind(parts).await?;

@@ -1,12 +1,14 @@
 //! The command line.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use http::Uri;
 use stoa_control_repo::RemoteOptions;
 use stoa_kinds::validation::holds_credentials;
 use stoa_machinery::{
+    content,
     options::{FeatureOptions, RecommendedOptions},
     registry::Window,
 };
@@ -100,6 +102,8 @@ pub(crate) struct StandaloneOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) function_worker: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) schedulers: SchedulerOptions,
+    #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
     pub(crate) runs: RunOptions,
@@ -145,6 +149,8 @@ pub(crate) struct ServeOptions {
     pub(crate) server: RecommendedOptions,
     #[command(flatten)]
     pub(crate) runner: RunnerOptions,
+    #[command(flatten)]
+    pub(crate) schedulers: SchedulerOptions,
     #[command(flatten)]
     pub(crate) webhooks: WebhookOptions,
     #[command(flatten)]
@@ -468,6 +474,58 @@ pub(crate) struct RunnerOptions {
     pub(crate) runner_key: PathBuf,
 }
 
+/// The external schedulers of fleets.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SchedulerOptions {
+    /// External scheduler of fleets: the name for SchedulingPolicies, and its address, such as
+    /// ocm=https://ocm-scheduler.stoa-system.svc:7443; repeatable. Only an address on loopback can begin with http://. The
+    /// server shows its certificate for function-runners
+    #[arg(long = "scheduler", value_name = "NAME=URL", value_parser = scheduler)]
+    pub(crate) schedulers: Vec<(String, Uri)>,
+    /// Certificate authorities of external schedulers, PEM; default: those of function-runners. Read for each new
+    /// connection
+    #[arg(long, value_name = "FILE", requires = "schedulers")]
+    pub(crate) scheduler_ca: Option<PathBuf>,
+}
+
+impl SchedulerOptions {
+    /// The addresses by name.
+    ///
+    /// # Errors
+    ///
+    /// When two have one name.
+    pub(crate) fn addresses(&self) -> anyhow::Result<BTreeMap<String, Uri>> {
+        let mut addresses = BTreeMap::new();
+        for (name, uri) in &self.schedulers {
+            let is_new = addresses.insert(name.clone(), uri.clone()).is_none();
+            anyhow::ensure!(is_new, "--scheduler {name} has two addresses; give one of them another name");
+        }
+        Ok(addresses)
+    }
+}
+
+/// Reads the name and the address of an external scheduler.
+fn scheduler(text: &str) -> Result<(String, Uri), String> {
+    let (name, url) = text.split_once('=').ok_or("the form is NAME=URL")?;
+    if let Some(why) = content::dns_label(name).first() {
+        return Err(format!("the name {name:?} is invalid: {why}"));
+    }
+    let uri: Uri = url.parse().map_err(|error| format!("scheduler {name} has no URL: {error}"))?;
+    let host = uri.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    match uri.scheme_str() {
+        Some("https") => {}
+        Some("http") if is_loopback => {}
+        _ => return Err(format!("the URL of scheduler {name} must begin with https://")),
+    }
+    let has_rest = !matches!(uri.path(), "" | "/") || uri.query().is_some();
+    if has_rest || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(format!("the URL of scheduler {name} must have a host and a port only"));
+    }
+    Ok((name.to_owned(), uri))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,6 +544,35 @@ mod tests {
         assert_eq!(profiling(&["--profiling"]), Ok(true));
         assert_eq!(profiling(&["--profiling=false"]), Ok(false));
         assert_eq!(profiling(&["--profiling=no"]), Err(clap::error::ErrorKind::InvalidValue));
+    }
+
+    #[test]
+    fn schedulers_are_named_addresses() {
+        let parse = |flags: &[&str]| {
+            let all = [&["stoa-apiserver", "standalone", "--data-dir=x"], flags].concat();
+            let Command::Standalone(options) = Options::try_parse_from(all)?.command else { unreachable!("it is") };
+            options.schedulers.addresses()
+        };
+        assert_eq!(parse(&[]).unwrap(), BTreeMap::new());
+        let addresses =
+            parse(&["--scheduler=ocm=https://ocm.svc:7444", "--scheduler=mine=http://127.0.0.1:7"]).unwrap();
+        assert_eq!(addresses.keys().collect::<Vec<_>>(), ["mine", "ocm"]);
+        assert_eq!(addresses["ocm"].host(), Some("ocm.svc"));
+        parse(&["--scheduler=ocm=http://[::1]:7", "--scheduler-ca=ca.pem"]).unwrap();
+        for (wrong, why) in [
+            ("ocm", "NAME=URL"),
+            ("OCM=https://ocm.svc", "is invalid"),
+            ("ocm=http://ocm.svc", "https://"),
+            ("ocm=ocm.svc:7444", "https://"),
+            ("ocm=https://ocm.svc/path", "a host and a port only"),
+            ("ocm=https://ann@ocm.svc", "a host and a port only"),
+        ] {
+            let message = format!("{:#}", parse(&[&format!("--scheduler={wrong}")]).unwrap_err());
+            assert!(message.contains(why), "{message}");
+        }
+        let twice = parse(&["--scheduler=ocm=https://a", "--scheduler=ocm=https://b"]).unwrap_err();
+        assert!(twice.to_string().contains("two addresses"), "{twice}");
+        assert!(parse(&["--scheduler-ca=ca.pem"]).is_err(), "no scheduler has it");
     }
 
     #[test]

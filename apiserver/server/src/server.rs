@@ -26,7 +26,7 @@ use stoa_runs::{
     backends::Backends,
     contents::Contents,
     encryption::Encryption,
-    runner::{Runner, RunnerSettings},
+    runner::{Runner, RunnerCertificates, RunnerSettings},
 };
 use stoa_types::{Backend, names};
 use tokio::task::JoinSet;
@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     behaviours, compaction, controllers,
-    fleet::FleetService,
+    fleet::{FleetService, Schedulers},
     git,
     hub::HubService,
-    options::{HistoryOptions, RunOptions, StorageOptions},
+    options::{HistoryOptions, RunOptions, SchedulerOptions, StorageOptions},
     packages::PackageService,
     storage::{self, Storage},
     subresources::Subresources,
@@ -74,6 +74,7 @@ pub(crate) struct Parts {
     /// Which requests are recorded, and where.
     pub(crate) audit: Option<(Policy, LogFile)>,
     pub(crate) runner: RunnerSettings,
+    pub(crate) schedulers: SchedulerOptions,
     /// What is counted already, and all else that will be.
     pub(crate) metrics: Families,
 }
@@ -119,6 +120,7 @@ struct Leader {
     history: HistoryOptions,
     packages: PackageService,
     fleets: FleetService,
+    schedulers: Schedulers,
     hub: HubService,
 }
 
@@ -144,6 +146,8 @@ impl Work for Leader {
         tasks.spawn(controllers::package_discovery::run(self.services.clone(), term.end.clone()));
         tasks.spawn(controllers::package_operations::run(self.packages.clone(), term.end.clone()));
         tasks.spawn(controllers::fleets::run(self.fleets.clone(), term.end.clone()));
+        let (services, schedulers) = (self.services.clone(), self.schedulers.clone());
+        tasks.spawn(controllers::fleets::schedulers::run(services, schedulers, term.end.clone()));
         tasks.spawn(controllers::fleet_issues::run(self.fleets.clone(), term.end.clone()));
         tasks.spawn(controllers::promotions::run(self.fleets.clone(), term.end.clone()));
         tasks.spawn(controllers::deployment_archive::run(self.hub.clone(), term.end.clone()));
@@ -193,6 +197,10 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let recorder = Recorder::start(parts.cluster.clone(), end.clone());
     let (runner, runner_certificates) =
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
+    let of_runners = parts.runner.certificates.clone();
+    let ca = parts.schedulers.scheduler_ca.clone().unwrap_or_else(|| of_runners.ca.clone());
+    let schedulers = Schedulers::new(parts.schedulers.addresses()?, RunnerCertificates { ca, ..of_runners })
+        .context("the external schedulers cannot be called")?;
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
@@ -284,6 +292,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         history: parts.storage.history,
         packages,
         fleets,
+        schedulers,
         hub,
         services,
     };

@@ -79,6 +79,7 @@ pub(crate) async fn run(options: StandaloneOptions) -> anyhow::Result<()> {
         admission: admission::Chain::default(),
         audit: None,
         runner: runner_client(&certificates, runner_port),
+        schedulers: options.schedulers.clone(),
         metrics,
     };
     let bound = server::bind(parts).await?;

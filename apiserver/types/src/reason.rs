@@ -50,6 +50,18 @@ pub const OBJECTS_SERVED: &str = "ObjectsServed";
 pub const DEPLOYMENT_TARGETS_CREATED: &str = "DeploymentTargetsCreated";
 /// The Assignments of a SchedulingPolicy exist.
 pub const ASSIGNMENTS_CREATED: &str = "AssignmentsCreated";
+/// Condition of a SchedulingPolicy, and its reason: the external scheduler answers.
+pub const DECIDED: &str = "Decided";
+/// Condition of a SchedulingPolicy: the external scheduler names only objects that the policy selects.
+pub const DECISIONS_VALID: &str = "DecisionsValid";
+/// The external scheduler names objects that do not exist, or that the policy does not select.
+pub const UNKNOWN_OBJECTS: &str = "UnknownObjects";
+/// The external scheduler has not decided yet.
+pub const UNDECIDED: &str = "Undecided";
+/// The external scheduler is out of reach, or rejects the policy.
+pub const SCHEDULER_UNAVAILABLE: &str = "SchedulerUnavailable";
+/// The server has no external scheduler of this name.
+pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
 /// The files of an Assignment are rendered.
 pub const ASSIGNMENT_PACKAGE_CREATED: &str = "AssignmentPackageCreated";
 /// The files of an Assignment cannot be rendered.

@@ -25,7 +25,7 @@ pub struct Changes {
     pub written: BTreeMap<String, File>,
     /// The files that are there no more.
     pub deleted: BTreeSet<String>,
-    /// The files that would be deleted, if no object could be missing ([`Inputs::is_incomplete`](crate::Inputs)).
+    /// The files that would be deleted, if nothing could be missing ([`Inputs::keeps_files`](crate::Inputs::keeps_files)).
     pub withheld: BTreeSet<String>,
     /// The assignments of the new fleet without files, by folder. Their folders stay as they are.
     pub broken: BTreeMap<String, Broken>,
@@ -64,7 +64,7 @@ pub fn changed(
     let (before, after) = (shared(old), shared(new));
     deleted.extend(before.keys().filter(|path| !after.contains_key(*path)).cloned());
     changes.written.extend(after.into_iter().filter(|file| is_changed(&before, file)));
-    if new.inputs().is_incomplete {
+    if new.inputs().keeps_files() {
         changes.withheld = deleted;
         changes.removed_folders.clear();
     } else {
@@ -193,17 +193,15 @@ impl<'f> Candidates<'f> {
 
     fn of_policies(&mut self) {
         let (old, new) = (self.old, self.new);
-        for name in different(&old.inputs().policies, &new.inputs().policies) {
+        let mut names: BTreeSet<&str> = different(&old.inputs().policies, &new.inputs().policies).into_iter().collect();
+        names.extend(different(&old.inputs().decisions, &new.inputs().decisions));
+        for name in names {
             for fleet in [old, new] {
                 let Some(policy) = fleet.inputs().policies.get(name) else { continue };
-                let selector = &policy.spec.deployment_target_selector;
-                let targets = fleet.inputs().targets.values().filter(|target| {
-                    (selector.workspace.is_empty() || selector.workspace == target.workspace())
-                        && selector.label_selector.matches(&target.labels)
-                });
+                let targets = fleet.inputs().targets.values().filter(|target| policy.selects_target(target));
                 let targets: Vec<&str> = targets.map(|target| target.name.as_str()).collect();
-                let selector = &policy.spec.cluster_type_selector.label_selector;
-                for cluster_type in fleet.inputs().cluster_types.values().filter(|it| selector.matches(&it.labels)) {
+                let cluster_types = fleet.inputs().cluster_types.values();
+                for cluster_type in cluster_types.filter(|it| policy.selects_cluster_type(it)) {
                     self.found.extend(targets.iter().map(|target| (cluster_type.name.as_str(), *target)));
                 }
             }

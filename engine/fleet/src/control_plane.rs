@@ -14,6 +14,7 @@ use crate::{
         KINDS, Object, WORKLOAD_LABEL, WORKSPACE_LABEL, Workload, WorkloadRegistration, check_name,
     },
     reading::{Files, Reading},
+    schedule::Decision,
 };
 
 /// The BaseRepo with the promoted commit.
@@ -32,6 +33,8 @@ pub struct Sources {
     pub bases: BTreeMap<String, Files>,
     /// The folders of WorkloadRegistrations, by their names.
     pub workloads: BTreeMap<String, Files>,
+    /// The last decisions of external schedulers, by SchedulingPolicy. They are in no file.
+    pub decisions: BTreeMap<String, Arc<Vec<Decision>>>,
 }
 
 /// The objects of an environment.
@@ -96,6 +99,7 @@ impl ControlPlane {
         let origin = |(key, object): (&(&'static str, String), &AnyObject)| (key.clone(), object.origin().clone());
         plane.origins = objects.0.iter().map(origin).collect();
         plane.file(objects);
+        plane.decide(&sources.decisions);
         plane
     }
 
@@ -185,6 +189,14 @@ impl ControlPlane {
                 self.problems.push(duplicate(object, earlier.origin()));
             }
         }
+    }
+
+    /// Adds the decisions about policies that have a scheduler.
+    fn decide(&mut self, decisions: &BTreeMap<String, Arc<Vec<Decision>>>) {
+        let policies = &self.inputs.policies;
+        let counts = |name: &String| policies.get(name).is_some_and(|policy| policy.spec.scheduler.is_some());
+        let counting = decisions.iter().filter(|(name, _)| counts(name));
+        self.inputs.decisions = counting.map(|(name, decisions)| (name.clone(), decisions.clone())).collect();
     }
 
     /// Sorts the objects by kind, and expands Workloads.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     config::Configuration,
     objects::{ClusterType, ConfigMap, ConfigSchema, DeploymentTarget, SchedulingPolicy, Template},
-    schedule::Schedule,
+    schedule::{Decision, Schedule},
     schemas::Schemas,
     templates::Reach,
 };
@@ -21,6 +21,8 @@ pub struct Inputs {
     pub targets: BTreeMap<String, Arc<DeploymentTarget>>,
     /// The policies, by name.
     pub policies: BTreeMap<String, Arc<SchedulingPolicy>>,
+    /// The last decisions of external schedulers, by policy. A policy without a scheduler needs none.
+    pub decisions: BTreeMap<String, Arc<Vec<Decision>>>,
     /// The ConfigMaps, by name, with those that are no configuration of assignments.
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     /// The schemas, by name.
@@ -31,6 +33,18 @@ pub struct Inputs {
     pub promoted_commit: Option<String>,
     /// Whether objects may be missing, so that nothing may be deleted for the lack of one.
     pub is_incomplete: bool,
+}
+
+impl Inputs {
+    /// Whether a policy has an external scheduler that has not decided yet.
+    pub fn is_undecided(&self, policy: &SchedulingPolicy) -> bool {
+        policy.spec.scheduler.is_some() && !self.decisions.contains_key(&policy.name)
+    }
+
+    /// Whether files stay that nothing renders: an object or a decision may be missing.
+    pub fn keeps_files(&self) -> bool {
+        self.is_incomplete || self.policies.values().any(|policy| self.is_undecided(policy))
+    }
 }
 
 /// The objects of one environment, ready for questions about assignments and files.
@@ -62,6 +76,7 @@ impl Fleet {
             same_objects(&a.cluster_types, &b.cluster_types)
                 && same_objects(&a.targets, &b.targets)
                 && same_objects(&a.policies, &b.policies)
+                && same_objects(&a.decisions, &b.decisions)
         };
         let schedule = match same(is_scheduled_alike) {
             Some(previous) => Arc::clone(&previous.schedule),

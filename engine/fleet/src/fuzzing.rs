@@ -29,6 +29,7 @@ fn control_planes(data: &[u8]) {
         branch,
         bases: [("main".to_owned(), main)].into(),
         workloads: [("app".to_owned(), app)].into(),
+        ..Sources::default()
     };
     let plane = ControlPlane::read(&sources, None);
     let again = ControlPlane::read(&sources, Some(&plane));

@@ -189,6 +189,19 @@ pub struct SchedulingPolicySpec {
     pub deployment_target_selector: DeploymentTargetSelector,
     /// The cluster types.
     pub cluster_type_selector: ClusterTypeSelector,
+    /// The scheduler that decides about the selected objects; none: all of them are assigned.
+    #[serde(default)]
+    pub scheduler: Option<ExternalScheduler>,
+}
+
+/// An external scheduler, as a policy names it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ExternalScheduler {
+    /// The name in the server's configuration.
+    pub name: String,
+    /// Values for the scheduler.
+    #[serde(default, deserialize_with = "or_default")]
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// The deployment targets of a policy.
@@ -261,6 +274,19 @@ impl DeploymentTarget {
     /// The workspace of the target; empty for none.
     pub fn workspace(&self) -> &str {
         self.labels.get(WORKSPACE_LABEL).map_or("", String::as_str)
+    }
+}
+
+impl SchedulingPolicy {
+    /// Whether the policy selects a cluster type.
+    pub fn selects_cluster_type(&self, cluster_type: &ClusterType) -> bool {
+        self.spec.cluster_type_selector.label_selector.matches(&cluster_type.labels)
+    }
+
+    /// Whether the policy selects a deployment target.
+    pub fn selects_target(&self, target: &DeploymentTarget) -> bool {
+        let DeploymentTargetSelector { workspace, label_selector } = &self.spec.deployment_target_selector;
+        (workspace.is_empty() || workspace == target.workspace()) && label_selector.matches(&target.labels)
     }
 }
 

@@ -1,33 +1,84 @@
 //! The assignments of deployment targets to cluster types.
 //!
-//! A policy assigns all targets that it selects to all cluster types that it selects. Every cluster type and every target has
-//! the set of the policies that select it; the two are assigned to each other when the sets meet. So a million assignments
-//! take no memory of their own.
+//! A policy assigns all targets that it selects to all cluster types that it selects. Where it has an external scheduler, each
+//! [`Decision`] does so with the objects that it names. Every cluster type and every target has the set of the rules that
+//! include it; the two are assigned to each other when the sets meet. So a million assignments take no memory of their own.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     Inputs,
     objects::{ClusterType, DeploymentTarget, SchedulingPolicy},
 };
 
+/// A decision of an external scheduler: the named deployment targets run on the named cluster types. Objects that the policy
+/// does not select do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    /// The names of cluster types.
+    pub cluster_types: BTreeSet<String>,
+    /// The names of deployment targets; `None` for all that the policy selects.
+    #[serde(default)]
+    pub deployment_targets: Option<BTreeSet<String>>,
+}
+
+/// The decisions in the status of a stored SchedulingPolicy; `None` before the first answer of its scheduler.
+pub fn stored_decisions(policy: &Value) -> Option<Vec<Decision>> {
+    Vec::deserialize(policy.get("status")?.get("decisions")?).ok()
+}
+
+/// A policy, or one decision about it.
+struct Rule<'i> {
+    policy: &'i SchedulingPolicy,
+    decision: Option<&'i Decision>,
+}
+
+impl<'i> Rule<'i> {
+    /// The rules of a policy: none while its scheduler has not decided.
+    fn of(policy: &'i SchedulingPolicy, inputs: &'i Inputs) -> Vec<Self> {
+        if policy.spec.scheduler.is_none() {
+            return vec![Self { policy, decision: None }];
+        }
+        let decisions = inputs.decisions.get(&policy.name).map(|it| it.as_slice()).unwrap_or_default();
+        decisions.iter().map(|decision| Self { policy, decision: Some(decision) }).collect()
+    }
+
+    fn has_cluster_type(&self, cluster_type: &ClusterType) -> bool {
+        self.decision.is_none_or(|decision| decision.cluster_types.contains(&cluster_type.name))
+            && self.policy.selects_cluster_type(cluster_type)
+    }
+
+    fn has_target(&self, target: &DeploymentTarget) -> bool {
+        let named = self.decision.and_then(|decision| decision.deployment_targets.as_ref());
+        named.is_none_or(|named| named.contains(&target.name)) && self.policy.selects_target(target)
+    }
+}
+
 /// The assignments of an environment.
 #[derive(Debug)]
 pub struct Schedule {
     cluster_types: Vec<Arc<ClusterType>>,
     targets: Vec<Arc<DeploymentTarget>>,
+    /// The policies of the rules, in their order: those of one policy are neighbours.
     policies: Vec<String>,
-    of_cluster_type: Vec<Policies>,
-    of_target: Vec<Policies>,
+    of_cluster_type: Vec<Rules>,
+    of_target: Vec<Rules>,
     cluster_type_at: HashMap<String, usize>,
     target_at: HashMap<String, usize>,
 }
 
-/// A set of policies by their positions.
+/// A set of rules by their positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Policies(Box<[u64]>);
+struct Rules(Box<[u64]>);
 
-impl Policies {
+impl Rules {
     fn new(count: usize, is_in: impl Fn(usize) -> bool) -> Self {
         let mut words = vec![0_u64; count.div_ceil(64)];
         (0..count).filter(|at| is_in(*at)).for_each(|at| words[at / 64] |= 1 << (at % 64));
@@ -70,32 +121,25 @@ impl Assignment<'_> {
     pub fn policies(&self) -> Vec<String> {
         let Schedule { of_cluster_type, of_target, policies, .. } = self.schedule;
         let common = of_cluster_type[self.at.0].common(&of_target[self.at.1]);
-        common.map(|at| policies[at].clone()).collect()
+        let mut names: Vec<String> = common.map(|at| policies[at].clone()).collect();
+        names.dedup();
+        names
     }
 }
 
 impl Schedule {
     /// Applies all policies to all cluster types and targets.
     pub fn new(inputs: &Inputs) -> Self {
-        let policies: Vec<&SchedulingPolicy> = inputs.policies.values().map(AsRef::as_ref).collect();
+        let rules: Vec<Rule<'_>> = inputs.policies.values().flat_map(|policy| Rule::of(policy, inputs)).collect();
         let cluster_types: Vec<_> = inputs.cluster_types.values().cloned().collect();
         let targets: Vec<_> = inputs.targets.values().cloned().collect();
-        let of_cluster_type = cluster_types.iter().map(|cluster_type| {
-            Policies::new(policies.len(), |at| {
-                policies[at].spec.cluster_type_selector.label_selector.matches(&cluster_type.labels)
-            })
-        });
-        let of_target = targets.iter().map(|target| {
-            Policies::new(policies.len(), |at| {
-                let selector = &policies[at].spec.deployment_target_selector;
-                (selector.workspace.is_empty() || selector.workspace == target.workspace())
-                    && selector.label_selector.matches(&target.labels)
-            })
-        });
+        let of_cluster_type =
+            cluster_types.iter().map(|it| Rules::new(rules.len(), |at| rules[at].has_cluster_type(it)));
+        let of_target = targets.iter().map(|it| Rules::new(rules.len(), |at| rules[at].has_target(it)));
         Self {
             of_cluster_type: of_cluster_type.collect(),
             of_target: of_target.collect(),
-            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+            policies: rules.iter().map(|rule| rule.policy.name.clone()).collect(),
             cluster_type_at: positions(cluster_types.iter().map(|it| &it.name)),
             target_at: positions(targets.iter().map(|it| &it.name)),
             cluster_types,
@@ -147,4 +191,74 @@ impl Schedule {
 
 fn positions<'n>(names: impl Iterator<Item = &'n String>) -> HashMap<String, usize> {
     names.enumerate().map(|(at, name)| (name.clone(), at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{decided, decision, externally, inputs, named, policy, target};
+
+    /// The cluster type and the target of each assignment, with its policies.
+    fn assigned(inputs: &Inputs) -> Vec<String> {
+        let schedule = Schedule::new(inputs);
+        schedule.assignments().map(|it| format!("{} by {}", it.folder(), it.policies().join(", "))).collect()
+    }
+
+    #[test]
+    fn external_scheduler_decides_within_the_selectors() {
+        let mut inputs = inputs();
+        inputs.targets.extend(named([target("core-edge", &[("workload", "core")])]));
+        let east = json!({"matchLabels": {"region": "east"}});
+        inputs.policies =
+            named([externally(policy("east", json!({}), east)), externally(policy("split", json!({}), json!({})))]);
+        assert_eq!(assigned(&inputs), [] as [&str; 0], "nothing is decided");
+        assert!(inputs.keeps_files(), "files stay until the first answers");
+
+        decided(&mut inputs, "east", &[decision(&["drone", "large", "gone"], None)]);
+        assert!(inputs.keeps_files(), "one scheduler has not answered");
+        assert_eq!(assigned(&inputs), ["drone/core-edge by east", "drone/hello-edge by east"]);
+
+        let split = [
+            decision(&["large"], Some(&["core-edge"])),
+            decision(&["large", "drone"], Some(&["hello-edge", "gone"])),
+            decision(&["drone"], Some(&["hello-edge"])),
+        ];
+        decided(&mut inputs, "split", &split);
+        assert!(!inputs.keeps_files());
+        assert_eq!(
+            assigned(&inputs),
+            [
+                "drone/core-edge by east",
+                "drone/hello-edge by east, split",
+                "large/core-edge by split",
+                "large/hello-edge by split",
+            ]
+        );
+        decided(&mut inputs, "split", &[]);
+        decided(&mut inputs, "east", &[]);
+        assert!(!inputs.keeps_files(), "an empty answer is a decision");
+        assert_eq!(assigned(&inputs), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn policy_without_a_scheduler_ignores_decisions() {
+        let mut inputs = inputs();
+        decided(&mut inputs, "all", &[]);
+        assert_eq!(assigned(&inputs), ["drone/hello-edge by all", "large/hello-edge by all"]);
+        assert!(!inputs.keeps_files());
+    }
+
+    #[test]
+    fn no_decision_differs_from_an_empty_one() {
+        assert_eq!(stored_decisions(&json!({"status": {"conditions": []}})), None);
+        assert_eq!(stored_decisions(&json!({})), None);
+        assert_eq!(stored_decisions(&json!({"status": {"decisions": []}})), Some(Vec::new()));
+        let written = json!({"status": {"decisions": [
+            {"clusterTypes": ["drone"]}, {"clusterTypes": ["large"], "deploymentTargets": []},
+        ]}});
+        let expected = vec![decision(&["drone"], None), decision(&["large"], Some(&[]))];
+        assert_eq!(stored_decisions(&written), Some(expected));
+    }
 }

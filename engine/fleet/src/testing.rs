@@ -6,8 +6,10 @@ use crate::{
     Inputs, Origin,
     objects::{
         ClusterType, ClusterTypeSpec, ConfigMap, ConfigMapData, ConfigSchema, ConfigSchemaSpec, DeploymentTarget,
-        DeploymentTargetSpec, Labels, Object, SchedulingPolicy, Template, TemplateSpec, TemplateType,
+        DeploymentTargetSpec, ExternalScheduler, Labels, Object, SchedulingPolicy, Template, TemplateSpec,
+        TemplateType,
     },
+    schedule::Decision,
     templates::{Batch, Executed, Renderer, RendererError, TemplateError},
     values,
 };
@@ -77,6 +79,23 @@ pub(crate) fn policy(name: &str, targets: serde_json::Value, cluster_types: serd
         "clusterTypeSelector": {"labelSelector": cluster_types},
     });
     object(name, &[], serde_json::from_value(spec).unwrap())
+}
+
+/// The policy with an external scheduler.
+pub(crate) fn externally(mut policy: SchedulingPolicy) -> SchedulingPolicy {
+    policy.spec.scheduler = Some(ExternalScheduler { name: "ocm".to_owned(), parameters: BTreeMap::new() });
+    policy
+}
+
+/// A decision; without targets it is about all.
+pub(crate) fn decision(cluster_types: &[&str], targets: Option<&[&str]>) -> Decision {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Decision { cluster_types: names(cluster_types), deployment_targets: targets.map(names) }
+}
+
+/// Sets the decisions about a policy.
+pub(crate) fn decided(inputs: &mut Inputs, policy: &str, decisions: &[Decision]) {
+    inputs.decisions.insert(policy.to_owned(), Arc::new(decisions.to_vec()));
 }
 
 /// A template of one text.

@@ -38,7 +38,8 @@ const LARGEST_SPEC_MIB: u32 = (LARGEST_SPEC >> 20) as u32;
 #[command(
     name = "function-runner",
     version,
-    after_help = "function-runner agent reports the deployments of a cluster to the hub; see function-runner agent --help"
+    after_help = "function-runner agent reports the deployments of a cluster to the hub, and function-runner ocm-scheduler \
+        decides about SchedulingPolicies by Open Cluster Management; see --help of either"
 )]
 pub(crate) struct Args {
     /// Address to listen on; port 0 is a free port

@@ -5,7 +5,8 @@
 //! `packages` has package repositories, `functions` the functions of packages, `fleet` the templates and proposals of fleets,
 //! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.
 //!
-//! `agent` is another program in the same binary: it reports the deployments of a cluster to the hub.
+//! Two other programs are in the same binary: `agent` reports the deployments of a cluster to the hub, and `ocm` is an external
+//! scheduler with the decisions of Open Cluster Management.
 //!
 //! **Invariant:** a call leaves nothing about a run behind except fetched Git objects.
 
@@ -27,6 +28,7 @@ mod incoming;
 mod installed;
 mod local;
 mod metrics;
+mod ocm;
 mod packages;
 mod runtimes;
 mod secret_store;
@@ -42,6 +44,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::agent::AgentArgs;
 use crate::args::{Args, LogFormat};
+use crate::ocm::OcmArgs;
 
 fn main() -> anyhow::Result<()> {
     if let Some(worker) = worker::arguments() {
@@ -52,6 +55,9 @@ fn main() -> anyhow::Result<()> {
     }
     if let Some(agent) = agent::arguments() {
         return run_agent(agent);
+    }
+    if let Some(scheduler) = ocm::arguments() {
+        return run_scheduler(scheduler);
     }
     let args = Args::parse().absolute()?;
     args.check()?;
@@ -76,9 +82,19 @@ fn use_ring() {
 
 fn run_agent(args: AgentArgs) -> anyhow::Result<()> {
     start_logging(&args.log, args.log_format)?;
+    run_small(agent::run(args))
+}
+
+fn run_scheduler(args: OcmArgs) -> anyhow::Result<()> {
+    start_logging(&args.log, args.log_format)?;
+    run_small(ocm::run(args))
+}
+
+/// Runs a program that needs little.
+fn run_small(program: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     use_ring();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let ended = runtime.block_on(agent::run(args));
+    let ended = runtime.block_on(program);
     runtime.shutdown_background();
     ended
 }

@@ -44,7 +44,7 @@ const MESSAGE_LIMIT: usize = 256 << 20;
 /// How long connections may take to close after the last call.
 const CLOSE: Duration = Duration::from_secs(5);
 /// A dead caller is noticed within two of these.
-const KEEPALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Serves until a signal or the end of standard input.
 pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
@@ -183,7 +183,11 @@ async fn not_serving(reporter: &HealthReporter) {
 }
 
 /// Serves the health of the runner, and nothing else, to anybody: the kubelet's probes have no certificate.
-fn tell_health(address: SocketAddr, health: HealthServer<impl Health>, ended: CancellationToken) -> anyhow::Result<()> {
+pub(crate) fn tell_health(
+    address: SocketAddr,
+    health: HealthServer<impl Health>,
+    ended: CancellationToken,
+) -> anyhow::Result<()> {
     let incoming = TcpIncoming::bind(address).with_context(|| format!("listening on {address}"))?;
     tracing::info!(address = %incoming.local_addr()?, "serving health");
     let server = Server::builder().add_service(health);
@@ -216,7 +220,7 @@ fn serve_functions(
 }
 
 /// Writes the file as a whole, since a script may wait for it to appear.
-fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
+pub(crate) fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
     let new = file.with_extension("new");
     std::fs::write(&new, format!("{address}\n"))
         .and_then(|()| std::fs::rename(&new, file))

@@ -28,7 +28,7 @@ struct Proto {
     go: Option<&'static str>,
 }
 
-const PROTOS: [Proto; 6] = [
+const PROTOS: [Proto; 7] = [
     Proto {
         folder: "function-runner/proto",
         files: &["stoa/runner/v1/runner.proto", "stoa/runner/v1/packages.proto", "stoa/runner/v1/fleet.proto"],
@@ -40,6 +40,13 @@ const PROTOS: [Proto; 6] = [
         folder: "function-runner/proto",
         files: &["evaluator/evaluator.proto"],
         code: "src/evaluator",
+        with_services: true,
+        go: None,
+    },
+    Proto {
+        folder: "function-runner/proto",
+        files: &["stoa/scheduler/v1/scheduler.proto"],
+        code: "src/scheduler",
         with_services: true,
         go: None,
     },

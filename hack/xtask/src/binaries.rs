@@ -95,6 +95,16 @@ pub(crate) const GITEA: GoCommand = GoCommand {
     tags: "sqlite sqlite_unlock_notify",
 };
 
+/// The API of Open Cluster Management. Tests read the definitions of its kinds; no program is built.
+pub(crate) const OCM: GoCommand = GoCommand {
+    name: "ocm",
+    module: "open-cluster-management.io/api",
+    folder: "tests/ocm",
+    versions: "go.mod",
+    package: "",
+    tags: "",
+};
+
 /// The providers of HashiCorp that tests of the Terraform client run, each with versions of its own.
 pub(crate) const TERRAFORM_PROVIDERS: [GoCommand; 4] = [
     GoCommand::terraform_provider(

@@ -457,6 +457,7 @@ struct Targets {
 /// * `STOA_TEST_SOPS`: the program sops;
 /// * `STOA_TEST_PORCHCTL`: the program porchctl, Porch's command line;
 /// * `STOA_TEST_GITEA`, `STOA_TEST_GITEA_FILES`: the program gitea, a Git server with pull requests, and the files that it reads;
+/// * `STOA_TEST_OCM`: the folder with the kinds of Open Cluster Management;
 /// * `STOA_TEST_TERRAFORM_PROVIDERS`: providers of Terraform, with colons in between;
 /// * `STOA_TEST_KCL`: the Python package with KCL's library;
 /// * `STOA_TEST_MODULES`: a module of Kusion;
@@ -485,6 +486,7 @@ pub(crate) fn environment(work: &Path, bed: &Path, xtask: &Path) -> Result<Vec<(
         ("STOA_TEST_PORCHCTL", text(binaries::PORCHCTL.binary()?)?),
         ("STOA_TEST_GITEA", text(binaries::GITEA.binary()?)?),
         ("STOA_TEST_GITEA_FILES", text(binaries::GITEA.source()?)?),
+        ("STOA_TEST_OCM", text(binaries::OCM.source()?)?),
     ];
     for (module, setting) in GO_TESTS {
         environment.push((setting, text(go_tests_program(work, module))?));

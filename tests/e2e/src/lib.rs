@@ -46,6 +46,6 @@ pub use leader::{leader, new_leader};
 pub use machine::{Clock, Disk};
 pub use proxy::Proxy;
 pub use raw::{Connection, Door, Reply};
-pub use runner::{Agent, Runner};
+pub use runner::{Agent, OcmScheduler, Runner};
 pub use server::{Cluster, Server, Standalone, free_port};
 pub use stoa_git::testing::skipped;

@@ -1,4 +1,4 @@
-//! Function-runners, and agents of them, that a test starts and ends by itself.
+//! Function-runners, and other programs of their binary, that a test starts and ends by itself.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -118,6 +118,43 @@ impl Cluster {
 }
 
 impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The scheduler of the function-runner with the decisions of Open Cluster Management. It ends with the value, as a crash does.
+#[derive(Debug)]
+pub struct OcmScheduler(Child);
+
+impl Cluster {
+    /// Starts a scheduler with the Placements of the test bed's cluster, as its admin, at a port of loopback. The folder has the files
+    /// of certificates: `runner.crt`, `runner.key` and `runner-ca.crt`.
+    pub fn ocm_scheduler(&self, port: u16, certificates: &Path) -> OcmScheduler {
+        let log = self.dir().join(format!("logs/ocm-scheduler-at-{port}.log"));
+        let file = File::options().create(true).append(true).open(log).unwrap();
+        let process = Command::new(setting("STOA_TEST_BIN_DIR").join("function-runner"))
+            .args(["ocm-scheduler", &format!("--listen=127.0.0.1:{port}")])
+            .arg("--tls-cert")
+            .arg(certificates.join("runner.crt"))
+            .arg("--tls-key")
+            .arg(certificates.join("runner.key"))
+            .arg("--client-ca")
+            .arg(certificates.join("runner-ca.crt"))
+            .arg("--kubeconfig")
+            .arg(self.dir().join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        OcmScheduler(process)
+    }
+}
+
+impl Drop for OcmScheduler {
     fn drop(&mut self) {
         // It may have ended by itself, which is as good.
         let _ = self.0.kill();

@@ -10,10 +10,11 @@ use std::{
 };
 
 use serde_json::Value;
+use stoa_controller::object::Kind;
 use stoa_fleet::{
     Inputs, Origin,
     objects::{AnyObject, ClusterType, DeploymentTarget},
-    schedule::Schedule,
+    schedule::{Schedule, stored_decisions},
 };
 use stoa_machinery::{
     ApiError,
@@ -51,7 +52,7 @@ pub(super) struct NamedSchedule {
     /// The positions of cluster types and targets, by the names of their assignments.
     by_name: Vec<(u32, u32)>,
     /// When cluster types and targets were created, by name.
-    created: HashMap<(&'static str, String), String>,
+    created: Created,
 }
 
 /// An assignment of a [`NamedSchedule`].
@@ -88,7 +89,7 @@ fn name(target: &DeploymentTarget, cluster_type: &ClusterType) -> String {
 }
 
 impl NamedSchedule {
-    fn new(inputs: &Inputs, created: HashMap<(&'static str, String), String>) -> Self {
+    fn new(inputs: &Inputs, created: Created) -> Self {
         let schedule = Schedule::new(inputs);
         let cluster_types: Vec<_> = inputs.cluster_types.values().cloned().collect();
         let targets: Vec<_> = inputs.targets.values().cloned().collect();
@@ -142,7 +143,7 @@ impl Schedules {
 
     /// The namespaces that may have assignments: those with policies.
     pub(super) async fn namespaces(&self) -> Result<Vec<String>, ApiError> {
-        let policies = self.stored::<SchedulingPolicy>(None).await?;
+        let policies = stored::<SchedulingPolicy>(&self.lookup, None).await?;
         let mut namespaces: Vec<String> = policies.iter().map(|stored| stored.namespace().to_owned()).collect();
         namespaces.sort();
         namespaces.dedup();
@@ -151,11 +152,7 @@ impl Schedules {
 
     /// The schedule of a namespace.
     pub(super) async fn of(&self, namespace: &str) -> Result<Arc<NamedSchedule>, ApiError> {
-        let lists = [
-            self.stored::<ServedClusterType>(Some(namespace)).await?,
-            self.stored::<ServedTarget>(Some(namespace)).await?,
-            self.stored::<SchedulingPolicy>(Some(namespace)).await?,
-        ];
+        let lists = scheduled(&self.lookup, namespace).await?;
         let mut hasher = DefaultHasher::new();
         for stored in lists.iter().flatten() {
             (stored.uid(), stored.version.0).hash(&mut hasher);
@@ -176,20 +173,45 @@ impl Schedules {
         known.insert(namespace, (digest, computed.clone()));
         Ok(computed)
     }
+}
 
-    async fn stored<K: stoa_controller::object::Kind>(
-        &self,
-        namespace: Option<&str>,
-    ) -> Result<Vec<Arc<Stored>>, ApiError> {
-        let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
-        Ok(self.lookup.api::<K>()?.store().list(namespace, &options).await?.items)
-    }
+/// The stored cluster types, targets and policies of a namespace.
+async fn scheduled(lookup: &Lookup, namespace: &str) -> Result<[Vec<Arc<Stored>>; 3], ApiError> {
+    Ok([
+        stored::<ServedClusterType>(lookup, Some(namespace)).await?,
+        stored::<ServedTarget>(lookup, Some(namespace)).await?,
+        stored::<SchedulingPolicy>(lookup, Some(namespace)).await?,
+    ])
+}
+
+async fn stored<K: Kind>(lookup: &Lookup, namespace: Option<&str>) -> Result<Vec<Arc<Stored>>, ApiError> {
+    let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+    Ok(lookup.api::<K>()?.store().list(namespace, &options).await?.items)
+}
+
+/// The stored objects of a namespace that are scheduled, with the last decisions of external schedulers.
+///
+/// # Errors
+///
+/// Those of the stored objects.
+pub async fn scheduled_inputs(lookup: &Lookup, namespace: &str) -> Result<Inputs, ApiError> {
+    let lists = scheduled(lookup, namespace).await?;
+    Ok(inputs(namespace, lists.into_iter().flatten()).0)
 }
 
 /// Schedules stored objects. An object that has been invalid since before its schema takes no part.
 fn read(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> NamedSchedule {
+    let (inputs, created) = inputs(namespace, objects);
+    NamedSchedule::new(&inputs, created)
+}
+
+/// When cluster types and targets were created, by kind and name.
+type Created = HashMap<(&'static str, String), String>;
+
+/// The objects that are scheduled, with the last decisions of external schedulers.
+fn inputs(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> (Inputs, Created) {
     let mut inputs = Inputs { environment: namespace.to_owned(), ..Inputs::default() };
-    let mut created = HashMap::new();
+    let mut created = Created::new();
     for stored in objects {
         let value = Value::Object(stored.object().0);
         let time = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
@@ -203,13 +225,16 @@ fn read(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> NamedSch
                 inputs.targets.insert(it.name.clone(), it);
             }
             Some(Ok(AnyObject::SchedulingPolicy(it))) => {
+                if let Some(decisions) = stored_decisions(&value) {
+                    inputs.decisions.insert(it.name.clone(), Arc::new(decisions));
+                }
                 inputs.policies.insert(it.name.clone(), it);
             }
             Some(Err(error)) => tracing::warn!(key = %stored.key, %error, "an object is not scheduled"),
             Some(Ok(_)) | None => {}
         }
     }
-    NamedSchedule::new(&inputs, created)
+    (inputs, created)
 }
 
 #[cfg(test)]
@@ -218,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    fn inputs() -> Inputs {
+    fn example() -> Inputs {
         let mut inputs = Inputs { environment: "dev".to_owned(), ..Inputs::default() };
         let object = |kind: &str, name: &str, labels: Value, spec: Value| json!({"apiVersion": stoa_fleet::objects::API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec});
         let any =
@@ -247,7 +272,7 @@ mod tests {
 
     #[test]
     fn assignments_have_the_order_of_their_names() {
-        let schedule = NamedSchedule::new(&inputs(), HashMap::new());
+        let schedule = NamedSchedule::new(&example(), Created::new());
         let names = |after: Option<&str>, most| schedule.after(after, most).map(|it| it.name()).collect::<Vec<_>>();
         assert_eq!(names(None, 10), ["web-web-ring-b", "web-web-ring-drone"]);
         assert_eq!(names(None, 1), ["web-web-ring-b"]);

@@ -117,6 +117,15 @@ struct Loaded {
 
 // What is reloaded is named in the log, which the key must not reach.
 impl RunnerCertificates {
+    /// The settings of a client with the contents of the files, for servers beside the runners.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`].
+    pub fn tls(&self) -> Result<ClientTlsConfig, ReloadError> {
+        Ok(self.load()?.1)
+    }
+
     /// Reads the files. An authority that has expired vouches for no runner.
     fn load(&self) -> Result<(Loaded, ClientTlsConfig), ReloadError> {
         let (ca, certificate, key) = (read(&self.ca)?, read(&self.certificate)?, read(&self.key)?);

@@ -3,8 +3,10 @@
 //! A key is a namespace, which is an environment. A reconciliation asks the Git servers for the commits of all branches, at most every ten
 //! seconds, and does the rest where something changed. One environment that fails holds up no other.
 //!
-//! - `status`: the statuses of the objects of an environment.
+//! - `status`: the statuses of the objects of an environment;
+//! - `schedulers`: a controller of its own, for the answers of external schedulers.
 
+pub(crate) mod schedulers;
 mod status;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};

@@ -7,7 +7,8 @@
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
 //!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git;
-//! - `bundles`: a folder of a GitOps branch for clusters without a network.
+//! - `bundles`: a folder of a GitOps branch for clusters without a network;
+//!   `schedulers`: calls of external schedulers, which decide about policies.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
@@ -18,6 +19,7 @@ mod proposals;
 mod reading;
 mod rendering;
 mod repositories;
+mod schedulers;
 mod serving;
 
 use std::{
@@ -41,11 +43,14 @@ use stoa_runs::Services;
 use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
 use tokio::{runtime::Handle, sync::Semaphore};
 
+#[cfg(test)]
+pub(crate) use self::schedulers::testing::{FakeScheduler, decisions};
 use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
     proposals::{Proposal, ProposalState, digest},
     reading::{At, Failed, Reading, SourceKey},
     repositories::{FRESH, Looks, Refusal},
+    schedulers::{Answer, Conversation, Question, Schedulers},
     serving::{Served, serve},
 };
 

@@ -167,7 +167,7 @@ impl Proposal<'_> {
             owner: self.owner(),
             message: format!("{}\n\n{}", self.title(), self.commits()),
             author: Some(author),
-            keeps_others: self.known.fleet.inputs().is_incomplete,
+            keeps_others: self.known.fleet.inputs().keeps_files(),
             expected_base: String::new(),
         };
         services.runner.propose_files(request).await.map_err(|status| repositories::refusal(&status))

@@ -12,13 +12,13 @@ use std::{
 use bytes::Bytes;
 use kube::ResourceExt as _;
 use stoa_controller::{blocking::on_own_thread, object::Kind};
-use stoa_fleet::{ControlPlane, Files, Sources};
+use stoa_fleet::{ControlPlane, Files, Sources, schedule::Decision};
 use stoa_machinery::ApiError;
 use stoa_types::{
     names, reason,
     scheduler::{
-        BaseRepo, ClusterType, ConfigSchema, DeploymentTarget, Environment, GitOpsRepo, Repository, SchedulingPolicy,
-        Template, Workload, WorkloadRegistration,
+        BaseRepo, ClusterType, ConfigSchema, DeploymentTarget, Environment, GitOpsRepo, Repository, SchedulingDecision,
+        SchedulingPolicy, Template, Workload, WorkloadRegistration,
     },
 };
 
@@ -220,7 +220,8 @@ pub(super) async fn read(
         (_, _) => {}
     }
     let stored = stored(service, namespace).await?;
-    let sources = Sources { environment: namespace.to_owned(), stored, ..Sources::default() };
+    let decisions = decisions(service, namespace).await?;
+    let sources = Sources { environment: namespace.to_owned(), stored, decisions, ..Sources::default() };
     let mut reader =
         Reader { service, namespace, environment, before, sources, folders: BTreeMap::new(), failed: BTreeMap::new() };
     if let Some(environment) = reader.environment.clone() {
@@ -307,6 +308,20 @@ async fn stored(service: &FleetService, namespace: &str) -> Result<Files, ApiErr
     add::<Template>(service, namespace, &mut files).await?;
     add::<GitOpsRepo>(service, namespace, &mut files).await?;
     Ok(files)
+}
+
+/// The last decisions of external schedulers, which are in the statuses of policies.
+async fn decisions(service: &FleetService, namespace: &str) -> Result<BTreeMap<String, Arc<Vec<Decision>>>, ApiError> {
+    let policies = service.services.lookup.api::<SchedulingPolicy>()?.list(Some(namespace), "").await?;
+    let decided = policies.into_iter().filter_map(|policy| {
+        let decisions = policy.status.as_ref()?.decisions.as_ref()?;
+        let decision = |it: &SchedulingDecision| Decision {
+            cluster_types: it.cluster_types.iter().cloned().collect(),
+            deployment_targets: it.deployment_targets.as_ref().map(|names| names.iter().cloned().collect()),
+        };
+        Some((policy.name_any(), Arc::new(decisions.iter().map(decision).collect())))
+    });
+    Ok(decided.collect())
 }
 
 async fn add<K: Kind>(service: &FleetService, namespace: &str, files: &mut Files) -> Result<(), ApiError> {

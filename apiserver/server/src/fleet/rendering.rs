@@ -77,7 +77,10 @@ impl Renderer for OnRunner {
 
 /// Renders a fleet that was read: all of it, or the files that differ from those of before.
 pub(super) fn render(before: Option<&Known>, read: Known, renderer: &dyn Renderer) -> Result<Known, RendererError> {
-    let (tree, invalid) = match before.and_then(|before| Some((before, before.tree.clone()?))) {
+    // Once nothing can be missing any more, the files that stayed may have to go: a comparison does not find them.
+    let is_whole = |before: &&Known| !before.fleet.inputs().keeps_files() || read.fleet.inputs().keeps_files();
+    let comparable = before.filter(is_whole);
+    let (tree, invalid) = match comparable.and_then(|before| Some((before, before.tree.clone()?))) {
         None => {
             let tree = render_all(&read.fleet, renderer)?;
             let invalid = InvalidResults::of(&tree.files);
@@ -116,4 +119,85 @@ fn applied(tree: &Tree, changes: Changes) -> Tree {
     }
     files.extend(changes.written);
     Tree { files, broken: changes.broken, warnings: tree.warnings.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use stoa_fleet::{ControlPlane, Files, Sources, objects::API_VERSION, schedule::Decision};
+
+    use super::*;
+    use crate::fleet::Reading;
+
+    /// Answers with the texts of the templates.
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Renderer for Plain {
+        fn execute(&self, batch: &Batch) -> Result<Vec<Result<Executed, TemplateError>>, RendererError> {
+            let texts = |at: usize| batch.templates[at].spec.manifests.clone();
+            let one = |at: usize| Ok(Executed { manifests: texts(at), volatile: Vec::new() });
+            Ok(batch.executions.iter().map(|it| one(it.template)).collect())
+        }
+    }
+
+    /// A fleet of two cluster types and one target. `decided` has the cluster types that a scheduler chooses, if it is external.
+    fn read(scheduler: &str, decided: Option<&[&str]>) -> Known {
+        let object = |kind: &str, name: &str, spec: &str| {
+            let metadata = format!("{{name: {name}, labels: {{workload: app}}}}");
+            let text = format!("apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n");
+            (format!("{kind}/{name}.yaml"), Bytes::from(text))
+        };
+        let cluster_type = "{reconciler: flux, namespaceService: flux}";
+        let any = "{labelSelector: {}}";
+        let policy = format!("{{deploymentTargetSelector: {any}, clusterTypeSelector: {any}{scheduler}}}");
+        let stored: Files = [
+            object("ClusterType", "drone", cluster_type),
+            object("ClusterType", "large", cluster_type),
+            object("DeploymentTarget", "web", "{environment: dev, manifests: {}}"),
+            object("Template", "flux", "{type: reconciler, manifests: ['kind: A']}"),
+            object("SchedulingPolicy", "all", &policy),
+        ]
+        .into();
+        let decision = |names: &[&str]| {
+            let cluster_types = names.iter().map(|name| (*name).to_owned()).collect();
+            Arc::new(vec![Decision { cluster_types, deployment_targets: None }])
+        };
+        let decisions = decided.map(|names| ("all".to_owned(), decision(names))).into_iter().collect();
+        let sources = Sources { environment: "dev".to_owned(), stored, decisions, ..Sources::default() };
+        let plane = Arc::new(ControlPlane::read(&sources, None));
+        let fleet = Fleet::new(plane.inputs.clone());
+        let reading = Reading {
+            environment: None,
+            plane,
+            sources: Arc::new(sources),
+            folders: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        };
+        Known { reading, fleet, tree: None, replaced: Arc::default() }
+    }
+
+    fn folders(known: &Known) -> Vec<&str> {
+        let tree = known.tree.as_ref().unwrap();
+        let mut folders: Vec<&str> =
+            tree.files.keys().filter_map(|path| path.strip_suffix("/web/reconciler.yaml")).collect();
+        folders.dedup();
+        folders
+    }
+
+    #[test]
+    fn files_stay_until_an_external_scheduler_decides() {
+        let external = ", scheduler: {name: ocm}";
+        let by_labels = render(None, read("", None), &Plain).unwrap();
+        assert_eq!(folders(&by_labels), ["drone", "large"]);
+        let undecided = render(Some(&by_labels), read(external, None), &Plain).unwrap();
+        assert_eq!(folders(&undecided), ["drone", "large"]);
+        assert!(undecided.fleet.inputs().keeps_files());
+        let decided = render(Some(&undecided), read(external, Some(&["drone"])), &Plain).unwrap();
+        assert_eq!(folders(&decided), ["drone"]);
+        // After a restart, the proposal keeps what the fleet does not have.
+        let restarted = render(None, read(external, None), &Plain).unwrap();
+        assert_eq!(folders(&restarted), [] as [&str; 0]);
+        assert!(restarted.fleet.inputs().keeps_files());
+    }
 }

@@ -119,8 +119,12 @@ impl PackageService {
     /// As [`refs::source`].
     pub(crate) async fn in_git(&self, revision: &PackageRevision) -> Result<RevisionInGit, ApiError> {
         let repository = self.repository(revision).await?;
-        let mut in_git = RevisionInGit::new(&self.services, &repository, revision).await?;
-        self.branches.correct(&queue::key_of(&repository), &mut in_git);
+        self.in_git_of(&repository, revision).await
+    }
+
+    async fn in_git_of(&self, repository: &Repository, revision: &PackageRevision) -> Result<RevisionInGit, ApiError> {
+        let mut in_git = RevisionInGit::new(&self.services, repository, revision).await?;
+        self.branches.correct(&queue::key_of(repository), &mut in_git);
         Ok(in_git)
     }
 
@@ -430,7 +434,7 @@ impl PackageService {
                 let found = RevisionInRegistry::new(&self.services, (&repository, oci), revision).await;
                 found.map(Destination::Registry)
             }
-            None => RevisionInGit::new(&self.services, &repository, revision).await.map(Destination::Git),
+            None => self.in_git_of(&repository, revision).await.map(Destination::Git),
         }
     }
 

@@ -31,7 +31,8 @@ pub use gitops_repo::{
     ReportedIssue,
 };
 pub use scheduling_policy::{
-    ClusterTypeSelector, DeploymentTargetSelector, SchedulingPolicy, SchedulingPolicySpec, SchedulingPolicyStatus,
+    ClusterTypeSelector, DeploymentTargetSelector, ExternalScheduler, SchedulingDecision, SchedulingPolicy,
+    SchedulingPolicySpec, SchedulingPolicyStatus,
 };
 pub use template::{Template, TemplateSpec, TemplateType};
 pub use workload::{Workload, WorkloadSpec, WorkloadStatus, WorkloadTarget};

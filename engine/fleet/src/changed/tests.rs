@@ -7,18 +7,22 @@ use super::*;
 use crate::{
     Inputs,
     render::{Tree, render},
+    schedule::Decision,
     templates::{Batch, Executed, TemplateError},
-    testing::{FakeRenderer, cluster_type, config_map, config_schema, inputs, named, policy, target, template},
+    testing::{
+        FakeRenderer, cluster_type, config_map, config_schema, decided, decision as decided_on, externally, inputs,
+        named, policy, target, template,
+    },
 };
 
 /// The changes by two whole renderings.
-fn expected(old: &Tree, new: &Tree, is_incomplete: bool) -> (BTreeMap<String, String>, BTreeSet<String>) {
+fn expected(old: &Tree, new: &Tree, keeps_files: bool) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let contents = |tree: &Tree| -> BTreeMap<String, String> {
         tree.files.iter().map(|(path, file)| (path.clone(), file.content.clone())).collect()
     };
     let (old, files) = (contents(old), contents(new));
     let is_kept = |path: &str| new.broken.keys().any(|folder| path.starts_with(&format!("{folder}/")));
-    let deleted = old.keys().filter(|path| !is_incomplete && !files.contains_key(*path) && !is_kept(path));
+    let deleted = old.keys().filter(|path| !keeps_files && !files.contains_key(*path) && !is_kept(path));
     let deleted = deleted.cloned().collect();
     (files.into_iter().filter(|(path, content)| old.get(path) != Some(content)).collect(), deleted)
 }
@@ -30,7 +34,7 @@ fn check(old: &Inputs, new: &Inputs) -> Changes {
     let (before, after) =
         (render(&old, &FakeRenderer).unwrap(), render(&Fleet::new(new.clone()), &FakeRenderer).unwrap());
     let changes = changed(&old, &before.broken, &next, &FakeRenderer).unwrap();
-    let (written, deleted) = expected(&before, &after, new.is_incomplete);
+    let (written, deleted) = expected(&before, &after, new.keeps_files());
     let found = changes.written.iter().map(|(path, file)| (path.clone(), file.content.clone())).collect();
     assert_eq!((written, deleted), (found, changes.deleted.clone()));
     assert_eq!(changes.broken, after.broken);
@@ -88,6 +92,24 @@ fn removed_policy_deletes_its_folders() {
 }
 
 #[test]
+fn external_scheduler_deletes_after_its_first_answer() {
+    let old = inputs();
+    let mut new = old.clone();
+    new.policies = named([externally(policy("all", json!({}), json!({})))]);
+    let changes = check(&old, &new);
+    assert!(changes.deleted.is_empty() && changes.removed_folders.is_empty(), "it has not answered");
+    assert_eq!(changes.withheld.len(), 6);
+    decided(&mut new, "all", &[decided_on(&["drone"], None)]);
+    let changes = check(&old, &new);
+    assert_eq!(changes.removed_folders, ["large/hello-edge".to_owned()].into());
+    let mut other = new.clone();
+    decided(&mut other, "all", &[decided_on(&["large"], None)]);
+    let changes = check(&new, &other);
+    assert_eq!(changes.removed_folders, ["drone/hello-edge".to_owned()].into());
+    assert_eq!(changes.written.len(), 3);
+}
+
+#[test]
 fn broken_assignment_keeps_its_files_until_it_is_repaired() {
     let old = inputs();
     let mut bad = old.clone();
@@ -121,7 +143,7 @@ fn unchanged_fleet_renders_nothing() {
 fn any_inputs() -> impl Strategy<Value = Inputs> {
     let cluster_types = prop::collection::btree_map(0..4_u8, (0..3_u8, 0..2_u8, 0..3_u8, 0..6_u8), 0..4);
     let targets = prop::collection::btree_map(0..3_u8, (0..2_u8, 0..3_u8, 0..8_u8), 0..4);
-    let policies = prop::collection::btree_map(0..3_u8, (0..4_u8, 0..4_u8), 0..3);
+    let policies = prop::collection::btree_map(0..3_u8, (0..4_u8, 0..4_u8, 0..7_u8), 0..3);
     let maps = prop::collection::btree_map(0..5_u8, (0..8_u8, 0..3_u8, 0..4_u8), 0..5);
     let schemas = prop::collection::btree_map(0..2_u8, (0..4_u8, 0..3_u8), 0..2);
     let templates = prop::collection::btree_map(0..5_u8, 0..5_u8, 3..5);
@@ -130,8 +152,10 @@ fn any_inputs() -> impl Strategy<Value = Inputs> {
         environment: "dev".to_owned(),
         cluster_types: named(cluster_types.into_iter().map(any_cluster_type)),
         targets: named(targets.into_iter().map(any_target)),
-        policies: named(policies.into_iter().map(|(at, (targets, types))| {
-            policy(&format!("p{at}"), any_selector("ring", targets), any_selector("region", types))
+        decisions: policies.iter().filter_map(|(at, (_, _, decision))| any_decisions(*at, *decision)).collect(),
+        policies: named(policies.into_iter().map(|(at, (targets, types, decision))| {
+            let policy = policy(&format!("p{at}"), any_selector("ring", targets), any_selector("region", types));
+            if decision < LABELS_ALONE { policy } else { externally(policy) }
         })),
         config_maps: named(maps.into_iter().map(any_map)),
         config_schemas: named(schemas.into_iter().map(|(at, (label, schema))| {
@@ -144,6 +168,19 @@ fn any_inputs() -> impl Strategy<Value = Inputs> {
         promoted_commit: commit.map(|commit| commit.to_string()),
         is_incomplete: false,
     })
+}
+
+/// Policies with a lower number have no external scheduler.
+const LABELS_ALONE: u8 = 4;
+
+/// The decisions about a policy: none, some about all targets, or some about one.
+fn any_decisions(at: u8, decision: u8) -> Option<(String, Arc<Vec<Decision>>)> {
+    let decisions = match decision {
+        5 => vec![decided_on(&["c0", "c1"], None)],
+        6 => vec![decided_on(&["c1"], Some(&["w0-0"])), decided_on(&["c2"], Some(&["w1-1"]))],
+        _ => return None,
+    };
+    Some((format!("p{at}"), Arc::new(decisions)))
 }
 
 const TEXTS: [&str; 5] = [
@@ -223,6 +260,7 @@ fn mixed(old: &Inputs, other: &Inputs, choice: u8) -> Inputs {
     }
     if is_chosen(2) {
         new.policies.clone_from(&other.policies);
+        new.decisions.clone_from(&other.decisions);
     }
     if is_chosen(3) {
         new.config_maps.clone_from(&other.config_maps);
@@ -249,9 +287,17 @@ proptest! {
         let fleet = Fleet::new(inputs.clone());
         for cluster_type in inputs.cluster_types.values() {
             for target in inputs.targets.values() {
+                let is_decided = |policy: &crate::objects::SchedulingPolicy| {
+                    let decisions = inputs.decisions.get(&policy.name).map(|it| it.as_slice()).unwrap_or_default();
+                    let has_target = |it: &Decision| {
+                        it.deployment_targets.as_ref().is_none_or(|targets| targets.contains(&target.name))
+                    };
+                    decisions.iter().any(|it| it.cluster_types.contains(&cluster_type.name) && has_target(it))
+                };
                 let selects = |policy: &&Arc<crate::objects::SchedulingPolicy>| {
                     policy.spec.cluster_type_selector.label_selector.matches(&cluster_type.labels)
                         && policy.spec.deployment_target_selector.label_selector.matches(&target.labels)
+                        && (policy.spec.scheduler.is_none() || is_decided(policy))
                 };
                 let expected: Vec<String> = inputs.policies.values().filter(selects).map(|it| it.name.clone()).collect();
                 let found = fleet.schedule().assignment(&cluster_type.name, &target.name);

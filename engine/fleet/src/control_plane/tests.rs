@@ -165,3 +165,25 @@ fn folders_are_paths_from_the_root() {
     assert_eq!(within(&all, "a").keys().collect::<Vec<_>>(), ["b.yaml"]);
     assert_eq!(within(&all, "").len(), 4);
 }
+
+#[test]
+fn decisions_are_about_policies_with_a_scheduler() {
+    let policy = |name: &str, more: &str| {
+        let any = "{labelSelector: {}}";
+        format!(
+            "@kind: SchedulingPolicy\nmetadata: {{name: {name}}}\n\
+             spec: {{deploymentTargetSelector: {any}, clusterTypeSelector: {any}{more}}}\n"
+        )
+    };
+    let external = policy("external", ", scheduler: {name: ocm, parameters: {placement: drones}}");
+    let mut sources = sources(&[&policy("labels", ""), &external]);
+    let plane = ControlPlane::read(&sources, None);
+    assert!(plane.inputs.keeps_files() && !plane.inputs.is_incomplete);
+    let scheduler = plane.inputs.policies["external"].spec.scheduler.as_ref().unwrap();
+    assert_eq!((scheduler.name.as_str(), scheduler.parameters["placement"].as_str()), ("ocm", "drones"));
+    let decisions = Arc::new(vec![Decision::default()]);
+    sources.decisions = ["labels", "external", "gone"].map(|name| (name.to_owned(), decisions.clone())).into();
+    let plane = ControlPlane::read(&sources, None);
+    assert_eq!(plane.inputs.decisions.keys().collect::<Vec<_>>(), ["external"]);
+    assert!(!plane.inputs.keeps_files());
+}

@@ -55,7 +55,7 @@ fn sources(environment: &str) -> Sources {
         stored: Files::new(),
         branch: files(&input.join("control-plane-env")),
         bases: [("main".to_owned(), files(&input.join("control-plane-main")))].into(),
-        workloads: BTreeMap::new(),
+        ..Sources::default()
     };
     for (name, base) in ControlPlane::read(&sources, None).base_repos {
         if name != "main" {

@@ -11,12 +11,10 @@ mod queue;
 mod reporter;
 mod watch;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -33,24 +31,14 @@ use crate::serve::end_request;
 
 /// The interval in which changes are collected to one report.
 const TICK: Duration = Duration::from_secs(1);
-/// The time without a byte after which a connection to the cluster is given up. A watch ends earlier by itself.
-const SILENCE: Duration = Duration::from_secs(330);
 /// The changes that wait for the reporter.
 const WAITING_CHANGES: usize = 256;
 
-async fn connect(kubeconfig: Option<&Path>) -> Result<Client, String> {
-    let mut config = cluster_access::config(kubeconfig).await?;
-    // The agent itself knows when to repeat a call.
-    config.default_retry = false;
-    config.read_timeout = Some(SILENCE);
-    Client::try_from(config).map_err(|error| error.to_string())
-}
-
 /// Reports until a signal.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<()> {
-    let hub = connect(Some(&args.hub_kubeconfig)).await.map_err(anyhow::Error::msg);
+    let hub = cluster_access::watching(Some(&args.hub_kubeconfig)).await.map_err(anyhow::Error::msg);
     let hub = hub.with_context(|| format!("--hub-kubeconfig {}", args.hub_kubeconfig.display()))?;
-    let cluster = connect(args.kubeconfig.as_deref()).await.map_err(anyhow::Error::msg);
+    let cluster = cluster_access::watching(args.kubeconfig.as_deref()).await.map_err(anyhow::Error::msg);
     let cluster = cluster.context("the agent cannot reach its cluster; set --kubeconfig outside of a pod")?;
     let queue = Queue::open(&args.queue_file, args.queue_deployments as usize);
     let queue = queue.with_context(|| format!("--queue-file {}", args.queue_file.display()))?;

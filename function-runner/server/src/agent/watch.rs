@@ -17,6 +17,7 @@ use stoa_runtime_gitops::Deployment;
 use tokio::sync::mpsc::Sender;
 
 use super::queue::ObjectId;
+use crate::cluster_access::is_missing;
 
 /// The interval to search a kind that the cluster does not have.
 const DISCOVERY: Duration = Duration::from_secs(60);
@@ -93,15 +94,6 @@ pub(super) async fn watch(client: Client, kind: GitOpsKind, changes: Sender<Chan
             }
         }
         tokio::time::sleep(DISCOVERY).await;
-    }
-}
-
-/// Whether the cluster does not have the resource any more.
-fn is_missing(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        _ => false,
     }
 }
 

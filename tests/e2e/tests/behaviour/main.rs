@@ -49,6 +49,7 @@ mod releases;
 mod rendering;
 mod retention;
 mod rollouts;
+mod schedulers;
 mod secrets;
 mod signatures;
 mod sops;

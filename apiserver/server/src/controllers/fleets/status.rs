@@ -26,7 +26,7 @@ const MESSAGE: usize = 2000;
 const NAMED: usize = 5;
 
 /// Changes the status of an object where that makes a difference.
-async fn write<K: Kind + PartialEq>(
+pub(super) async fn write<K: Kind + PartialEq>(
     services: &Services,
     (namespace, name): (&str, &str),
     change: impl Fn(&mut K) + Send + Sync,
@@ -51,7 +51,7 @@ fn listed(problems: &[String]) -> String {
     short(message)
 }
 
-fn short(message: String) -> String {
+pub(super) fn short(message: String) -> String {
     if message.chars().count() <= MESSAGE { message } else { message.chars().take(MESSAGE).chain(['…']).collect() }
 }
 
@@ -151,13 +151,16 @@ pub(super) async fn of_policies(services: &Services, namespace: &str, fleet: &Fl
         counts
     });
     let counts = counts.await;
-    for name in fleet.inputs().policies.keys() {
+    for (name, policy) in &fleet.inputs().policies {
         let count = counts.get(name).copied().unwrap_or_default();
-        let message = format!("{count} assignments follow from the policy");
+        let (is_ready, why, message) = match fleet.inputs().is_undecided(policy) {
+            true => (false, reason::UNDECIDED, "the external scheduler has not decided; no file is deleted".to_owned()),
+            false => (true, reason::ASSIGNMENTS_CREATED, format!("{count} assignments follow from the policy")),
+        };
         write(services, (namespace, name), |object: &mut SchedulingPolicy| {
             let generation = object.metadata.generation;
             let conditions = &mut object.status.get_or_insert_default().conditions;
-            set_condition(conditions, reason::READY, true, reason::ASSIGNMENTS_CREATED, &*message, generation);
+            set_condition(conditions, reason::READY, is_ready, why, &*message, generation);
         })
         .await?;
     }
