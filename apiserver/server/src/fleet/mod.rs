@@ -6,7 +6,7 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git.
+//!   `promotions`: the commit of a base repository; `waves`: the folders that stay as they are meanwhile; `edits`: writes of clients to objects of Git.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
@@ -17,6 +17,7 @@ mod reading;
 mod rendering;
 mod repositories;
 mod serving;
+mod waves;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -44,6 +45,7 @@ pub(crate) use self::{
     reading::{At, Failed, Reading, SourceKey},
     repositories::{FRESH, Looks, Refusal},
     serving::{Served, serve},
+    waves::{Held, name_of},
 };
 
 /// The fleets of all environments. Clones share everything.

@@ -17,11 +17,11 @@ use stoa_pulls::{
 };
 use stoa_types::{
     reason,
-    scheduler::{FleetPullRequest, GitOpsRepo},
+    scheduler::{FleetPullRequest, FleetWave, GitOpsRepo},
 };
 
 use super::{
-    FleetService, Known,
+    FleetService, Held, Known,
     reading::SourceKey,
     repositories::{self, Keys, Refusal, Remote, is_owned_by_git},
 };
@@ -40,6 +40,7 @@ pub(crate) struct Proposal<'p> {
     pub(crate) repo: &'p GitOpsRepo,
     pub(crate) known: &'p Known,
     pub(crate) tree: &'p Tree,
+    pub(crate) held: &'p Held,
 }
 
 /// The state of a proposal.
@@ -52,18 +53,23 @@ pub(crate) struct ProposalState {
     pub(crate) changed: Vec<String>,
     /// The promoted commit of the files.
     pub(crate) promoted: String,
+    /// The wave of a Promotion that the files are of.
+    pub(crate) wave: Option<FleetWave>,
     pub(crate) pull: Option<FleetPullRequest>,
     /// A reason and a message; the branch stays as it is.
     pub(crate) blocked: Option<Refusal>,
 }
 
-/// The digest of all files.
-pub(crate) fn digest(tree: &Tree) -> String {
+/// The digest of all files that are proposed.
+pub(crate) fn digest(tree: &Tree, held: &Held) -> String {
     let mut hasher = DefaultHasher::new();
-    for (path, File { content, .. }) in &tree.files {
+    for (path, File { content, .. }) in tree.files.iter().filter(|(path, _)| !held.has(path)) {
         (path, content).hash(&mut hasher);
     }
-    tree.broken.keys().for_each(|folder| folder.hash(&mut hasher));
+    tree.broken.keys().chain(held.folders()).for_each(|folder| folder.hash(&mut hasher));
+    if let Some(FleetWave { promotion, number, .. }) = &held.wave {
+        (promotion, number).hash(&mut hasher);
+    }
     format!("{:016x}", hasher.finish())
 }
 
@@ -81,7 +87,8 @@ impl Proposal<'_> {
         let answer = self.ask(&remote, self.head()).await?;
         let ProposeFilesResponse { base_commit, head_commit, changes, foreign, is_pushed, rejected } = answer;
         let mut state = ProposalState {
-            digest: digest(self.tree),
+            digest: digest(self.tree, self.held),
+            wave: self.held.wave.clone(),
             base_commit,
             promoted: self.known.fleet.inputs().promoted_commit.clone().unwrap_or_default(),
             changed: changes.iter().map(|change| change.path.clone()).collect(),
@@ -159,8 +166,8 @@ impl Proposal<'_> {
             base: self.repo.spec.branch.clone(),
             with_contents: head.is_empty(),
             head,
-            files: self.tree.files.iter().map(file).collect(),
-            kept: self.tree.broken.keys().cloned().collect(),
+            files: self.tree.files.iter().filter(|(path, _)| !self.held.has(path)).map(file).collect(),
+            kept: self.tree.broken.keys().chain(self.held.folders()).cloned().collect(),
             owner: self.owner(),
             message: format!("{}\n\n{}", self.title(), self.commits()),
             author: Some(author),
@@ -272,7 +279,15 @@ impl Proposal<'_> {
         if changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
             body.push_str("\nThis promotes another commit of the base repository.\n");
         }
-        for (folder, broken) in self.tree.broken.iter().take(NAMED) {
+        if let Some(FleetWave { promotion, number, held_cluster_types }) = &self.held.wave {
+            let _ = write!(
+                body,
+                "\nThis is wave {number} of Promotion {}. The folders of {held_cluster_types} cluster types of later waves \
+                 stay as they are.\n",
+                quoted(promotion)
+            );
+        }
+        for (folder, broken) in self.tree.broken.iter().filter(|(folder, _)| !self.held.has(folder)).take(NAMED) {
             let problems = broken.problems.join("; ");
             let _ = writeln!(body, "\nFolder {} stays as it is: {}", quoted(folder), quoted(&problems));
         }
@@ -355,6 +370,7 @@ mod tests {
             files: [("a/b".to_owned(), file(content, policy))].into(),
             ..Tree::default()
         };
+        let digest = |tree: &Tree| super::digest(tree, &Held::default());
         assert_eq!(digest(&tree("x", "p")), digest(&tree("x", "q")), "the origin is no content");
         assert_ne!(digest(&tree("x", "p")), digest(&tree("y", "p")));
         let mut broken = tree("x", "p");

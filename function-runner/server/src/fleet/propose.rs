@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a commit of others on the proposal's branch is never overwritten, and no push rewrites history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use git2::{Commit, FileMode, Oid, Repository, Sort};
 use stoa_engine_git::bounded;
@@ -180,12 +180,12 @@ impl Proposal<'_> {
 
     /// All files after the proposal.
     fn files(&self, before: &BTreeMap<String, Entry>) -> Result<BTreeMap<String, (Oid, FileMode)>, Failure> {
-        let kept: Vec<String> = self.request.kept.iter().map(|folder| format!("{folder}/")).collect();
+        let kept: HashSet<&str> = self.request.kept.iter().map(String::as_str).collect();
         let stays = |path: &str| {
             self.request.keeps_others
                 || !path.contains('/')
                 || path.starts_with('.')
-                || kept.iter().any(|folder| path.starts_with(folder.as_str()))
+                || path.match_indices('/').any(|(end, _)| kept.contains(&path[..end]))
         };
         let mut after: BTreeMap<String, (Oid, FileMode)> = before
             .iter()
