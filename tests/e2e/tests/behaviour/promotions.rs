@@ -267,6 +267,30 @@ fn promotion_waits_for_each_environment() {
 }
 
 #[test]
+fn edit_of_an_environment_promotes_nothing() {
+    let Some(promoting) = Promoting::new(&[("edge", "1")]) else {
+        return skipped("templates of fleets, since STOA_TEST_RENDERER is not set");
+    };
+    let Promoting { kubectl, stages, first, .. } = &promoting;
+    let [a, b] = &stages.names;
+    let head = stages.head(b);
+    stages.control_plane.git(&["checkout", "--quiet", a]);
+    let cluster_type = "apiVersion: scheduler.kalypso.io/v1alpha1
+kind: ClusterType
+metadata: {name: core}
+spec: {reconciler: flux, namespaceService: flux}
+";
+    stages.control_plane.commit("core.yaml", cluster_type);
+    stages.control_plane.git(&["checkout", "--quiet", "--detach", "main"]);
+    promoting.merge(a);
+    let repo = repo_until(kubectl, a, "the files in the branch", |status| status["changedFiles"] == 0);
+    assert_eq!(repo["status"]["promotedCommit"], first.as_str(), "{repo:#}");
+    assert!(stages.proposes(a, "core", "one"), "the newer commit of the base is not promoted");
+    assert_eq!((stages.commit_of(a), stages.commit_of(b)), (first.clone(), first.clone()));
+    assert_eq!(stages.head(b), head);
+}
+
+#[test]
 fn reported_failure_stops_a_promotion() {
     let Some(promoting) = Promoting::new(&[("edge", "1")]) else {
         return skipped("templates of fleets, since STOA_TEST_RENDERER is not set");
