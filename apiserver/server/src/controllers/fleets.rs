@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::status::Named;
 use super::sources::wait_after;
-use crate::fleet::{FRESH, FleetService, Held, Known, Proposal, ProposalState, Served, digest, serve};
+use crate::fleet::{FRESH, FleetService, Frozen, Known, Proposal, ProposalState, Served, digest, serve};
 
 /// How many environments are brought about at once.
 const AT_ONCE: usize = 8;
@@ -199,9 +199,9 @@ impl Reconciliation {
             }
         };
         // A promotion records its wave before Git has its commit, and Git was read above.
-        let held = self.service.held(namespace, &known).await?;
+        let frozen = self.service.frozen(namespace, &known).await?;
         for repo in &repos {
-            self.propose(repo, &known, &held).await?;
+            self.propose(repo, &known, &frozen).await?;
         }
         Ok(Some(self.next(&known)))
     }
@@ -237,10 +237,11 @@ impl Reconciliation {
     }
 
     /// Compares the files with a repository, and proposes what differs. A refusal is in the status.
-    async fn propose(&self, repo: &GitOpsRepo, known: &Known, held: &Held) -> Result<(), ApiError> {
+    async fn propose(&self, repo: &GitOpsRepo, known: &Known, frozen: &Frozen) -> Result<(), ApiError> {
         let Some(tree) = known.tree.clone() else { return Ok(()) };
         let (key, named) = (queue::key_of(repo), Named::of(&tree, &known.replaced));
-        let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree, held };
+        let proposal =
+            Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree, frozen };
         let away: Attempt = (repo.metadata.generation, String::new(), String::new());
         if self.waits(&key, &away) {
             return Ok(());
@@ -252,7 +253,7 @@ impl Reconciliation {
                 return status::of_refused(self.service.services(), repo, &named, refusal).await;
             }
         };
-        let attempt: Attempt = (repo.metadata.generation, base.clone(), digest(&tree, held));
+        let attempt: Attempt = (repo.metadata.generation, base.clone(), digest(&tree, frozen));
         if self.waits(&key, &attempt) {
             return Ok(());
         }

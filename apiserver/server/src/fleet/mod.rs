@@ -6,7 +6,8 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository; `waves`: the folders that stay as they are meanwhile; `edits`: writes of clients to objects of Git.
+//!   `promotions`: the commit of a base repository; `waves`: the folders that stay as they are meanwhile;
+//!   `edits`: writes of clients to objects of Git.
 //!
 //! Elsewhere: the controller `fleets` decides when; `stoa_kinds::scheduler` has the kinds.
 
@@ -45,7 +46,7 @@ pub(crate) use self::{
     reading::{At, Failed, Reading, SourceKey},
     repositories::{FRESH, Looks, Refusal},
     serving::{Served, serve},
-    waves::{Held, name_of},
+    waves::{Frozen, name_of},
 };
 
 /// The fleets of all environments. Clones share everything.

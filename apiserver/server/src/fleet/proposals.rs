@@ -21,7 +21,7 @@ use stoa_types::{
 };
 
 use super::{
-    FleetService, Held, Known,
+    FleetService, Frozen, Known,
     reading::SourceKey,
     repositories::{self, Keys, Refusal, Remote, is_owned_by_git},
 };
@@ -40,7 +40,7 @@ pub(crate) struct Proposal<'p> {
     pub(crate) repo: &'p GitOpsRepo,
     pub(crate) known: &'p Known,
     pub(crate) tree: &'p Tree,
-    pub(crate) held: &'p Held,
+    pub(crate) frozen: &'p Frozen,
 }
 
 /// The state of a proposal.
@@ -61,13 +61,13 @@ pub(crate) struct ProposalState {
 }
 
 /// The digest of all files that are proposed.
-pub(crate) fn digest(tree: &Tree, held: &Held) -> String {
+pub(crate) fn digest(tree: &Tree, frozen: &Frozen) -> String {
     let mut hasher = DefaultHasher::new();
-    for (path, File { content, .. }) in tree.files.iter().filter(|(path, _)| !held.has(path)) {
+    for (path, File { content, .. }) in tree.files.iter().filter(|(path, _)| !frozen.has(path)) {
         (path, content).hash(&mut hasher);
     }
-    tree.broken.keys().chain(held.folders()).for_each(|folder| folder.hash(&mut hasher));
-    if let Some(FleetWave { promotion, number, .. }) = &held.wave {
+    tree.broken.keys().chain(frozen.folders()).for_each(|folder| folder.hash(&mut hasher));
+    if let Some(FleetWave { promotion, number, .. }) = &frozen.wave {
         (promotion, number).hash(&mut hasher);
     }
     format!("{:016x}", hasher.finish())
@@ -87,8 +87,8 @@ impl Proposal<'_> {
         let answer = self.ask(&remote, self.head()).await?;
         let ProposeFilesResponse { base_commit, head_commit, changes, foreign, is_pushed, rejected } = answer;
         let mut state = ProposalState {
-            digest: digest(self.tree, self.held),
-            wave: self.held.wave.clone(),
+            digest: digest(self.tree, self.frozen),
+            wave: self.frozen.wave.clone(),
             base_commit,
             promoted: self.known.fleet.inputs().promoted_commit.clone().unwrap_or_default(),
             changed: changes.iter().map(|change| change.path.clone()).collect(),
@@ -166,8 +166,8 @@ impl Proposal<'_> {
             base: self.repo.spec.branch.clone(),
             with_contents: head.is_empty(),
             head,
-            files: self.tree.files.iter().filter(|(path, _)| !self.held.has(path)).map(file).collect(),
-            kept: self.tree.broken.keys().chain(self.held.folders()).cloned().collect(),
+            files: self.tree.files.iter().filter(|(path, _)| !self.frozen.has(path)).map(file).collect(),
+            kept: self.tree.broken.keys().chain(self.frozen.folders()).cloned().collect(),
             owner: self.owner(),
             message: format!("{}\n\n{}", self.title(), self.commits()),
             author: Some(author),
@@ -279,15 +279,15 @@ impl Proposal<'_> {
         if changes.iter().any(|change| change.path == PROMOTED_COMMIT) {
             body.push_str("\nThis promotes another commit of the base repository.\n");
         }
-        if let Some(FleetWave { promotion, number, held_cluster_types }) = &self.held.wave {
+        if let Some(FleetWave { promotion, number, frozen_cluster_types }) = &self.frozen.wave {
             let _ = write!(
                 body,
-                "\nThis is wave {number} of Promotion {}. The folders of {held_cluster_types} cluster types of later waves \
+                "\nThis is wave {number} of Promotion {}. The folders of {frozen_cluster_types} cluster types of later waves \
                  stay as they are.\n",
                 quoted(promotion)
             );
         }
-        for (folder, broken) in self.tree.broken.iter().filter(|(folder, _)| !self.held.has(folder)).take(NAMED) {
+        for (folder, broken) in self.tree.broken.iter().filter(|(folder, _)| !self.frozen.has(folder)).take(NAMED) {
             let problems = broken.problems.join("; ");
             let _ = writeln!(body, "\nFolder {} stays as it is: {}", quoted(folder), quoted(&problems));
         }
@@ -370,7 +370,7 @@ mod tests {
             files: [("a/b".to_owned(), file(content, policy))].into(),
             ..Tree::default()
         };
-        let digest = |tree: &Tree| super::digest(tree, &Held::default());
+        let digest = |tree: &Tree| super::digest(tree, &Frozen::default());
         assert_eq!(digest(&tree("x", "p")), digest(&tree("x", "q")), "the origin is no content");
         assert_ne!(digest(&tree("x", "p")), digest(&tree("y", "p")));
         let mut broken = tree("x", "p");

@@ -20,13 +20,13 @@ use super::{At, FleetService, Known};
 
 /// The cluster types of later waves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Frozen {
     /// The wave in progress, or the last one.
     pub(crate) wave: Option<FleetWave>,
     cluster_types: BTreeSet<String>,
 }
 
-impl Held {
+impl Frozen {
     /// Whether a file stays as it is.
     pub(crate) fn has(&self, path: &str) -> bool {
         path.split_once('/').is_some_and(|(folder, _)| self.cluster_types.contains(folder))
@@ -47,7 +47,7 @@ impl Held {
         let wave = FleetWave {
             promotion: name_of(promotion),
             number,
-            held_cluster_types: i64::try_from(cluster_types.len()).unwrap_or(i64::MAX),
+            frozen_cluster_types: i64::try_from(cluster_types.len()).unwrap_or(i64::MAX),
         };
         Self { wave: Some(wave), cluster_types }
     }
@@ -93,11 +93,11 @@ impl FleetService {
     /// # Errors
     ///
     /// Those of the stored Promotions.
-    pub(crate) async fn held(&self, namespace: &str, known: &Known) -> Result<Held, ApiError> {
-        let Some(environment) = &known.reading.environment else { return Ok(Held::default()) };
+    pub(crate) async fn frozen(&self, namespace: &str, known: &Known) -> Result<Frozen, ApiError> {
+        let Some(environment) = &known.reading.environment else { return Ok(Frozen::default()) };
         let of = environment.namespace().unwrap_or_default();
         let promotions = self.services.lookup.api::<Promotion>()?.list(Some(&of), "").await?;
-        Ok(Held::of(&promotions, namespace, &known.fleet.inputs().cluster_types))
+        Ok(Frozen::of(&promotions, namespace, &known.fleet.inputs().cluster_types))
     }
 
     /// The cluster types of an environment that are in later waves than this one.
@@ -142,14 +142,14 @@ mod tests {
         .unwrap()
     }
 
-    fn held(promotions: &[Promotion]) -> Vec<String> {
-        Held::of(promotions, "prod", &cluster_types()).folders().cloned().collect()
+    fn frozen(promotions: &[Promotion]) -> Vec<String> {
+        Frozen::of(promotions, "prod", &cluster_types()).folders().cloned().collect()
     }
 
     #[test]
-    fn later_waves_are_held_until_they_begin() {
+    fn later_waves_are_frozen_until_they_begin() {
         let at = |phase: &str, wave: i64| {
-            held(&[promotion("release", 1, &json!({"environment": "prod", "phase": phase, "wave": wave}))])
+            frozen(&[promotion("release", 1, &json!({"environment": "prod", "phase": phase, "wave": wave}))])
         };
         // The number is recorded before the environment has the commit.
         assert_eq!(at("Pending", 1), ["east", "south", "west"]);
@@ -164,23 +164,23 @@ mod tests {
     fn newest_promotion_that_has_begun_decides() {
         let old = promotion("old", 1, &json!({"environment": "prod", "phase": "Verifying", "wave": 1}));
         let ahead = promotion("ahead", 2, &json!({"environment": "prod", "phase": "Waiting"}));
-        assert_eq!(held(&[ahead, old.clone()]), ["east", "south", "west"]);
+        assert_eq!(frozen(&[ahead, old.clone()]), ["east", "south", "west"]);
         let new = promotion("new", 2, &json!({"environment": "prod", "phase": "Proposed"}));
-        assert_eq!(held(&[new, old.clone()]), [] as [&str; 0], "it has no waves");
+        assert_eq!(frozen(&[new, old.clone()]), [] as [&str; 0], "it has no waves");
         assert!(
-            held(&[old, promotion("other", 3, &json!({"environment": "dev", "phase": "Proposed"}))])
+            frozen(&[old, promotion("other", 3, &json!({"environment": "dev", "phase": "Proposed"}))])
                 .contains(&"west".to_owned())
         );
     }
 
     #[test]
-    fn folder_of_a_held_cluster_type_is_held() {
+    fn folder_of_a_frozen_cluster_type_is_frozen() {
         let release = promotion("release", 1, &json!({"environment": "prod", "phase": "Proposed", "wave": 2}));
-        let held = Held::of(&[release], "prod", &cluster_types());
-        let has = |path: &str| held.has(path);
+        let frozen = Frozen::of(&[release], "prod", &cluster_types());
+        let has = |path: &str| frozen.has(path);
         assert!(has("south/web/reconciler.yaml") && has("south/README.md"));
         assert!(!has("southern/web/reconciler.yaml") && !has("east/web/reconciler.yaml") && !has("south"));
-        let wave = held.wave.unwrap();
-        assert_eq!((wave.promotion.as_str(), wave.number, wave.held_cluster_types), ("acme/release", 2, 1));
+        let wave = frozen.wave.unwrap();
+        assert_eq!((wave.promotion.as_str(), wave.number, wave.frozen_cluster_types), ("acme/release", 2, 1));
     }
 }

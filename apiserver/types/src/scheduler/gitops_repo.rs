@@ -55,7 +55,7 @@ pub struct FleetWave {
     /// The number of the wave, from 1.
     pub number: i64,
     /// The number of cluster types of later waves. Their folders stay as they are.
-    pub held_cluster_types: i64,
+    pub frozen_cluster_types: i64,
 }
 
 /// An assignment whose files cannot be rendered.

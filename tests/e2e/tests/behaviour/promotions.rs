@@ -347,7 +347,7 @@ fn wave_changes_its_cluster_types_alone() {
     let repo = repo_until(&promoting.kubectl, a, "the first wave", |status| {
         status["wave"]["number"] == 1 && status["changedFiles"].as_u64() > Some(0)
     });
-    assert_eq!(repo["status"]["wave"]["heldClusterTypes"], 1, "{repo:#}");
+    assert_eq!(repo["status"]["wave"]["frozenClusterTypes"], 1, "{repo:#}");
     eventually("the files of the first wave", PATIENCE, || stages.proposes(a, "canary", "two").then_some(()));
     assert!(stages.proposes(a, "core", "one"), "the folder of a later wave stays");
     promoting.merge(a);

@@ -141,10 +141,10 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a GitOps branch has the files of a commit, and these were compared for this wave.
+/// Whether a GitOps branch has the files of a commit, and these were compared for this wave, or for all cluster types.
 pub(super) fn has_files(status: &GitOpsRepoStatus, commit: &str, wave: Option<&FleetWave>) -> bool {
-    let of = |wave: &FleetWave| (wave.promotion.clone(), wave.number);
-    status.promoted_commit == commit && status.changed_files == Some(0) && status.wave.as_ref().map(of) == wave.map(of)
+    let is_same = |of: &FleetWave| wave.is_some_and(|it| (&it.promotion, it.number) == (&of.promotion, of.number));
+    status.promoted_commit == commit && status.changed_files == Some(0) && status.wave.as_ref().is_none_or(is_same)
 }
 
 #[cfg(test)]
@@ -154,18 +154,19 @@ mod tests {
     #[test]
     fn files_of_another_wave_or_promotion_do_not_count() {
         let wave =
-            |promotion: &str, number| FleetWave { promotion: promotion.to_owned(), number, held_cluster_types: 3 };
+            |promotion: &str, number| FleetWave { promotion: promotion.to_owned(), number, frozen_cluster_types: 3 };
         let status = |wave: Option<FleetWave>| GitOpsRepoStatus {
             promoted_commit: "c".to_owned(),
             changed_files: Some(0),
             wave,
             ..GitOpsRepoStatus::default()
         };
-        let mine = FleetWave { held_cluster_types: 0, ..wave("acme/new", 2) };
+        let mine = FleetWave { frozen_cluster_types: 0, ..wave("acme/new", 2) };
         assert!(has_files(&status(Some(wave("acme/new", 2))), "c", Some(&mine)));
         assert!(!has_files(&status(Some(wave("acme/new", 1))), "c", Some(&mine)), "it is not compared yet");
         assert!(!has_files(&status(Some(wave("acme/old", 1))), "c", None), "an earlier promotion still holds folders");
         assert!(has_files(&status(None), "c", None));
+        assert!(has_files(&status(None), "c", Some(&mine)), "a branch without waves has all files");
         assert!(!has_files(&status(None), "d", None));
         let changed = GitOpsRepoStatus { changed_files: Some(1), ..status(None) };
         assert!(!has_files(&changed, "c", None));
