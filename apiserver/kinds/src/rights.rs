@@ -59,7 +59,7 @@ pub(crate) const READ: &[&str] = &["get", "list", "watch"];
 /// The verb that writes what only owners of a Project may write.
 pub(crate) const EDIT: &[&str] = &["edit"];
 /// The verbs that decide about an approval.
-const DECIDE: &[&str] = &["get", "update", "patch"];
+pub(crate) const DECIDE: &[&str] = &["get", "update", "patch"];
 /// The roles that read what is in an Organization.
 pub(crate) const READERS: &[Role] =
     &[Role::Viewer, Role::Developer, Role::Approver, Role::Owner, Role::PlatformEngineer];

@@ -16,7 +16,7 @@ pub const PULL_REQUESTS_PLANNED: &str = "PullRequestsPlanned";
 pub const VERIFIED: &str = "Verified";
 /// Condition of a Run: it succeeded.
 pub const COMPLETE: &str = "Complete";
-/// Condition of a Run: it failed.
+/// Condition of a Run: it failed. Condition of a Promotion: an environment failed.
 pub const FAILED: &str = "Failed";
 /// Condition of a Run: it waits in the queue, or retries after something was busy or out of reach.
 pub const WAITING: &str = "Waiting";
@@ -66,6 +66,8 @@ pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
 pub const ASSIGNMENT_PACKAGE_CREATED: &str = "AssignmentPackageCreated";
 /// The files of an Assignment cannot be rendered.
 pub const RENDER_FAILED: &str = "RenderFailed";
+/// An environment of a Promotion failed.
+pub const ENVIRONMENT_FAILED: &str = "EnvironmentFailed";
 /// A pull request proposes the rendered files.
 pub const PR_CREATED: &str = "PRCreated";
 /// The pull request of a fleet cannot be opened or updated.

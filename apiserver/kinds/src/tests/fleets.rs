@@ -56,3 +56,24 @@ async fn server_alone_writes_the_status_of_promotions() {
     let of_ann = repos.with_context(by("ann", &[]));
     assert_eq!(of_ann.update_status_with("shop", "dev", promoted).await.unwrap_err().code(), 403);
 }
+
+#[tokio::test]
+async fn reports_of_a_promotion_need_the_reconcilers() {
+    let world = World::new().await;
+    let make = |name: &'static str, environment: Value, allowed: &'static [&'static str]| {
+        let spec = json!({"commit": "0123456789012345678901234567890123456789", "environments": [environment]});
+        let world = &world;
+        async move {
+            let context = by("ann", allowed);
+            let object = json!({"metadata": {"name": name}, "spec": spec});
+            let made = world.make_as(&context, "delivery.stoa.dev/v1alpha1", "Promotion", "shop", object).await;
+            made.map(drop).map_err(|error| error.code())
+        }
+    };
+    let (plain, gated) = (json!({"environment": "dev"}), json!({"environment": "dev", "reports": {}}));
+    let promote = &["promote environments dev"];
+    assert_eq!(make("one", gated.clone(), promote).await, Err(403), "the status has the messages of clusters");
+    assert_eq!(make("two", plain, promote).await, Ok(()));
+    // The permission is for all Reconcilers of the namespace.
+    assert_eq!(make("three", gated, &["promote environments dev", "list reconcilers "]).await, Ok(()));
+}

@@ -14,22 +14,27 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
+use serde::Deserialize;
 use stoa_controller::{
+    index::Member,
     object::{Kind, ObjectKey},
     queue::{self, Trigger},
 };
 use stoa_kinds::lookup::Lookup;
 use stoa_machinery::{ApiError, registry::Registry};
-use stoa_types::scheduler::{
-    BaseRepo, ClusterType, ConfigSchema, DeploymentTarget, Environment, GitOpsRepo, SchedulingPolicy, Template,
-    Workload, WorkloadRegistration,
+use stoa_types::{
+    delivery::{Promotion, PromotionPhase, PromotionSpec, PromotionStepPhase},
+    scheduler::{
+        BaseRepo, ClusterType, ConfigSchema, DeploymentTarget, Environment, GitOpsRepo, SchedulingPolicy, Template,
+        Workload, WorkloadRegistration,
+    },
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::status::Named;
 use super::sources::wait_after;
-use crate::fleet::{FRESH, FleetService, Known, Proposal, ProposalState, Served, digest, serve};
+use crate::fleet::{FRESH, FleetService, Frozen, Known, Proposal, ProposalState, Served, digest, serve};
 
 /// How many environments are brought about at once.
 const AT_ONCE: usize = 8;
@@ -98,6 +103,7 @@ pub(crate) async fn run(service: FleetService, end: CancellationToken) {
         of_namespace::<ConfigSchema>(&registry),
         of_namespace::<Template>(&registry),
         of_namespace::<GitOpsRepo>(&registry),
+        waves(&registry),
     ];
     let reconcile = |(namespace, _): ObjectKey| reconcile(service.clone(), memory.clone(), namespace);
     queue::drive_some(service.services().queues.of("fleets"), AT_ONCE, triggers, end, reconcile).await;
@@ -110,6 +116,30 @@ fn of_namespace<K: Kind + Sync>(registry: &Arc<Registry>) -> Trigger {
         vec![(namespace.clone(), namespace)]
     })
     .within(GATHER)
+}
+
+/// The environments of a Promotion whose waves change.
+fn waves(registry: &Arc<Registry>) -> Trigger {
+    Trigger::on_change(&registry.api::<Promotion>(), |promotion: &Member<PromotionSpec, Waves>| {
+        let environments = promotion.spec.environments.iter().map(|step| &step.environment);
+        environments.map(|environment| (environment.clone(), environment.clone())).collect()
+    })
+    .within(GATHER)
+}
+
+/// The part of a Promotion's status that decides which folders stay as they are.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+struct Waves {
+    phase: PromotionPhase,
+    environments: Vec<Wave>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+struct Wave {
+    environment: String,
+    phase: PromotionStepPhase,
+    wave: Option<i64>,
 }
 
 async fn reconcile(service: FleetService, memory: Memory, namespace: String) -> Result<Option<Duration>, ApiError> {
@@ -170,8 +200,10 @@ impl Reconciliation {
                 return Ok(Some(self.failed()));
             }
         };
+        // A promotion records its wave before Git has its commit, and Git was read above.
+        let frozen = self.service.frozen(namespace, &known).await?;
         for repo in &repos {
-            self.propose(repo, &known).await?;
+            self.propose(repo, &known, &frozen).await?;
         }
         Ok(Some(self.next(&known)))
     }
@@ -207,10 +239,11 @@ impl Reconciliation {
     }
 
     /// Compares the files with a repository, and proposes what differs. A refusal is in the status.
-    async fn propose(&self, repo: &GitOpsRepo, known: &Known) -> Result<(), ApiError> {
+    async fn propose(&self, repo: &GitOpsRepo, known: &Known, frozen: &Frozen) -> Result<(), ApiError> {
         let Some(tree) = known.tree.clone() else { return Ok(()) };
         let (key, named) = (queue::key_of(repo), Named::of(&tree, known));
-        let proposal = Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree };
+        let proposal =
+            Proposal { service: &self.service, namespace: &self.namespace, repo, known, tree: &tree, frozen };
         let away: Attempt = (repo.metadata.generation, String::new(), String::new());
         if self.waits(&key, &away) {
             return Ok(());
@@ -222,7 +255,7 @@ impl Reconciliation {
                 return status::of_refused(self.service.services(), repo, &named, refusal).await;
             }
         };
-        let attempt: Attempt = (repo.metadata.generation, base.clone(), digest(&tree));
+        let attempt: Attempt = (repo.metadata.generation, base.clone(), digest(&tree, frozen));
         if self.waits(&key, &attempt) {
             return Ok(());
         }

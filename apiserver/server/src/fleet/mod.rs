@@ -6,7 +6,8 @@
 //! - `repositories`: the folders of control planes, with credentials; `reading`: from folders and stored objects to a fleet;
 //! - `serving`: the objects of Git as stored objects, which clients read;
 //! - `rendering`: templates on a function-runner; `proposals`: the branch and the pull request of an environment;
-//!   `promotions`: the commit of a base repository; `edits`: writes of clients to objects of Git;
+//!   `promotions`: the commit of a base repository; `waves`: the folders that stay as they are meanwhile;
+//!   `edits`: writes of clients to objects of Git;
 //! - `bundles`: a folder of a GitOps branch for clusters without a network;
 //!   `schedulers`: calls of external schedulers, which decide about policies.
 //!
@@ -21,6 +22,7 @@ mod rendering;
 mod repositories;
 mod schedulers;
 mod serving;
+mod waves;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -52,6 +54,7 @@ pub(crate) use self::{
     repositories::{FRESH, Looks, Refusal},
     schedulers::{Answer, Conversation, Question, Schedulers},
     serving::{Served, serve},
+    waves::{Frozen, name_of},
 };
 
 /// The fleets of all environments. Clones share everything.

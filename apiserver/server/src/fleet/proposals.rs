@@ -20,11 +20,11 @@ use stoa_pulls::{
 };
 use stoa_types::{
     reason,
-    scheduler::{FleetPullRequest, GitOpsRepo},
+    scheduler::{FleetPullRequest, FleetWave, GitOpsRepo},
 };
 
 use super::{
-    FleetService, Known,
+    FleetService, Frozen, Known,
     reading::SourceKey,
     repositories::{self, Keys, Refusal, Remote, is_owned_by_git},
 };
@@ -43,6 +43,7 @@ pub(crate) struct Proposal<'p> {
     pub(crate) repo: &'p GitOpsRepo,
     pub(crate) known: &'p Known,
     pub(crate) tree: &'p Tree,
+    pub(crate) frozen: &'p Frozen,
 }
 
 /// The state of a proposal.
@@ -55,18 +56,23 @@ pub(crate) struct ProposalState {
     pub(crate) changed: Vec<String>,
     /// The promoted commit of the files.
     pub(crate) promoted: String,
+    /// The wave of a Promotion that the files are of.
+    pub(crate) wave: Option<FleetWave>,
     pub(crate) pull: Option<FleetPullRequest>,
     /// A reason and a message; the branch stays as it is.
     pub(crate) blocked: Option<Refusal>,
 }
 
-/// The digest of all files.
-pub(crate) fn digest(tree: &Tree) -> String {
+/// The digest of all files that are proposed.
+pub(crate) fn digest(tree: &Tree, frozen: &Frozen) -> String {
     let mut hasher = DefaultHasher::new();
-    for (path, File { content, .. }) in &tree.files {
+    for (path, File { content, .. }) in tree.files.iter().filter(|(path, _)| !frozen.has(path)) {
         (path, content).hash(&mut hasher);
     }
-    tree.broken.keys().for_each(|folder| folder.hash(&mut hasher));
+    tree.broken.keys().chain(frozen.folders()).for_each(|folder| folder.hash(&mut hasher));
+    if let Some(FleetWave { promotion, number, .. }) = &frozen.wave {
+        (promotion, number).hash(&mut hasher);
+    }
     format!("{:016x}", hasher.finish())
 }
 
@@ -84,7 +90,8 @@ impl Proposal<'_> {
         let answer = self.ask(&remote, self.head()).await?;
         let ProposeFilesResponse { base_commit, head_commit, changes, foreign, is_pushed, rejected } = answer;
         let mut state = ProposalState {
-            digest: digest(self.tree),
+            digest: digest(self.tree, self.frozen),
+            wave: self.frozen.wave.clone(),
             base_commit,
             promoted: self.known.fleet.inputs().promoted_commit.clone().unwrap_or_default(),
             changed: changes.iter().map(|change| change.path.clone()).collect(),
@@ -162,8 +169,8 @@ impl Proposal<'_> {
             base: self.repo.spec.branch.clone(),
             with_contents: head.is_empty(),
             head,
-            files: self.tree.files.iter().map(file).collect(),
-            kept: self.tree.broken.keys().cloned().collect(),
+            files: self.tree.files.iter().filter(|(path, _)| !self.frozen.has(path)).map(file).collect(),
+            kept: self.tree.broken.keys().chain(self.frozen.folders()).cloned().collect(),
             owner: self.owner(),
             message: format!("{}\n\n{}", self.title(), self.commits()),
             author: Some(author),
@@ -279,7 +286,15 @@ impl Proposal<'_> {
         for problem in named.flat_map(|(path, file)| problems(path, &file.content)) {
             let _ = writeln!(body, "\nIts reader would reject {}", quoted(&problem));
         }
-        for (folder, broken) in self.tree.broken.iter().take(NAMED) {
+        if let Some(FleetWave { promotion, number, frozen_cluster_types }) = &self.frozen.wave {
+            let _ = write!(
+                body,
+                "\nThis is wave {number} of Promotion {}. The folders of {frozen_cluster_types} cluster types of later waves \
+                 stay as they are.\n",
+                quoted(promotion)
+            );
+        }
+        for (folder, broken) in self.tree.broken.iter().filter(|(folder, _)| !self.frozen.has(folder)).take(NAMED) {
             let problems = broken.problems.join("; ");
             let _ = writeln!(body, "\nFolder {} stays as it is: {}", quoted(folder), quoted(&problems));
         }
@@ -362,6 +377,7 @@ mod tests {
             files: [("a/b".to_owned(), file(content, policy))].into(),
             ..Tree::default()
         };
+        let digest = |tree: &Tree| super::digest(tree, &Frozen::default());
         assert_eq!(digest(&tree("x", "p")), digest(&tree("x", "q")), "the origin is no content");
         assert_ne!(digest(&tree("x", "p")), digest(&tree("y", "p")));
         let mut broken = tree("x", "p");

@@ -110,7 +110,8 @@ async fn compare(
     let namespace = call.namespace.as_str();
     let known = fleets.of(namespace, At { revision: non_empty(&call.query, "revision"), base: None }).await?;
     let tree = fleets.tree(namespace, &known).await?;
-    let proposal = Proposal { service: fleets, namespace, repo, known: &known, tree: &tree };
+    let frozen = fleets.frozen(namespace, &known).await?;
+    let proposal = Proposal { service: fleets, namespace, repo, known: &known, tree: &tree, frozen: &frozen };
     let changes = proposal.differences().await.map_err(|(_, message)| ApiError::service_unavailable(message))?;
     let is_inside = |path: &str| path.starts_with(folder);
     let files = changes.into_iter().filter(|change| is_inside(&change.path)).map(|change| changed(change, &tree));

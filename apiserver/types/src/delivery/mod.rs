@@ -15,8 +15,9 @@ pub use package_operation::{
     PackageUpgrade,
 };
 pub use promotion::{
-    PromotedEnvironment, Promotion, PromotionApproval, PromotionPhase, PromotionSpec, PromotionStatus, PromotionStep,
-    PromotionStepPhase, PromotionWindow,
+    CheckResult, PromotedEnvironment, Promotion, PromotionApproval, PromotionCheck, PromotionChecks, PromotionPhase,
+    PromotionReports, PromotionSpec, PromotionStatus, PromotionStep, PromotionStepPhase, PromotionWave, PromotionWindow,
+    ReportCounts,
 };
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};

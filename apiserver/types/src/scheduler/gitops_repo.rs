@@ -46,6 +46,18 @@ pub struct FleetPullRequest {
     pub commit: String,
 }
 
+/// The wave of a Promotion in an environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetWave {
+    /// The Promotion: `<namespace>/<name>`.
+    pub promotion: String,
+    /// The number of the wave, from 1.
+    pub number: i64,
+    /// The number of cluster types of later waves. Their folders stay as they are.
+    pub frozen_cluster_types: i64,
+}
+
 /// An assignment whose files cannot be rendered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -103,6 +115,9 @@ pub struct GitOpsRepoStatus {
     /// The number of files of the branch that differ from the rendered files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_files: Option<i64>,
+    /// The wave of a Promotion whose files were compared with the branch last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<FleetWave>,
     /// The pull request that proposes the rendered files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<FleetPullRequest>,

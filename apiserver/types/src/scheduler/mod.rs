@@ -27,7 +27,8 @@ pub use config_schema::{ConfigSchema, ConfigSchemaSpec};
 pub use deployment_target::{DeploymentTarget, DeploymentTargetSpec};
 pub use environment::{Environment, EnvironmentSpec, EnvironmentStatus};
 pub use gitops_repo::{
-    BrokenAssignment, FleetPullRequest, GitOpsRepo, GitOpsRepoSpec, GitOpsRepoStatus, InvalidResult, ReplacedValues,
+    BrokenAssignment, FleetPullRequest, FleetWave, GitOpsRepo, GitOpsRepoSpec, GitOpsRepoStatus, InvalidResult,
+    ReplacedValues,
     ReportedIssue,
 };
 pub use scheduling_policy::{

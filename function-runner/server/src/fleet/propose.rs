@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a commit of others on the proposal's branch is never overwritten, and no push rewrites history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use git2::{Commit, FileMode, Oid, Repository, Sort};
 use stoa_engine_git::bounded;
@@ -180,12 +180,9 @@ impl Proposal<'_> {
 
     /// All files after the proposal.
     fn files(&self, before: &BTreeMap<String, Entry>) -> Result<BTreeMap<String, (Oid, FileMode)>, Failure> {
-        let kept: Vec<String> = self.request.kept.iter().map(|folder| format!("{folder}/")).collect();
+        let kept: HashSet<&str> = self.request.kept.iter().map(String::as_str).collect();
         let stays = |path: &str| {
-            self.request.keeps_others
-                || !path.contains('/')
-                || path.starts_with('.')
-                || kept.iter().any(|folder| path.starts_with(folder.as_str()))
+            self.request.keeps_others || !path.contains('/') || path.starts_with('.') || is_inside(path, &kept)
         };
         let mut after: BTreeMap<String, (Oid, FileMode)> = before
             .iter()
@@ -281,6 +278,11 @@ impl Proposal<'_> {
     }
 }
 
+/// Whether a file is in one of these folders, or below one.
+fn is_inside(path: &str, folders: &HashSet<&str>) -> bool {
+    path.match_indices('/').any(|(end, _)| folders.contains(&path[..end]))
+}
+
 fn commit_failure(err: CommitError) -> Failure {
     match err {
         CommitError::Invalid(message) => Failure::request(message),
@@ -295,4 +297,25 @@ fn too_large(err: &git2::Error) -> Failure {
         return Failure::new(Code::InvalidArgument, reason::TOO_LARGE, message);
     }
     error::here(err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_contains_files_at_any_depth() {
+        let folders = HashSet::from(["west", "east/web"]);
+        for (path, expected) in [
+            ("west/README.md", true),
+            ("west/web/reconciler.yaml", true),
+            ("western/web/reconciler.yaml", false),
+            ("west", false),
+            ("east/web/namespace.yaml", true),
+            ("east/web-2/namespace.yaml", false),
+            ("east/README.md", false),
+        ] {
+            assert_eq!(is_inside(path, &folders), expected, "{path}");
+        }
+    }
 }

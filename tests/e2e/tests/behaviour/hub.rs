@@ -53,19 +53,28 @@ spec:
 }
 
 fn path(rest: &str) -> String {
-    format!("/apis/hub.kalypso.io/v1alpha1/namespaces/{NAMESPACE}/{rest}")
+    path_in(NAMESPACE, rest)
+}
+
+fn path_in(namespace: &str, rest: &str) -> String {
+    format!("/apis/hub.kalypso.io/v1alpha1/namespaces/{namespace}/{rest}")
 }
 
 fn deployed(host: &str, commit: &str, status: &str) -> Value {
     json!({"reconciler": format!("{host}-hello"), "gitOpsCommitId": commit, "status": status})
 }
 
-/// Sends a report as a program without a client library does; the status of the answer, or what kubectl says.
 fn report(kubectl: &Kubectl, deployments: &Value) -> Result<Value, String> {
+    report_in(kubectl, NAMESPACE, deployments)
+}
+
+/// Sends a report as a program without a client library does; the status of the answer, or what kubectl says.
+pub(crate) fn report_in(kubectl: &Kubectl, namespace: &str, deployments: &Value) -> Result<Value, String> {
     let report = json!({
         "apiVersion": "hub.kalypso.io/v1alpha1", "kind": "DeploymentReport", "spec": {"deployments": deployments},
     });
-    let mut command = kubectl.command(&["create", "--raw", &path("deploymentreports"), "--filename", "-"]);
+    let mut command =
+        kubectl.command(&["create", "--raw", &path_in(namespace, "deploymentreports"), "--filename", "-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(report.to_string().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -42,6 +42,7 @@ mod permissions;
 mod plans;
 mod porchctl;
 mod profiles;
+mod promotions;
 mod pull_requests;
 mod records;
 mod references;

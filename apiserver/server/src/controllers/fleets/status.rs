@@ -295,6 +295,7 @@ pub(super) async fn of_proposed(
             status.promoted_commit.clone_from(&state.promoted);
         }
         status.changed_files = i64::try_from(state.changed.len()).ok();
+        status.wave.clone_from(&state.wave);
         status.pull_request.clone_from(&state.pull);
         named.write(status, generation);
         let conditions = &mut status.conditions;
