@@ -15,6 +15,7 @@ mod hub;
 mod options;
 mod packages;
 mod server;
+mod services;
 mod standalone;
 mod storage;
 mod subresources;

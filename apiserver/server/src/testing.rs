@@ -26,10 +26,7 @@ use stoa_types::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{
-    behaviours, controllers::runs, fleet::FleetService, hub::HubService, packages::PackageService,
-    subresources::Subresources,
-};
+use crate::{behaviours, controllers::runs, services::AllServices, subresources::Subresources};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,17 +83,7 @@ impl TestServer {
     ) -> Self {
         // Futures of tests contain this one.
         let base = Box::pin(TestServices::over(log, runner, more, |services| {
-            let notifications = stoa_notifications::Services {
-                lookup: services.lookup.clone(),
-                log: services.log.clone(),
-                cluster: services.cluster.clone(),
-                recorder: services.recorder.clone(),
-                clock: services.clock.clone(),
-            };
-            let packages = PackageService::new(services.clone());
-            let fleets = FleetService::new(services.clone());
-            let hub = HubService::new(services.clone(), Hub::default(), None);
-            let subresources = Subresources::new(services.clone(), notifications, packages, fleets, hub);
+            let subresources = Subresources::new(AllServices::new(services.clone(), Hub::default(), None));
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
         }))
         .await;

@@ -42,45 +42,27 @@ use stoa_types::{
 };
 
 pub(crate) use self::run_plan::plan_text;
-use stoa_runs::Services;
-
-use crate::{fleet::FleetService, hub::HubService, packages::PackageService};
+use crate::services::AllServices;
 
 /// The handlers of all kinds' subresources.
 #[derive(Debug)]
 pub(crate) struct Subresources {
-    services: Services,
-    notifications: stoa_notifications::Services,
-    packages: PackageService,
-    fleets: FleetService,
-    hub: HubService,
+    services: AllServices,
 }
 
 impl Subresources {
-    pub(crate) fn new(
-        services: Services,
-        notifications: stoa_notifications::Services,
-        packages: PackageService,
-        fleets: FleetService,
-        hub: HubService,
-    ) -> Self {
-        Self { services, notifications, packages, fleets, hub }
+    pub(crate) fn new(services: AllServices) -> Self {
+        Self { services }
     }
 
-    fn handler<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
+    /// The handler of a function that takes a part of the services.
+    fn handler<S, F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
     where
-        F: Fn(Services, SubresourceCall) -> A + Send + Sync + 'static,
+        S: for<'a> From<&'a AllServices> + Clone + Send + Sync + 'static,
+        F: Fn(S, SubresourceCall) -> A + Send + Sync + 'static,
         A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
     {
-        Arc::new(Handler { services: self.services.clone(), answer })
-    }
-
-    fn of_fleet<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
-    where
-        F: Fn(FleetService, SubresourceCall) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
-    {
-        Arc::new(Handler { services: self.fleets.clone(), answer })
+        Arc::new(Handler { services: S::from(&self.services), answer })
     }
 
     /// Those of queries to the history of deployments.
@@ -91,7 +73,7 @@ impl Subresources {
             kind: names::sibling::<DeploymentQuery>("DeploymentRows"),
             description: "The answer as a table: a list of objects in JSON or YAML. The query names its parameters.",
             produces: &[],
-            handler: Arc::new(Handler { services: self.hub.clone(), answer: deployment_rows::rows }),
+            handler: self.handler(deployment_rows::rows),
         }]
     }
 
@@ -104,7 +86,7 @@ impl Subresources {
             description: "The files in which the branch differs from the rendered files, or from those of another revision of the \
                           environment's control plane (revision).",
             produces: fleet_diff::PRODUCES,
-            handler: self.of_fleet(fleet_diff::of_repository),
+            handler: self.handler(fleet_diff::of_repository),
         }]
     }
 
@@ -117,7 +99,7 @@ impl Subresources {
                 kind: names::sibling::<Assignment>("FleetDiff"),
                 description: "The files of the assignment that differ, as diff of its GitOpsRepo.",
                 produces: fleet_diff::PRODUCES,
-                handler: self.of_fleet(fleet_diff::of_assignment),
+                handler: self.handler(fleet_diff::of_assignment),
             },
             Subresource {
                 name: "provenance",
@@ -125,7 +107,7 @@ impl Subresources {
                 kind: names::sibling::<Assignment>("Provenance"),
                 description: "The policies, templates and configuration of the assignment, with the ConfigMaps of each value.",
                 produces: &[],
-                handler: self.of_fleet(fleet_provenance::provenance),
+                handler: self.handler(fleet_provenance::provenance),
             },
         ]
     }
@@ -161,7 +143,7 @@ impl Subresources {
             produces: &[],
             handler: self.handler(move |services, call| start_run::start_run(services, operation, call)),
         };
-        let generate = Arc::new(generate::Generate::new(self.services.clone()));
+        let generate = Arc::new(generate::Generate::new(self.services.base.clone()));
         let preview = start(
             "preview",
             "Starts a Preview: creates the Run and returns it. For the archive of a working copy, \
@@ -207,7 +189,7 @@ impl Subresources {
 
     /// Those of notification sinks.
     pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
-        stoa_notifications::subresources(&self.notifications)
+        stoa_notifications::subresources(&self.services.notifications)
     }
 
     /// Those of runs.
@@ -234,20 +216,18 @@ impl Subresources {
 
     /// Those of package revisions.
     pub(crate) fn of_package_revisions(&self) -> Vec<Subresource> {
-        let packages = self.packages.clone();
         vec![Subresource {
             name: "diff",
             verbs: &["get"],
             kind: names::sibling::<PackageRevision>("PackageDiff"),
             description: "The changes from another revision to this one, by default from the published one before.",
             produces: package_diff::PRODUCES,
-            handler: self.handler(move |_, call| package_diff::revision_diff(packages.clone(), call)),
+            handler: self.handler(package_diff::revision_diff),
         }]
     }
 
     /// Those of package operations.
     pub(crate) fn of_package_operations(&self) -> Vec<Subresource> {
-        let packages = self.packages.clone();
         vec![
             Subresource {
                 name: "log",
@@ -263,7 +243,7 @@ impl Subresources {
                 kind: names::sibling::<PackageOperation>("PackageOperationPlan"),
                 description: "The changes of the operation in each package, as JSON or YAML, or as text for people.",
                 produces: package_diff::PRODUCES,
-                handler: self.handler(move |_, call| package_diff::operation_plan(packages.clone(), call)),
+                handler: self.handler(package_diff::operation_plan),
             },
         ]
     }
