@@ -28,7 +28,7 @@ use stoa_controller::{
 };
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_kinds::{
-    readiness,
+    readiness::{self, OfSourceStatus},
     run_status::{awaits_approval, queued_at, status},
     run_view::OfRunStatus,
     trigger::{self, is_triggered},
@@ -36,7 +36,7 @@ use stoa_kinds::{
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
-    Project, Run, Stack, Workflow,
+    Project, Run, Source, Stack, Workflow,
     config::{self, StackSpec, StackStatus, Started},
     delivery::{Operation, RunSpec},
     reason,
@@ -64,15 +64,21 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
         is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
     });
-    let (following, of_project) = (by_project.clone(), by_project);
+    let (following, of_source, of_project) = (by_project.clone(), by_project.clone(), by_project);
+    let lookup = services.lookup.clone();
     let of_followers = move |moved: Moved<ObjectKey>| {
         let has_left = !moved.groups.is_empty();
         moved.objects.iter().filter(|stack| has_left || following.has(stack)).map(queue::key_at).collect()
     };
     let triggers = vec![
         poked,
-        // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
+        // The status of a stack may have the commit seconds later.
+        Trigger::on_change(&registry.api::<Source>(), move |s: &Member<IgnoredAny, OfSourceStatus>| {
+            let (namespace, source) = s.key();
+            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
+            projects.iter().flat_map(|project| of_source.members(project)).collect()
+        }),
         Trigger::on_part(&registry.api::<Run>(), |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended =
                 |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();
