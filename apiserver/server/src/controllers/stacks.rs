@@ -82,7 +82,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let workspaces: BTreeSet<&String> = s.spec.workspaces.iter().chain(deployed).collect();
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
-    let lookup = services.lookup.clone();
     let (requeue, poked) = Requeue::triggering();
     let asked = Lookups::new(requeue);
     let triggers = vec![
@@ -90,10 +89,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         of_runs_waited_for::<Stack>(&services.lookup, &registry.api::<Run>(), |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
-        Trigger::on_change(&registry.api::<Source>(), move |s: &Member<IgnoredAny, OfSourceStatus>| {
-            let (namespace, source) = s.key();
-            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
-            projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
+        of_moved_sources(&services.lookup, &registry.api::<Source>(), move |project| {
+            of_source.members(&Reference::Project(project))
         }),
         // They have their folders in that of their project.
         Trigger::on_change(&registry.api::<Project>(), move |p: &Member<ProjectSpec, IgnoredAny>| {
@@ -106,6 +103,20 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), asked.clone(), key)).await;
+}
+
+/// Makes the stacks of a source due when the commits of its versions change. `stacks_of` finds those of a project.
+pub(super) fn of_moved_sources(
+    lookup: &Lookup,
+    sources: &Api<Source>,
+    stacks_of: impl Fn(ObjectKey) -> Vec<ObjectKey> + Send + 'static,
+) -> Trigger {
+    let lookup = lookup.clone();
+    Trigger::on_change(sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
+        let (namespace, source) = s.key();
+        let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
+        projects.into_iter().flat_map(&stacks_of).collect()
+    })
 }
 
 /// Makes objects due that are being deleted when a Run of their stacks ends or waits for approval.

@@ -28,7 +28,7 @@ use stoa_controller::{
 };
 use stoa_engine::digest::{canonical_json, hex};
 use stoa_kinds::{
-    readiness::{self, OfSourceStatus},
+    readiness,
     run_status::{awaits_approval, queued_at, status},
     run_view::OfRunStatus,
     trigger::{self, is_triggered},
@@ -65,7 +65,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
     });
     let (following, of_source, of_project) = (by_project.clone(), by_project.clone(), by_project);
-    let lookup = services.lookup.clone();
     let of_followers = move |moved: Moved<ObjectKey>| {
         let has_left = !moved.groups.is_empty();
         moved.objects.iter().filter(|stack| has_left || following.has(stack)).map(queue::key_at).collect()
@@ -74,10 +73,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         poked,
         Trigger::new(changed.map(of_followers).boxed()),
         // The status of a stack may have the commit seconds later.
-        Trigger::on_change(&registry.api::<Source>(), move |s: &Member<IgnoredAny, OfSourceStatus>| {
-            let (namespace, source) = s.key();
-            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
-            projects.iter().flat_map(|project| of_source.members(project)).collect()
+        stacks::of_moved_sources(&services.lookup, &registry.api::<Source>(), move |project| {
+            of_source.members(&project)
         }),
         Trigger::on_part(&registry.api::<Run>(), |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended =
