@@ -8,7 +8,7 @@
 //! - [`lookup`]: reads of other objects, and the permissions that a reference to them takes; [`references`]: the references
 //!   between kinds that keep an object from being deleted;
 //! - [`validation`]: validation of common shapes; [`deletion`]: deletion policies; [`deployed`]: the deployments of a stack;
-//! - `columns`, `ready`: columns of tables;
+//! - `columns`, `ready`: columns of tables; `computed`: pages of computed objects;
 //! - [`run_status`], [`run_view`], [`pull_request`], [`readiness`]: statuses of Runs and Stacks as others read them;
 //! - [`package_repositories`]: the effects of writes to package revisions;
 //! - [`cluster`]: namespaces, role bindings, Secrets and Events of the cluster around the server.
@@ -26,6 +26,7 @@ pub mod backend;
 pub mod changes;
 pub mod cluster;
 mod columns;
+mod computed;
 mod config;
 pub mod core_v1;
 pub mod cron;

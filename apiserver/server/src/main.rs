@@ -17,6 +17,7 @@ mod hub;
 mod options;
 mod packages;
 mod server;
+mod services;
 mod standalone;
 mod storage;
 mod subresources;

@@ -34,11 +34,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     behaviours, compaction, controllers,
-    fleet::{FleetService, Schedulers},
+    fleet::Schedulers,
     git,
-    hub::HubService,
     options::{HistoryOptions, RunOptions, SchedulerOptions, StorageOptions},
-    packages::PackageService,
+    services::AllServices,
     storage::{self, Storage},
     subresources::Subresources,
     webhook::Webhooks,
@@ -108,54 +107,33 @@ pub(crate) struct Bound {
 
 /// What one replica at a time does.
 struct Leader {
-    services: Services,
+    services: AllServices,
     registry: Arc<Registry>,
     /// Where the control repository is, and the remote that has its main.
     repository: git::Repository,
     /// What people who push to the control repository may do.
     pushes: Arc<dyn Authorizer>,
     own_namespaces: bool,
-    notifications: stoa_notifications::Services,
     notification_metrics: stoa_notifications::Metrics,
     history: HistoryOptions,
-    packages: PackageService,
-    fleets: FleetService,
-    schedulers: Schedulers,
-    hub: HubService,
 }
 
 impl Work for Leader {
     async fn lead(&self, term: Term) -> anyhow::Result<()> {
-        let Services { log, recorder, lookup, queues, .. } = &self.services;
+        let Services { log, recorder, lookup, queues, .. } = &self.services.base;
         // Whatever is left of them ends with this future.
         let mut tasks = JoinSet::new();
         behaviours::start(&self.services, &term.end, &mut tasks);
         tasks.spawn(stoa_notifications::run(
-            self.notifications.clone(),
+            self.services.notifications.clone(),
             self.notification_metrics.clone(),
             term.clone(),
         ));
-        tasks.spawn(controllers::package_repositories::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::function_repositories::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_documents::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_latest::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_pushes::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_renders::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_variants::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_variant_sets::run(self.services.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_discovery::run(self.services.clone(), term.end.clone()));
-        tasks.spawn(controllers::package_operations::run(self.packages.clone(), term.end.clone()));
-        tasks.spawn(controllers::fleets::run(self.fleets.clone(), term.end.clone()));
-        let (services, schedulers) = (self.services.clone(), self.schedulers.clone());
-        tasks.spawn(controllers::fleets::schedulers::run(services, schedulers, term.end.clone()));
-        tasks.spawn(controllers::fleet_issues::run(self.fleets.clone(), term.end.clone()));
-        tasks.spawn(controllers::promotions::run(self.fleets.clone(), term.end.clone()));
-        tasks.spawn(controllers::deployment_archive::run(self.hub.clone(), term.end.clone()));
         if self.own_namespaces {
-            let (registry, queues) = (self.registry.clone(), queues.clone());
-            tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), queues, term.end.clone()));
+            let (registry, own_queues) = (self.registry.clone(), queues.clone());
+            tasks.spawn(controllers::namespaces::run(registry, lookup.clone(), own_queues, term.end.clone()));
             tasks.spawn(controllers::events::run(lookup.clone(), term.end.clone()));
-            let (registry, recorder, queues) = (self.registry.clone(), recorder.clone(), self.services.queues.clone());
+            let (registry, recorder, queues) = (self.registry.clone(), recorder.clone(), queues.clone());
             tasks.spawn(controllers::garbage_collector::run(registry, recorder, queues, term.end.clone()));
         }
         let pushes = self.pushes.clone();
@@ -218,29 +196,19 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         merges_patience: MERGES_PATIENCE,
         queues: queue::Metrics::new(&metrics)?,
     };
-    let notifications = stoa_notifications::Services {
-        lookup: services.lookup.clone(),
-        log: log.clone(),
-        cluster: services.cluster.clone(),
-        recorder: services.recorder.clone(),
-        clock: services.clock.clone(),
-    };
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
-    let fleets = FleetService::new(services.clone());
-    let rendered = Fleets::default();
-    rendered.set(Arc::new(fleets.clone()));
-    let packages = PackageService::new(services.clone());
     let reports = Hub::new(parts.storage.hub.hub_retention_days);
-    let hub = HubService::new(services.clone(), reports.clone(), parts.storage.hub.hub_backend.clone());
-    let subresources =
-        Subresources::new(services.clone(), notifications.clone(), packages.clone(), fleets.clone(), hub.clone());
+    let all = AllServices::new(services.clone(), schedulers, reports.clone(), parts.storage.hub.hub_backend.clone());
+    let rendered = Fleets::default();
+    rendered.set(Arc::new(all.fleets.clone()));
+    let subresources = Subresources::new(all.clone());
     let surroundings = Surroundings {
         fleets: rendered,
         hub: reports,
         lookup: parts.lookup.clone(),
         cluster: parts.cluster.clone(),
-        packages: Packages::of(Arc::new(packages.clone())),
+        packages: Packages::of(Arc::new(all.packages.clone())),
     };
     let builder = stoa_kinds::register(builder, &surroundings, |kind, definition| {
         behaviours::attach(kind, definition, &subresources)
@@ -287,14 +255,9 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         // Only masters get in where the namespaces are the server's own, and whoever may push to the repository is one.
         pushes: if parts.namespaces.are_own() { Arc::new(AllowAll) } else { parts.authorizer },
         own_namespaces: parts.namespaces.are_own(),
-        notifications,
         notification_metrics: stoa_notifications::Metrics::new(metrics.registry())?,
         history: parts.storage.history,
-        packages,
-        fleets,
-        schedulers,
-        hub,
-        services,
+        services: all,
     };
     if let Some(etcd) = storage.etcd.clone() {
         tasks.spawn(compaction::while_full(etcd, parts.storage.history, end.clone()));

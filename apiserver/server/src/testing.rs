@@ -4,6 +4,7 @@
 //! log with failures.
 
 use std::{
+    collections::BTreeMap,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
@@ -27,8 +28,7 @@ use stoa_types::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    behaviours, controllers::runs, fleet::FleetService, hub::HubService, packages::PackageService,
-    subresources::Subresources,
+    behaviours, controllers::runs, fleet::without_tls, services::AllServices, subresources::Subresources,
 };
 
 /// Longer than anything in a test takes.
@@ -86,17 +86,7 @@ impl TestServer {
     ) -> Self {
         // Futures of tests contain this one.
         let base = Box::pin(TestServices::over(log, runner, more, |services| {
-            let notifications = stoa_notifications::Services {
-                lookup: services.lookup.clone(),
-                log: services.log.clone(),
-                cluster: services.cluster.clone(),
-                recorder: services.recorder.clone(),
-                clock: services.clock.clone(),
-            };
-            let packages = PackageService::new(services.clone());
-            let fleets = FleetService::new(services.clone());
-            let hub = HubService::new(services.clone(), Hub::default(), None);
-            let subresources = Subresources::new(services.clone(), notifications, packages, fleets, hub);
+            let subresources = Subresources::new(AllServices::new(services.clone(), without_tls(BTreeMap::new()), Hub::default(), None));
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
         }))
         .await;

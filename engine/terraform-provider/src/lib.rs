@@ -20,4 +20,6 @@ pub mod process;
 pub mod proposed;
 pub mod protocol;
 pub mod schema;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod value;

@@ -1,6 +1,6 @@
 //! The binary `function-runner`: engine, generators and runtimes behind gRPC.
 //!
-//! Start at `service`, which has one method for each call of the proto. `source` and `generate` render a path in Git to a Spec, both in
+//! Start at `service`, which has one module for each gRPC service. `source` and `generate` render a path in Git to a Spec, both in
 //! processes of their own (`worker`). `runtimes` connects to the clusters and repositories of a workspace, `terraform` has its providers, `secret_store` its secrets,
 //! `packages` has package repositories, `functions` the functions of packages, `fleet` the templates and proposals of fleets,
 //! and `apply` carries out a plan in conversation with the API server. `blocking` runs long computations. `serve` has sockets, health and shutdown, `incoming` TLS.

@@ -28,15 +28,12 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::cache::{self, CacheFolder};
-use crate::fleet::FleetService;
-use crate::functions::FunctionService;
 use crate::generate::Generators;
 use crate::incoming;
 use crate::local::LocalRepositories;
 use crate::metrics::{self, Metrics};
-use crate::packages::PackageService;
 use crate::runtimes::Runtimes;
-use crate::service::Service;
+use crate::service::{Calls, FleetService, FunctionService, PackageService, RunnerService};
 use crate::source::{ReaderPool, Sources};
 
 /// Specs and states of large stacks come in one message.
@@ -70,7 +67,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
     let subprocesses = args.sources.of_subprocesses();
     tokio::spawn(cache::keep_sweeping(caches.clone(), bounds, subprocesses.limits.time, ended.clone()));
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_serving::<FunctionRunnerServer<Service>>().await;
+    reporter.set_serving::<FunctionRunnerServer<RunnerService>>().await;
     if let Some(listen) = args.health_listen {
         tell_health(listen, health.clone(), ended.clone())?;
     }
@@ -104,19 +101,12 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
         of_repositories,
         Arc::clone(&terraform),
     );
-    let service = Service::new(
-        Sources::new(caches, local, readers),
-        generators.clone(),
-        runtimes,
-        metrics,
-        args.limits.of_calls(args.drain_limit()),
-        asked.clone(),
-    );
-    let idle = service.idle();
-    let service = Arc::new(service);
-    let packages = PackagesServer::new(PackageService::new(Arc::clone(&service), functions.clone()))
-        .max_decoding_message_size(MESSAGE_LIMIT)
-        .max_encoding_message_size(MESSAGE_LIMIT);
+    let sources = Sources::new(caches, local, readers);
+    let calls = Arc::new(Calls::new(metrics, args.limits.of_calls(args.drain_limit()), asked.clone()));
+    let idle = calls.idle();
+    let packages = PackageService::new(Arc::clone(&calls), sources.clone(), functions.clone());
+    let packages =
+        PackagesServer::new(packages).max_decoding_message_size(MESSAGE_LIMIT).max_encoding_message_size(MESSAGE_LIMIT);
     let pods = functions.clone();
     let evaluator = |service: FunctionService| {
         FunctionEvaluatorServer::new(service)
@@ -124,21 +114,21 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
             .max_encoding_message_size(MESSAGE_LIMIT)
     };
     if let Some(listen) = args.functions.functions_listen {
-        let open = FunctionService::open(Arc::clone(&service), functions.clone());
+        let open = FunctionService::open(Arc::clone(&calls), functions.clone());
         serve_functions(listen, evaluator(open), health.clone(), ended.clone())?;
     }
-    let functions = evaluator(FunctionService::new(Arc::clone(&service), functions));
-    let fleet = FleetServer::new(FleetService::new(Arc::clone(&service)))
-        .max_decoding_message_size(MESSAGE_LIMIT)
-        .max_encoding_message_size(MESSAGE_LIMIT);
-    let service = FunctionRunnerServer::from_arc(service)
+    let functions = evaluator(FunctionService::new(Arc::clone(&calls), functions));
+    let fleet = FleetService::new(Arc::clone(&calls), sources.clone(), generators.clone());
+    let fleet =
+        FleetServer::new(fleet).max_decoding_message_size(MESSAGE_LIMIT).max_encoding_message_size(MESSAGE_LIMIT);
+    let runner = FunctionRunnerServer::new(RunnerService::new(calls, sources, generators.clone(), runtimes))
         .max_decoding_message_size(MESSAGE_LIMIT)
         .max_encoding_message_size(MESSAGE_LIMIT);
     let stop = CancellationToken::new();
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .add_service(service)
+        .add_service(runner)
         .add_service(packages)
         .add_service(functions)
         .add_service(fleet)
@@ -178,7 +168,7 @@ pub(crate) async fn serve(args: Args) -> anyhow::Result<()> {
 
 /// Reports that no calls are accepted any more.
 async fn not_serving(reporter: &HealthReporter) {
-    reporter.set_not_serving::<FunctionRunnerServer<Service>>().await;
+    reporter.set_not_serving::<FunctionRunnerServer<RunnerService>>().await;
     reporter.set_service_status("", ServingStatus::NotServing).await;
 }
 

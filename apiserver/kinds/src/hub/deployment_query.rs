@@ -18,6 +18,7 @@ use stoa_types::{
 };
 
 use crate::{
+    computed::page,
     kind::{Kind, Surroundings},
     lookup::Lookup,
     rights::{OBJECTS, READ, READERS, right},
@@ -88,19 +89,11 @@ pub fn has_parameter(query: &str, parameter: &str) -> bool {
     QUERIES.iter().any(|(of, _, parameters)| *of == query && parameters.iter().any(|(name, _)| *name == parameter))
 }
 
-/// A namespace, or all namespaces with reconcilers from that of a position on.
-pub(super) async fn namespaces(
-    lookup: &Lookup,
-    namespace: Option<&str>,
-    after: Option<(&str, &str)>,
-) -> Result<Vec<String>, ApiError> {
-    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
-        return Ok(vec![namespace.to_owned()]);
-    }
+/// The namespaces with reconcilers, in order.
+pub(super) async fn namespaces(lookup: &Lookup) -> Result<Vec<String>, ApiError> {
     let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
     let reconcilers = lookup.api::<Reconciler>()?.store().list(None, &options).await?.items;
-    let is_left = |namespace: &&str| after.is_none_or(|(of, _)| of <= *namespace);
-    let found: BTreeSet<&str> = reconcilers.iter().map(|stored| stored.namespace()).filter(is_left).collect();
+    let found: BTreeSet<&str> = reconcilers.iter().map(|stored| stored.namespace()).collect();
     Ok(found.into_iter().map(str::to_owned).collect())
 }
 
@@ -150,16 +143,11 @@ impl Computed for Queries {
         after: Option<(&str, &str)>,
         most: usize,
     ) -> Result<Vec<Object>, ApiError> {
-        let mut found = Vec::new();
-        for namespace in namespaces(&self.lookup, namespace, after).await? {
-            let after = after.filter(|(of, _)| *of == namespace).map(|(_, name)| name);
-            for query in QUERIES.into_iter().filter(|(name, ..)| after.is_none_or(|after| *name > after)) {
-                if found.len() < most {
-                    found.push(Self::object(&namespace, query)?);
-                }
-            }
-        }
-        Ok(found)
+        let of_namespace = |namespace: String, after: Option<String>, most: usize| async move {
+            let left = QUERIES.into_iter().filter(|(name, ..)| after.as_deref().is_none_or(|after| *name > after));
+            left.take(most).map(|query| Self::object(&namespace, query)).collect()
+        };
+        page(namespaces(&self.lookup), namespace, after, most, of_namespace).await
     }
 }
 

@@ -26,8 +26,9 @@ use stoa_types::{
     names,
 };
 
-use super::memory::Hub;
+use super::{deployment_query::namespaces, memory::Hub};
 use crate::{
+    computed::page,
     kind::{Kind, Surroundings},
     lookup::Lookup,
     rights::{OBJECTS, READ, READERS, right},
@@ -260,19 +261,10 @@ impl Computed for States {
         after: Option<(&str, &str)>,
         most: usize,
     ) -> Result<Vec<Object>, ApiError> {
-        let namespaces = super::deployment_query::namespaces(&self.lookup, namespace, after).await?;
-        let mut found = Vec::new();
-        for namespace in namespaces {
-            let left = most - found.len();
-            if left == 0 {
-                break;
-            }
-            let after = after.filter(|(of, _)| *of == namespace).map(|(_, name)| name);
+        let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
             let states = self.of(&namespace).await?;
-            for pair in states.after(after, left) {
-                found.push(self.object(&namespace, pair)?);
-            }
-        }
-        Ok(found)
+            states.after(after.as_deref(), most).map(|pair| self.object(&namespace, pair)).collect()
+        };
+        page(namespaces(&self.lookup), namespace, after, most, of_namespace).await
     }
 }

@@ -25,6 +25,7 @@ use stoa_types::{
 
 use super::schedules::{Scheduled, Schedules, bases};
 use crate::{
+    computed::page,
     kind::{Kind, Surroundings},
     lookup::Lookup,
     ready,
@@ -193,34 +194,6 @@ impl Assignments {
     }
 }
 
-/// A limited number of objects after a position, of one namespace after the other.
-pub(super) async fn page<T, F: Future<Output = Result<Vec<T>, ApiError>>>(
-    schedules: &Schedules,
-    namespace: Option<&str>,
-    after: Option<(&str, &str)>,
-    most: usize,
-    of_namespace: impl Fn(String, Option<String>, usize) -> F,
-) -> Result<Vec<T>, ApiError> {
-    let namespaces = match namespace.filter(|namespace| !namespace.is_empty()) {
-        Some(namespace) => vec![namespace.to_owned()],
-        None => schedules.namespaces().await?,
-    };
-    let mut found = Vec::new();
-    for namespace in namespaces {
-        let after = match after {
-            Some((of, _)) if of > namespace.as_str() => continue,
-            Some((of, name)) if of == namespace => Some(name.to_owned()),
-            Some(_) | None => None,
-        };
-        let left = most - found.len();
-        if left == 0 {
-            break;
-        }
-        found.extend(of_namespace(namespace, after, left).await?);
-    }
-    Ok(found)
-}
-
 #[async_trait]
 impl Computed for Assignments {
     fn bases(&self) -> Vec<(&'static str, &'static str, &'static str)> {
@@ -246,7 +219,7 @@ impl Computed for Assignments {
             let assignments = schedule.after(after.as_deref(), most);
             assignments.map(|assignment| Self::object(&namespace, &assignment, &renderings)).collect()
         };
-        page(&self.schedules, namespace, after, most, of_namespace).await
+        page(self.schedules.namespaces(), namespace, after, most, of_namespace).await
     }
 }
 

@@ -16,11 +16,12 @@ use stoa_types::{
 };
 
 use super::{
-    assignment::{metadata, object, page},
+    assignment::{metadata, object},
     fleets::Fleets,
     schedules::{Schedules, bases},
 };
 use crate::{
+    computed::page,
     kind::{Kind, Surroundings},
     rights::{OBJECTS, READ, READERS, right},
 };
@@ -115,6 +116,6 @@ impl Computed for Packages {
         let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
             self.of_namespace(&namespace, after.as_deref(), most).await
         };
-        page(&self.schedules, namespace, after, most, of_namespace).await
+        page(self.schedules.namespaces(), namespace, after, most, of_namespace).await
     }
 }

@@ -64,24 +64,14 @@ async fn authorizer_checks_destroy_of_all_stacks_first() {
 #[tokio::test]
 async fn organization_destroy_policy_requires_destroy_permission() {
     const ALL: [&str; 3] = ["create stacks/destroy web", "use workspaces dev", "use backends default"];
-    let world = World::with_stack().await;
-    let config = "config.stoa.dev/v1alpha1";
-    let named = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
-    world.make(config, "Organization", "", named("bank", json!({}))).await.unwrap();
-    world.make("v1", "Namespace", "", json!({ "metadata": { "name": "bank" } })).await.unwrap();
-    world.make(config, "Project", "bank", named("web", json!({ "source": { "name": "config" } }))).await.unwrap();
-    world
-        .make(config, "Stack", "bank", named("web", json!({ "project": "web", "workspaces": ["dev"] })))
-        .await
-        .unwrap();
+    let world = with_stacks(&["web"]).await;
     let organizations =
         |allowed: &[&'static str]| world.registry.api::<Organization>().with_context(by("ann", allowed));
     let destroy = |organization: &mut Organization| organization.spec.deletion_policy = Some(DeletionPolicy::Destroy);
     let refuse = |organization: &mut Organization| organization.spec.deletion_policy = Some(DeletionPolicy::Refuse);
     // Nothing is live yet.
     organizations(&[]).update_with("", "bank", destroy).await.unwrap();
-    let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
-    world.registry.api::<Stack>().update_status_with("bank", "web", deploy).await.unwrap();
+    deploy(&world, "web").await;
     for count in 0..ALL.len() {
         let error = organizations(&ALL[..count]).delete("", "bank", &Default::default()).await.unwrap_err();
         assert_eq!(error.code(), 403, "{error}");
@@ -97,21 +87,34 @@ async fn organization_destroy_policy_requires_destroy_permission() {
     organizations(&ALL).delete("", "bank", &Default::default()).await.unwrap();
 }
 
-/// A world with organization `bank`, whose stacks `web`, `api` and `db` of project `web` are live.
-async fn with_live_stacks() -> World {
+/// A world with organization `bank` and these stacks of its project `web`.
+async fn with_stacks(names: &[&str]) -> World {
     let world = World::with_stack().await;
     let config = "config.stoa.dev/v1alpha1";
     let named = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
     world.make(config, "Organization", "", named("bank", json!({}))).await.unwrap();
     world.make("v1", "Namespace", "", json!({ "metadata": { "name": "bank" } })).await.unwrap();
     world.make(config, "Project", "bank", named("web", json!({ "source": { "name": "config" } }))).await.unwrap();
-    for name in ["web", "api", "db"] {
+    for name in names {
         let stack = json!({ "project": "web", "workspaces": ["dev"] });
         world.make(config, "Stack", "bank", named(name, stack)).await.unwrap();
-        let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
-        world.registry.api::<Stack>().update_status_with("bank", name, deploy).await.unwrap();
     }
     world
+}
+
+/// A world whose stacks `web`, `api` and `db` are live.
+async fn with_live_stacks() -> World {
+    let names = ["web", "api", "db"];
+    let world = with_stacks(&names).await;
+    for name in names {
+        deploy(&world, name).await;
+    }
+    world
+}
+
+async fn deploy(world: &World, name: &str) {
+    let deploy = deploying(json!([{ "workspace": "dev", "resources": 1 }]));
+    world.registry.api::<Stack>().update_status_with("bank", name, deploy).await.unwrap();
 }
 
 #[tokio::test]

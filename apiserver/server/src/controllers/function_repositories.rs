@@ -10,11 +10,9 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use stoa_controller::{
-    conditions::set_condition,
     events::Kind,
     object::ObjectKey,
     queue::{self, Trigger},
@@ -34,7 +32,7 @@ use stoa_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    package_repositories::{next_time, until},
+    package_repositories::{Found, next_time, until, write_status},
     sources::wait_after,
 };
 use crate::packages::{Address, PackageService, unanswered};
@@ -240,50 +238,17 @@ async fn report(
     next: Timestamp,
 ) -> Result<(), ApiError> {
     let services = service.services();
-    let (namespace, name) = queue::key_of(repository);
-    let seconds = |time: Timestamp| Time(Timestamp::from_second(time.as_second()).unwrap_or_default());
-    let now = services.now();
-    let change = |object: &mut Repository| {
-        if object.metadata.uid != repository.metadata.uid {
-            return;
-        }
-        let generation = repository.metadata.generation;
-        let run_once = repository.spec.sync.as_ref().and_then(|sync| sync.run_once_at.clone());
-        let status = object.status.get_or_insert_default();
-        let conditions = &mut status.conditions;
-        match found {
-            Ok(found) => {
-                let message = format!("the repository was read; it has {} functions", found.count);
-                set_condition(conditions, reason::READY, true, reason::AVAILABLE, message, generation);
-                let broken = found.problems.len();
-                let message = match found.problems.first() {
-                    None => "all functions can be read".to_owned(),
-                    Some(first) => format!("{broken} functions cannot be read; the first: {first}"),
-                };
-                let why = if broken == 0 { reason::AVAILABLE } else { reason::INVALID_PACKAGES };
-                set_condition(conditions, reason::PACKAGES_READABLE, broken == 0, why, message, generation);
-                status.last_full_sync_time = Some(seconds(now));
-                status.git_commit_hash.clone_from(&found.revision);
-                status.observed_generation = generation;
-                if run_once.as_ref().is_some_and(|Time(time)| *time <= now) {
-                    status.last_run_once_at = run_once;
-                }
-            }
-            Err(error) => {
-                set_condition(
-                    conditions,
-                    reason::READY,
-                    false,
-                    reason::SOURCE_UNREACHABLE,
-                    error.message(),
-                    generation,
-                );
-            }
-        }
-        status.next_full_sync_time = Some(seconds(next));
+    let outcome = match found {
+        Ok(found) => Ok(Found {
+            content: "functions",
+            message: format!("the repository was read; it has {} functions", found.count),
+            revision: &found.revision,
+            packages: None,
+            problems: &found.problems,
+        }),
+        Err(error) => Err((reason::SOURCE_UNREACHABLE, error)),
     };
-    let written = services.lookup.api::<Repository>()?.update_status_with(&namespace, &name, change).await;
-    queue::unless_gone(written)?;
+    write_status(services, repository, outcome, next).await?;
     let conditions = repository.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
     let was_unready = condition(conditions, reason::READY).is_some_and(|ready| ready.status == "False");
     match found {

@@ -5,11 +5,13 @@
 //! have yet stay as they are: `package_pushes` pushes them, or shows the conflict. Objects of a Repository that is unregistered are
 //! removed from the server, and from nowhere else.
 //!
-//! - `reconcile`: from the answer of a function-runner to objects.
+//! - `reconcile`: from the answer of a function-runner to objects;
+//! - `status`: from the result to the status, which `function_repositories` shares.
 //!
 //! Elsewhere: `package_latest` has the label of the newest revision, and PorchPackages.
 
 mod reconcile;
+mod status;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -22,7 +24,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 use stoa_controller::{
-    conditions::set_condition,
     events::Kind,
     index::Member,
     object::ObjectKey,
@@ -36,13 +37,14 @@ use stoa_runs::runner::Discovery;
 use stoa_types::{
     common::condition,
     porch::{Lifecycle, PackageRevision, PorchPackage},
-    porchconfig::{Repository, RepositoryStatus},
+    porchconfig::Repository,
     reason,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::reconcile::Outcome;
+pub(super) use self::status::{Found, write_status};
 use super::sources::wait_after;
 use crate::packages::{Address, PackageService, path_in_registry, registry_of, unanswered};
 
@@ -286,58 +288,18 @@ async fn report(
     (found, next): (Result<&Synchronization, &ApiError>, Timestamp),
 ) -> Result<(), ApiError> {
     let services = service.services();
-    let (namespace, name) = queue::key_of(repository);
-    let seconds = |time: Timestamp| Time(Timestamp::from_second(time.as_second()).unwrap_or_default());
-    let now = services.now();
-    let written = services
-        .lookup
-        .api::<Repository>()?
-        .update_status_with(&namespace, &name, |object: &mut Repository| {
-            if object.metadata.uid != repository.metadata.uid {
-                return;
-            }
-            let generation = repository.metadata.generation;
-            let run_once = repository.spec.sync.as_ref().and_then(|sync| sync.run_once_at.clone());
-            let status = object.status.get_or_insert_default();
-            let RepositoryStatus { conditions, .. } = status;
-            match found {
-                Ok(found) => {
-                    set_condition(
-                        conditions,
-                        reason::READY,
-                        true,
-                        reason::AVAILABLE,
-                        "the repository was read",
-                        generation,
-                    );
-                    let broken = found.problems.len();
-                    let message = match found.problems.first() {
-                        None => "all packages can be read".to_owned(),
-                        Some(first) => format!("{broken} packages cannot be read; the first: {first}"),
-                    };
-                    let why = if broken == 0 { reason::AVAILABLE } else { reason::INVALID_PACKAGES };
-                    set_condition(conditions, reason::PACKAGES_READABLE, broken == 0, why, message, generation);
-                    status.last_full_sync_time = Some(seconds(now));
-                    status.package_count = i64::try_from(found.count).ok();
-                    status.git_commit_hash.clone_from(&found.branch_commit);
-                    status.observed_generation = generation;
-                    if run_once.as_ref().is_some_and(|Time(time)| *time <= now) {
-                        status.last_run_once_at = run_once;
-                    }
-                }
-                Err(error) => {
-                    let why = if error.is(reason::REF_NOT_FOUND) {
-                        reason::REF_NOT_FOUND
-                    } else {
-                        reason::SOURCE_UNREACHABLE
-                    };
-                    set_condition(conditions, reason::READY, false, why, error.message(), generation);
-                }
-            }
-            status.next_full_sync_time = Some(seconds(next));
-        })
-        .await;
-    queue::unless_gone(written)?;
+    let outcome = match found {
+        Ok(found) => Ok(Found {
+            content: "packages",
+            message: "the repository was read".to_owned(),
+            revision: &found.branch_commit,
+            packages: Some(found.count),
+            problems: &found.problems,
+        }),
+        Err(error) if error.is(reason::REF_NOT_FOUND) => Err((reason::REF_NOT_FOUND, error)),
+        Err(error) => Err((reason::SOURCE_UNREACHABLE, error)),
+    };
+    write_status(services, repository, outcome, next).await?;
     let conditions = repository.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
     let ready = condition(conditions, reason::READY);
     let was_unready = ready.is_some_and(|ready| ready.status == "False");

@@ -6,12 +6,18 @@
 mod commits;
 mod destruction;
 
-use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use stoa_controller::{
     events::Kind,
@@ -56,6 +62,8 @@ use stoa_runs::{Services, contents::Folder, state};
 const WAIT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 /// How long after a Refresh was refused the next is started.
 const REFUSED: Duration = Duration::from_mins(5);
+/// How long a new commit waits for its comparison with the deployed ones, so that both are one write of the status.
+const COMPARISON: Duration = Duration::from_secs(5);
 
 /// What a stack goes by.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -74,7 +82,6 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let workspaces: BTreeSet<&String> = s.spec.workspaces.iter().chain(deployed).collect();
         workspaces.into_iter().cloned().map(Reference::Workspace).chain([project]).collect()
     });
-    let lookup = services.lookup.clone();
     let (requeue, poked) = Requeue::triggering();
     let asked = Lookups::new(requeue);
     let triggers = vec![
@@ -82,10 +89,8 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         of_runs_waited_for::<Stack>(&services.lookup, &registry.api::<Run>(), |namespace, stack| (namespace, stack)),
         Trigger::new(changed.map(|moved| moved.objects.iter().map(queue::key_at).collect()).boxed()),
         // Stacks follow the head of their project's source.
-        Trigger::on_change(&registry.api::<Source>(), move |s: &Member<IgnoredAny, OfSourceStatus>| {
-            let (namespace, source) = s.key();
-            let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
-            projects.into_iter().flat_map(|project| of_source.members(&Reference::Project(project))).collect()
+        of_moved_sources(&services.lookup, &registry.api::<Source>(), move |project| {
+            of_source.members(&Reference::Project(project))
         }),
         // They have their folders in that of their project.
         Trigger::on_change(&registry.api::<Project>(), move |p: &Member<ProjectSpec, IgnoredAny>| {
@@ -98,6 +103,20 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         }),
     ];
     queue::drive(services.queues.of("stacks"), triggers, end, |key| look(services.clone(), asked.clone(), key)).await;
+}
+
+/// Makes the stacks of a source due when the commits of its versions change. `stacks_of` finds those of a project.
+pub(super) fn of_moved_sources(
+    lookup: &Lookup,
+    sources: &Api<Source>,
+    stacks_of: impl Fn(ObjectKey) -> Vec<ObjectKey> + Send + 'static,
+) -> Trigger {
+    let lookup = lookup.clone();
+    Trigger::on_change(sources, move |s: &Member<IgnoredAny, OfSourceStatus>| {
+        let (namespace, source) = s.key();
+        let projects = lookup.cached_keys::<Project>(&namespace, "spec.source.name", &source);
+        projects.into_iter().flat_map(&stacks_of).collect()
+    })
 }
 
 /// Makes objects due that are being deleted when a Run of their stacks ends or waits for approval.
@@ -123,17 +142,32 @@ pub(super) fn of_runs_waited_for<K: ServedKind>(
 struct Lookups {
     folders: Arc<Folders>,
     commits: Commits,
+    /// The stacks whose new commit waits for its comparison, and since when.
+    waiting: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 impl Lookups {
     /// Has a stack looked at by `requeue` once an answer is there.
     fn new(requeue: Requeue) -> Arc<Self> {
-        Arc::new(Self { folders: Folders::new(requeue.clone()), commits: Commits::new(requeue) })
+        let folders = Folders::new(requeue.clone());
+        Arc::new(Self { folders, commits: Commits::new(requeue), waiting: Mutex::default() })
     }
 
     fn forget(&self, key: &ObjectKey) {
         self.folders.forget(key);
         self.commits.forget(key);
+        self.waiting.lock().remove(key);
+    }
+
+    /// How long the new commit of a stack still waits for its comparison; nothing where it waits no longer.
+    fn wait_for_comparison(&self, key: &ObjectKey, is_asking: bool) -> Option<Duration> {
+        let mut waiting = self.waiting.lock();
+        if !is_asking {
+            waiting.remove(key);
+            return None;
+        }
+        let since = waiting.entry(key.clone()).or_insert_with(Instant::now);
+        COMPARISON.checked_sub(since.elapsed()).filter(|left| *left > Duration::ZERO)
     }
 }
 
@@ -152,9 +186,18 @@ async fn look(services: Services, asked: Arc<Lookups>, key: ObjectKey) -> Result
     };
     let origin = Origin::of(&services.lookup, &stack);
     let seen = look_for_folder(&services, &asked.folders, &key, origin.as_ref(), &stack);
+    let head = readiness::head_of(origin.as_ref(), &stack);
+    let answers = commits::compare(&services, &asked.commits, &stack, head.as_ref());
+    let observed = stack.status.as_ref().and_then(|status| status.observed_commit.as_ref());
+    // A commit of a source makes each of its stacks due, so a second write for the order would double the cost.
+    let wait = asked.wait_for_comparison(&key, answers.is_asking && head.as_ref() != observed);
     let observe = |origin: Option<&Origin>, stack: &mut Stack| {
         seen.note(&mut stack.status.get_or_insert_default().missing_folder);
-        readiness::observe_from(&services.lookup, origin, stack);
+        answers.note(stack);
+        match wait {
+            Some(_) => readiness::set(&services.lookup, stack, None),
+            None => readiness::observe_from(&services.lookup, origin, stack),
+        }
     };
     let stored = stack.status.clone();
     observe(origin.as_ref(), &mut stack);
@@ -163,9 +206,8 @@ async fn look(services: Services, asked: Arc<Lookups>, key: ObjectKey) -> Result
         let observe = |stack: &mut Stack| observe(Origin::of(&services.lookup, stack).as_ref(), stack);
         stacks.update_status_with(namespace, name, observe).await?;
     }
-    let compared = commits::compare(&services, &asked.commits, &stack).await?;
     let drift = look_for_drift(&services, &stack).await?;
-    Ok(drift.into_iter().chain(seen.again()).chain(compared).min())
+    Ok(drift.into_iter().chain(seen.again()).chain(answers.again).chain(wait).min())
 }
 
 /// Looks for the folder of a stack that was deployed nowhere yet, or that is to be moved: a run of any other has found it.
@@ -464,6 +506,19 @@ mod tests {
         until(&world, async || is_ready(reason::NOT_DEPLOYED).await).await;
         end.cancel();
         driven.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_commit_waits_seconds_for_its_comparison() {
+        let asked = Lookups::new(Requeue::default());
+        let key = ("shop".to_owned(), "web".to_owned());
+        assert_eq!(asked.wait_for_comparison(&key, true), Some(COMPARISON));
+        tokio::time::advance(COMPARISON / 2).await;
+        assert_eq!(asked.wait_for_comparison(&key, true), Some(COMPARISON / 2));
+        tokio::time::advance(COMPARISON / 2).await;
+        assert_eq!(asked.wait_for_comparison(&key, true), None, "it is written without the order");
+        assert_eq!(asked.wait_for_comparison(&key, false), None);
+        assert_eq!(asked.wait_for_comparison(&key, true), Some(COMPARISON), "the next commit waits again");
     }
 
     #[test]

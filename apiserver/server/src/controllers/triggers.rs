@@ -36,7 +36,7 @@ use stoa_kinds::{
 use stoa_machinery::ApiError;
 use stoa_runs::Services;
 use stoa_types::{
-    Project, Run, Stack, Workflow,
+    Project, Run, Source, Stack, Workflow,
     config::{self, StackSpec, StackStatus, Started},
     delivery::{Operation, RunSpec},
     reason,
@@ -64,15 +64,18 @@ pub(crate) async fn run(services: Services, end: CancellationToken) {
         let is_following = has_started || trigger::operation(s.spec.trigger).is_some();
         is_following.then(|| (s.namespace().to_owned(), s.spec.project.clone())).into_iter().collect()
     });
-    let (following, of_project) = (by_project.clone(), by_project);
+    let (following, of_source, of_project) = (by_project.clone(), by_project.clone(), by_project);
     let of_followers = move |moved: Moved<ObjectKey>| {
         let has_left = !moved.groups.is_empty();
         moved.objects.iter().filter(|stack| has_left || following.has(stack)).map(queue::key_at).collect()
     };
     let triggers = vec![
         poked,
-        // A source that moved comes as a stack whose observed commit did.
         Trigger::new(changed.map(of_followers).boxed()),
+        // The status of a stack may have the commit seconds later.
+        stacks::of_moved_sources(&services.lookup, &registry.api::<Source>(), move |project| {
+            of_source.members(&project)
+        }),
         Trigger::on_part(&registry.api::<Run>(), |run: &Member<RunSpec, OfRunStatus>| {
             let has_ended =
                 |status: &OfRunStatus| status.requester.username == trigger::USER && status.phase.is_terminal();

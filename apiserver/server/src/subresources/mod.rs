@@ -43,45 +43,27 @@ use stoa_types::{
 };
 
 pub(crate) use self::run_plan::plan_text;
-use stoa_runs::Services;
-
-use crate::{fleet::FleetService, hub::HubService, packages::PackageService};
+use crate::services::AllServices;
 
 /// The handlers of all kinds' subresources.
 #[derive(Debug)]
 pub(crate) struct Subresources {
-    services: Services,
-    notifications: stoa_notifications::Services,
-    packages: PackageService,
-    fleets: FleetService,
-    hub: HubService,
+    services: AllServices,
 }
 
 impl Subresources {
-    pub(crate) fn new(
-        services: Services,
-        notifications: stoa_notifications::Services,
-        packages: PackageService,
-        fleets: FleetService,
-        hub: HubService,
-    ) -> Self {
-        Self { services, notifications, packages, fleets, hub }
+    pub(crate) fn new(services: AllServices) -> Self {
+        Self { services }
     }
 
-    fn handler<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
+    /// The handler of a function that takes a part of the services.
+    fn handler<S, F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
     where
-        F: Fn(Services, SubresourceCall) -> A + Send + Sync + 'static,
+        S: for<'a> From<&'a AllServices> + Clone + Send + Sync + 'static,
+        F: Fn(S, SubresourceCall) -> A + Send + Sync + 'static,
         A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
     {
-        Arc::new(Handler { services: self.services.clone(), answer })
-    }
-
-    fn of_fleet<F, A>(&self, answer: F) -> Arc<dyn SubresourceHandler>
-    where
-        F: Fn(FleetService, SubresourceCall) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<SubresourceResponse, ApiError>> + Send + 'static,
-    {
-        Arc::new(Handler { services: self.fleets.clone(), answer })
+        Arc::new(Handler { services: S::from(&self.services), answer })
     }
 
     /// Those of queries to the history of deployments.
@@ -92,7 +74,7 @@ impl Subresources {
             kind: names::sibling::<DeploymentQuery>("DeploymentRows"),
             description: "The answer as a table: a list of objects in JSON or YAML. The query names its parameters.",
             produces: &[],
-            handler: Arc::new(Handler { services: self.hub.clone(), answer: deployment_rows::rows }),
+            handler: self.handler(deployment_rows::rows),
         }]
     }
 
@@ -106,7 +88,7 @@ impl Subresources {
                 description: "The files in which the branch differs from the rendered files, or from those of another revision \
                               of the environment's control plane (revision).",
                 produces: fleet_diff::PRODUCES,
-                handler: self.of_fleet(fleet_diff::of_repository),
+                handler: self.handler(fleet_diff::of_repository),
             },
             Subresource {
                 name: "bundle",
@@ -115,7 +97,7 @@ impl Subresources {
                 description: "The folder of a cluster type (clusterType) at the head of the branch: the archive of an OCI image \
                               layout with one artifact of Flux.",
                 produces: fleet_bundle::PRODUCES,
-                handler: self.of_fleet(fleet_bundle::bundle),
+                handler: self.handler(fleet_bundle::bundle),
             },
         ]
     }
@@ -129,7 +111,7 @@ impl Subresources {
                 kind: names::sibling::<Assignment>("FleetDiff"),
                 description: "The files of the assignment that differ, as diff of its GitOpsRepo.",
                 produces: fleet_diff::PRODUCES,
-                handler: self.of_fleet(fleet_diff::of_assignment),
+                handler: self.handler(fleet_diff::of_assignment),
             },
             Subresource {
                 name: "provenance",
@@ -137,7 +119,7 @@ impl Subresources {
                 kind: names::sibling::<Assignment>("Provenance"),
                 description: "The policies, templates and configuration of the assignment, with the ConfigMaps of each value.",
                 produces: &[],
-                handler: self.of_fleet(fleet_provenance::provenance),
+                handler: self.handler(fleet_provenance::provenance),
             },
         ]
     }
@@ -173,7 +155,7 @@ impl Subresources {
             produces: &[],
             handler: self.handler(move |services, call| start_run::start_run(services, operation, call)),
         };
-        let generate = Arc::new(generate::Generate::new(self.services.clone()));
+        let generate = Arc::new(generate::Generate::new(self.services.base.clone()));
         let preview = start(
             "preview",
             "Starts a Preview: creates the Run and returns it. For the archive of a working copy, \
@@ -219,7 +201,7 @@ impl Subresources {
 
     /// Those of notification sinks.
     pub(crate) fn of_notification_sinks(&self) -> Vec<Subresource> {
-        stoa_notifications::subresources(&self.notifications)
+        stoa_notifications::subresources(&self.services.notifications)
     }
 
     /// Those of runs.
@@ -246,20 +228,18 @@ impl Subresources {
 
     /// Those of package revisions.
     pub(crate) fn of_package_revisions(&self) -> Vec<Subresource> {
-        let packages = self.packages.clone();
         vec![Subresource {
             name: "diff",
             verbs: &["get"],
             kind: names::sibling::<PackageRevision>("PackageDiff"),
             description: "The changes from another revision to this one, by default from the published one before.",
             produces: package_diff::PRODUCES,
-            handler: self.handler(move |_, call| package_diff::revision_diff(packages.clone(), call)),
+            handler: self.handler(package_diff::revision_diff),
         }]
     }
 
     /// Those of package operations.
     pub(crate) fn of_package_operations(&self) -> Vec<Subresource> {
-        let packages = self.packages.clone();
         vec![
             Subresource {
                 name: "log",
@@ -275,7 +255,7 @@ impl Subresources {
                 kind: names::sibling::<PackageOperation>("PackageOperationPlan"),
                 description: "The changes of the operation in each package, as JSON or YAML, or as text for people.",
                 produces: package_diff::PRODUCES,
-                handler: self.handler(move |_, call| package_diff::operation_plan(packages.clone(), call)),
+                handler: self.handler(package_diff::operation_plan),
             },
         ]
     }

@@ -19,15 +19,8 @@ use stoa_runtime::{Health, Runtime, RuntimeError, RuntimeSet};
 use stoa_runtime_terraform::{ProviderRequest, Providers, TerraformRuntime};
 use stoa_terraform_provider::pool::{Lease, Pool, PoolOptions, ProviderSpec};
 use stoa_terraform_provider::process::{DirectLauncher, Network};
+use stoa_terraform_provider::testing::executable;
 use tokio_util::sync::CancellationToken;
-
-/// The executable of a provider, if there is one; otherwise the test is skipped.
-fn executable(provider: &str) -> Option<PathBuf> {
-    let name = format!("terraform-provider-{provider}-");
-    let all = std::env::var_os("STOA_TEST_TERRAFORM_PROVIDERS").unwrap_or_default();
-    std::env::split_paths(&all)
-        .find(|path| path.file_name().and_then(|it| it.to_str()).is_some_and(|it| it.starts_with(&name)))
-}
 
 /// Providers without a mirror: executables by the type in their address.
 #[derive(Debug)]
@@ -97,10 +90,7 @@ impl Deployment {
     ) -> Option<Self> {
         let mut known = HashMap::new();
         for provider in providers {
-            let Some(executable) = executable(provider) else {
-                eprintln!("skipped: STOA_TEST_TERRAFORM_PROVIDERS names no provider {provider}");
-                return None;
-            };
+            let executable = executable(provider)?;
             let digest = stoa_terraform_provider::package::digest(&executable).unwrap();
             known.insert(*provider, (executable, digest));
         }

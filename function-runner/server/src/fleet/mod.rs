@@ -1,9 +1,6 @@
-//! Kalypso's fleets: the gRPC service `Fleet`.
+//! Kalypso's fleets: commits of their files.
 //!
-//! Start at [`FleetService`]. The renderer executes templates in its sandbox (`generate::renderer`). [`propose`] is the work of a
-//! source process (`source::job`), which has the cache of the repository.
+//! [`propose`] is the work of a source process (`source::job`), which has the cache of the repository. `service::fleet` is the gRPC
+//! service. The renderer executes templates in its sandbox (`generate::renderer`).
 
 pub(crate) mod propose;
-mod service;
-
-pub(crate) use service::FleetService;

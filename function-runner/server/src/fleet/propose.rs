@@ -11,7 +11,7 @@ use git2::{Commit, FileMode, Oid, Repository, Sort};
 use stoa_engine_git::bounded;
 use stoa_engine_git::commit::{Change, CommitError, NewCommit, Person, make, write_tree};
 use stoa_engine_git::files::{Entry, commit_of, list};
-use stoa_engine_git::push::{self as git_push, Outcome, PushError, RefUpdate};
+use stoa_engine_git::push::{self as git_push, Outcome, RefUpdate};
 use stoa_proto::{FileDifference, GitPerson, GitRef, ProposeFilesRequest, ProposeFilesResponse};
 use tonic::Code;
 
@@ -55,7 +55,8 @@ pub(crate) fn propose(cache: &Cache, request: &ProposeFilesRequest) -> Result<Pr
         let proposal = Proposal { cache, request, base: base.oid };
         let (response, update) = proposal.compare(head)?;
         let Some(update) = update else { return Ok(response) };
-        match git_push::push(&cache.repository, &cache.access()?, std::slice::from_ref(&update)).map_err(explain)? {
+        let pushed = git_push::push(&cache.repository, &cache.access()?, std::slice::from_ref(&update));
+        match pushed.map_err(error::of_push)? {
             Outcome::Done { .. } => return Ok(ProposeFilesResponse { is_pushed: true, ..response }),
             Outcome::Rejected { message, .. } => {
                 let rejected = if message.is_empty() { "the push was rejected".to_owned() } else { message };
@@ -85,14 +86,6 @@ fn fetch<const N: usize>(cache: &Cache, heads: &Heads, wanted: [Option<&Head>; N
         .collect();
     let Some(first) = missing.first() else { return Ok(()) };
     discover::fetch(cache, Some(heads), &missing.iter().collect::<Vec<_>>(), &first.name)
-}
-
-fn explain(err: PushError) -> Failure {
-    match err {
-        PushError::Remote(err) => error::of_remote(&err),
-        PushError::Git(err) => error::here(&err),
-        PushError::Folder(message) => Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, message),
-    }
 }
 
 /// The commits that the proposal's branch has and the base has not.

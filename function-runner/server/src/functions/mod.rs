@@ -10,14 +10,13 @@
 //! - `evaluator`: all others by a function runner of Porch, if one is configured.
 //!
 //! `settings` reads the configuration, `sandboxed` has one call in its process, `worker` is the program for WebAssembly and Starlark.
-//! `service` is Porch's gRPC service. The runner itself parses neither the input nor the answer of a function.
+//! `crate::service::functions` is Porch's gRPC service. The runner itself parses neither the input nor the answer of a function.
 
 mod builtin;
 mod evaluator;
 mod pods;
 mod programs;
 mod sandboxed;
-mod service;
 mod settings;
 mod starlark;
 mod wasm;
@@ -44,7 +43,6 @@ use self::sandboxed::Sandbox;
 use self::worker::FunctionWorker;
 
 pub(crate) use self::pods::Options as PodOptions;
-pub(crate) use self::service::FunctionService;
 pub(crate) use self::settings::Settings;
 
 /// One call of a function.
@@ -154,7 +152,7 @@ impl Functions {
     }
 
     /// The failure of a function that ended with another exit code than 0, with its results.
-    async fn failure(&self, image: String, output: Output) -> Failure {
+    pub(crate) async fn failure(&self, image: String, output: Output) -> Failure {
         match self.generators.failed_function(image, output.stdout, output.stderr, output.exit_code).await {
             Ok(_) => Failure::internal(&"a failed function has a failure"),
             Err(failure) => failure,

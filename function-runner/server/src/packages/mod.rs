@@ -1,7 +1,7 @@
-//! Package repositories: the gRPC service `Packages`.
+//! Package repositories.
 //!
-//! Start at [`PackageService`]. [`discover`], [`artifact`], [`files`] and [`push`] are the work of a source process (`source::job`),
-//! which has the cache of the repository. `crate::functions` runs the functions of packages, and `source::package_artifacts` lists
+//! [`discover`], [`artifact`], [`files`] and [`push`] are the work of a source process (`source::job`), which has the cache of the
+//! repository. `service::packages` is the gRPC service. `crate::functions` runs the functions of packages, and `source::package_artifacts` lists
 //! the packages of registries.
 //!
 //! The layout in Git is in `stoa_packages::git_layout`, and docs/design/packages-in-git.md.
@@ -13,13 +13,11 @@ pub(crate) mod functions;
 pub(crate) mod history;
 pub(crate) mod push;
 mod reader;
-mod service;
 mod tree;
 
 pub(crate) use artifact::{ArtifactPackage, ArtifactQuestion};
 pub(crate) use discover::{DiscoverJob, DiscoverPage};
 pub(crate) use files::PackageFiles;
-pub(crate) use service::PackageService;
 
 #[cfg(test)]
 mod tests;

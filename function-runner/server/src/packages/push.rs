@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use git2::Oid;
 use stoa_engine_git::commit::{Change, CommitError, FileToWrite, Made, NewCommit, Person, check_path, make};
 use stoa_engine_git::files::{commit_of, folder};
-use stoa_engine_git::push::{self as git_push, Moved, Outcome, PushError, RefUpdate};
+use stoa_engine_git::push::{self as git_push, Moved, Outcome, RefUpdate};
 use stoa_proto::{
     CommitRef, FolderOf, GitPerson, GitRef, MovedRef, PushConflict, PushDone, PushRejected, PushRequest, PushResponse,
     PushedCommit, commit_ref, new_commit, push_response, ref_update,
@@ -43,7 +43,7 @@ pub(crate) fn push(cache: &Cache, request: &PushRequest) -> Result<PushResponse,
         })
         .collect();
     let updates = updates?;
-    let pushed = git_push::push(&cache.repository, &cache.access()?, &updates).map_err(explain)?;
+    let pushed = git_push::push(&cache.repository, &cache.access()?, &updates).map_err(error::of_push)?;
     let outcome = match pushed {
         Outcome::Done { was_done } => {
             remember(cache, &updates);
@@ -269,12 +269,4 @@ fn person(person: Option<&GitPerson>) -> Result<Person, Failure> {
     let GitPerson { name, email, seconds } =
         person.ok_or_else(|| Failure::request("a new commit has no author"))?.clone();
     Ok(Person { name, email, seconds })
-}
-
-fn explain(err: PushError) -> Failure {
-    match err {
-        PushError::Remote(err) => error::of_remote(&err),
-        PushError::Git(err) => error::here(&err),
-        PushError::Folder(message) => Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, message),
-    }
 }

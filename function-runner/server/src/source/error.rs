@@ -1,6 +1,7 @@
 //! Classifies errors of Git servers for the caller of the runner.
 
 use git2::ErrorClass;
+use stoa_engine_git::push::PushError;
 use stoa_engine_git::remote::RemoteError;
 use stoa_git::{Explanation, Problem};
 use stoa_proto::Source;
@@ -35,6 +36,15 @@ pub(crate) fn of_remote(err: &RemoteError) -> Failure {
         RemoteError::Unreachable(..) | RemoteError::Unanswered(..) => (Code::Unavailable, reason::SOURCE_UNAVAILABLE),
     };
     Failure::new(code, reason, err.to_string())
+}
+
+/// Classifies the error of a push.
+pub(crate) fn of_push(err: PushError) -> Failure {
+    match err {
+        PushError::Remote(err) => of_remote(&err),
+        PushError::Git(err) => here(&err),
+        PushError::Folder(message) => Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, message),
+    }
 }
 
 /// The message if the process exceeded a limit.

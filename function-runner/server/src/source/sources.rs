@@ -37,6 +37,16 @@ use crate::failure::{Failure, reason};
 use crate::local::LocalRepositories;
 use crate::packages::{ArtifactPackage, ArtifactQuestion, DiscoverJob, DiscoverPage, PackageFiles};
 
+/// The content of a reply. Another one than the question has is an error.
+macro_rules! answer {
+    ($reply:expr, $fitting:ident) => {
+        match $reply {
+            Reply::$fitting(answer) => answer,
+            _ => return Err(unfitting()),
+        }
+    };
+}
+
 /// The caches of all sources, under one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
@@ -166,12 +176,9 @@ impl Sources {
     /// remote's default branch when that is empty.
     pub(crate) async fn resolve(&self, source: &Source, version: &str, reference: &str) -> Result<Resolved, Failure> {
         let request = ResolveRequest { source: None, version: version.to_owned(), r#ref: reference.to_owned() };
-        match self.ask(source, Question::Resolve(request)).await? {
-            Reply::Resolved(ResolveResponse { commit, subject, signed_by }) => {
-                Ok(Resolved { commit, subject, signed_by })
-            }
-            _ => Err(unfitting()),
-        }
+        let ResolveResponse { commit, subject, signed_by } =
+            answer!(self.ask(source, Question::Resolve(request)).await?, Resolved);
+        Ok(Resolved { commit, subject, signed_by })
     }
 
     /// The commits that `latest` and some other versions mean now: the remote lists its refs once, and is asked for
@@ -193,10 +200,9 @@ impl Sources {
     }
 
     async fn look_up(&self, source: &Source, request: LookRequest) -> Result<Looked, Failure> {
-        match self.ask(source, Question::Look(request)).await? {
-            Reply::Looked(LookResponse { latest, commits, signed_by }) => Ok(Looked { latest, commits, signed_by }),
-            _ => Err(unfitting()),
-        }
+        let LookResponse { latest, commits, signed_by } =
+            answer!(self.ask(source, Question::Look(request)).await?, Looked);
+        Ok(Looked { latest, commits, signed_by })
     }
 
     /// The ids in Git of the files and folders at paths of a commit: an id covers all that generators read. Paths that do not
@@ -210,10 +216,7 @@ impl Sources {
         let commit = refs::revision(commit)?;
         let StackPaths { paths, values_files } = of.into();
         let request = ContentsRequest { source: None, commit, paths, values_files };
-        match self.ask(source, Question::Contents(request)).await? {
-            Reply::Contents(contents) => Ok(contents.digests),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(self.ask(source, Question::Contents(request)).await?, Contents).digests)
     }
 
     /// The id in Git of the file or folder at a path of a commit.
@@ -241,10 +244,8 @@ impl Sources {
         let (base, commit) = (refs::revision(base)?, refs::revision(commit)?);
         let StackPaths { paths, values_files } = of.into();
         let request = CompareRequest { source: None, base, commit, paths, values_files };
-        match self.ask(source, Question::Compare(request)).await? {
-            Reply::Compared(compared) => Ok((!compared.is_in_base).then_some(compared.changed)),
-            _ => Err(unfitting()),
-        }
+        let compared = answer!(self.ask(source, Question::Compare(request)).await?, Compared);
+        Ok((!compared.is_in_base).then_some(compared.changed))
     }
 
     /// What is at a path of a commit, as far as generators look at it, once there is a slot for it in memory.
@@ -294,10 +295,9 @@ impl Sources {
     ) -> Result<(String, String), Failure> {
         let ContentRequest { commit, path, .. } = at(commit, path)?;
         let max_bytes = most.try_into().unwrap_or(u32::MAX);
-        match self.ask(source, Question::ReadFile(ReadFileRequest { source: None, commit, path, max_bytes })).await? {
-            Reply::File(file) => Ok((file.path, file.text)),
-            _ => Err(unfitting()),
-        }
+        let request = ReadFileRequest { source: None, commit, path, max_bytes };
+        let file = answer!(self.ask(source, Question::ReadFile(request)).await?, File);
+        Ok((file.path, file.text))
     }
 
     /// Package revisions, from a position on.
@@ -309,10 +309,7 @@ impl Sources {
         if branch.is_empty() {
             return Err(Failure::request("branch is empty; name the deployed branch"));
         }
-        match self.ask(source, Question::Discover(job)).await? {
-            Reply::Discovered(page) => Ok(page),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(self.ask(source, Question::Discover(job)).await?, Discovered))
     }
 
     /// The package that an artifact is.
@@ -321,19 +318,13 @@ impl Sources {
         source: &Source,
         question: ArtifactQuestion,
     ) -> Result<ArtifactPackage, Failure> {
-        match self.ask(source, Question::Package(question)).await? {
-            Reply::Package(package) => Ok(package),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(self.ask(source, Question::Package(question)).await?, Package))
     }
 
     /// The files of a package at a commit.
     pub(crate) async fn package_files(&self, source: &Source, request: FilesRequest) -> Result<PackageFiles, Failure> {
         let request = FilesRequest { source: None, commit: refs::revision(&request.commit)?, ..request };
-        match self.ask(source, Question::Files(request)).await? {
-            Reply::Files(files) => Ok(files),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(self.ask(source, Question::Files(request)).await?, Files))
     }
 
     /// The functions of a repository, by their descriptions.
@@ -349,10 +340,7 @@ impl Sources {
             return Err(Failure::request("branch is empty; name the branch with the functions"));
         }
         let request = FunctionsRequest { source: None, ..request };
-        match self.ask(source, Question::Functions(request)).await? {
-            Reply::Functions(functions) => Ok(functions),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(self.ask(source, Question::Functions(request)).await?, Functions))
     }
 
     /// Makes commits, and moves refs.
@@ -360,10 +348,7 @@ impl Sources {
         let question = Question::Push(PushRequest { source: None, ..request });
         let writes = stoa_git::local_path(&source.remote).is_some();
         let pushed = self.with_cache_to(source, writes, move |visit: &mut Visit| visit.ask(question.clone()).boxed());
-        match pushed.await? {
-            Reply::Pushed(response) => Ok(response),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(pushed.await?, Pushed))
     }
 
     /// Pushes a published revision to a registry.
@@ -393,10 +378,7 @@ impl Sources {
         let writes = !request.head.is_empty() && stoa_git::local_path(&source.remote).is_some();
         let question = Question::Propose(ProposeFilesRequest { source: None, ..request });
         let proposed = self.with_cache_to(source, writes, move |visit: &mut Visit| visit.ask(question.clone()).boxed());
-        match proposed.await? {
-            Reply::Proposed(response) => Ok(response),
-            _ => Err(unfitting()),
-        }
+        Ok(answer!(proposed.await?, Proposed))
     }
 
     async fn ask(&self, source: &Source, question: Question) -> Result<Reply, Failure> {

@@ -1,30 +1,19 @@
 //! Providers of Terraform in the processes of a runner, where `STOA_TEST_TERRAFORM_PROVIDERS` names them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stoa_engine::Spec;
 use stoa_proto::ProviderSecrets;
 use stoa_terraform_provider::package::{Hash, Platform};
+use stoa_terraform_provider::testing::executable as provider;
 
 use crate::bed::{Bed, parent, problem};
 use crate::caller::Caller;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The executable of a real provider, if there is one; otherwise the test is skipped.
-fn provider(name: &str) -> Option<PathBuf> {
-    let prefix = format!("terraform-provider-{name}-");
-    let all = std::env::var_os("STOA_TEST_TERRAFORM_PROVIDERS").unwrap_or_default();
-    let found = std::env::split_paths(&all)
-        .find(|path| path.file_name().and_then(|it| it.to_str()).is_some_and(|it| it.starts_with(&prefix)));
-    if found.is_none() {
-        eprintln!("skipped: STOA_TEST_TERRAFORM_PROVIDERS names no provider {name}");
-    }
-    found
-}
 
 /// A runner with a mirror that has one provider, and a folder that providers share.
 struct Scene {

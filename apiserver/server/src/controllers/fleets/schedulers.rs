@@ -41,7 +41,7 @@ struct Memory {
     requeue: Requeue,
 }
 
-pub(crate) async fn run(services: Services, schedulers: Schedulers, end: CancellationToken) {
+pub(crate) async fn run((services, schedulers): (Services, Schedulers), end: CancellationToken) {
     let Ok(registry) = services.lookup.registry() else { return };
     let (requeue, answered) = Requeue::triggering();
     let triggers = vec![

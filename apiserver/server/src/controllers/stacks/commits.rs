@@ -10,7 +10,6 @@ use stoa_controller::{
     queue,
 };
 use stoa_kinds::readiness;
-use stoa_machinery::ApiError;
 use stoa_proto::CompareRequest;
 use stoa_runs::{Services, StepError, runner, target};
 use stoa_types::{
@@ -34,17 +33,35 @@ pub(super) struct Pair {
 /// The questions of Stacks.
 pub(super) type Commits = Questions<Pair, CommitOrder, StepError>;
 
-/// Records the order of deployed commits, as far as it is known; when to ask again.
-pub(super) async fn compare(
-    services: &Services,
-    commits: &Commits,
-    stack: &Stack,
-) -> Result<Option<Duration>, ApiError> {
+/// The answers about the deployed commits of a Stack.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    found: Vec<ComparedCommits>,
+    /// Whether an answer is outstanding.
+    pub(super) is_asking: bool,
+    /// When to ask again.
+    pub(super) again: Option<Duration>,
+}
+
+impl Answers {
+    /// Records the order of deployed commits, as far as it is known.
+    pub(super) fn note(&self, stack: &mut Stack) {
+        let deployments = stack.status.iter_mut().flat_map(|status| &mut status.deployments);
+        for of in deployments {
+            let is_of = |found: &&ComparedCommits| of.commit.as_ref() == Some(&found.commit);
+            if let Some(found) = self.found.iter().find(is_of) {
+                of.compared = Some(found.clone());
+            }
+        }
+    }
+}
+
+/// Compares the deployed commits of a Stack with the commit of its desired version.
+pub(super) fn compare(services: &Services, commits: &Commits, stack: &Stack, desired: Option<&String>) -> Answers {
     let key = queue::key_of(stack);
-    let (pairs, unordered) = pairs(services, &key.0, stack);
+    let (pairs, unordered) = pairs(services, &key.0, stack, desired);
     commits.set(&key, pairs);
-    let mut found: Vec<ComparedCommits> = Vec::new();
-    let mut again = None;
+    let mut answers = Answers::default();
     for pair in unordered {
         let Pair { commit, desired, .. } = pair.clone();
         let answer = commits.answer(&key, &pair, &key.0, |turns| {
@@ -52,35 +69,26 @@ pub(super) async fn compare(
             async move { Box::pin(order(&services, &turns, &pair)).await }
         });
         match answer {
-            Some(Ok(order)) => found.push(ComparedCommits { commit, desired, order }),
+            Some(Ok(order)) => answers.found.push(ComparedCommits { commit, desired, order }),
             Some(Err(halt)) => {
                 tracing::debug!(stack = key.1, commit, ?halt, "commits are not compared yet");
-                again = Some(AGAIN);
+                answers.again = Some(AGAIN);
             }
-            None => {}
+            None => answers.is_asking = true,
         }
     }
-    if !found.is_empty() {
-        let record = |stack: &mut Stack| {
-            let deployments = stack.status.iter_mut().flat_map(|status| &mut status.deployments);
-            for of in deployments {
-                let is_of = |found: &&ComparedCommits| of.commit.as_ref() == Some(&found.commit);
-                if let Some(found) = found.iter().find(is_of) {
-                    of.compared = Some(found.clone());
-                }
-            }
-            readiness::set(&services.lookup, stack, None);
-        };
-        services.lookup.api::<Stack>()?.update_status_with(&key.0, &key.1, record).await?;
-    }
-    Ok(again)
+    answers
 }
 
 /// The pairs of a Stack, and those of them whose order its status does not have.
-fn pairs(services: &Services, namespace: &str, stack: &Stack) -> (HashSet<Pair>, HashSet<Pair>) {
+fn pairs(
+    services: &Services,
+    namespace: &str,
+    stack: &Stack,
+    desired: Option<&String>,
+) -> (HashSet<Pair>, HashSet<Pair>) {
     let (mut all, mut unordered) = (HashSet::new(), HashSet::new());
-    let Some(status) = &stack.status else { return (all, unordered) };
-    let Some(desired) = &status.observed_commit else { return (all, unordered) };
+    let Some((status, desired)) = stack.status.as_ref().zip(desired) else { return (all, unordered) };
     let others = |of: &&Deployment| of.resources > 0 && of.commit.as_ref() != Some(desired);
     let deployed: Vec<&Deployment> = status.deployments.iter().filter(others).collect();
     if deployed.is_empty() {
@@ -202,6 +210,30 @@ mod tests {
             super::super::look(services.clone(), asked.clone(), key.clone()).await.unwrap();
             assert!(poked.try_recv().is_err(), "it is asked once");
         }
+    }
+
+    #[tokio::test]
+    async fn new_commit_and_its_order_are_one_write() {
+        let world = TestServer::with_runner(runner_at(Letters::default().serve())).await;
+        let stacks = world.registry.api::<Stack>();
+        let (requeue, mut poked) = Requeue::new();
+        let asked = super::super::Lookups::new(requeue);
+        let look = async || {
+            let key = ("shop".to_owned(), "web".to_owned());
+            super::super::look(world.services.clone(), asked.clone(), key).await.unwrap();
+            stacks.get("shop", "web").await.unwrap()
+        };
+        deploy(&world, "web", "a").await;
+        let before = look().await;
+        observe(&world).await;
+        let waiting = look().await;
+        assert_eq!(waiting.metadata.resource_version, before.metadata.resource_version, "the order is not known yet");
+        poked.recv().await.unwrap();
+        let written = look().await;
+        let status = written.status.unwrap();
+        assert_eq!(status.observed_commit, Some("b".repeat(40)));
+        assert_eq!(status.deployments[0].compared.as_ref().map(|it| it.order), Some(CommitOrder::Behind));
+        assert_eq!(look().await.metadata.resource_version, written.metadata.resource_version);
     }
 
     #[tokio::test]

@@ -2,13 +2,13 @@
 
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
-use stoa_controller::{events::Kind, finalizers::update_same, queue};
+use stoa_controller::{events::Kind, finalizers::update_same, object::Kind as ServedKind, queue};
 use stoa_engine::digest::hex;
 use stoa_kinds::{
     source::short_revision,
     trigger::{self, is_triggered},
 };
-use stoa_machinery::ApiError;
+use stoa_machinery::{ApiError, registry::Api};
 use stoa_runs::Services;
 use stoa_types::{Run, Stack, config::Started, delivery::Operation, labels, reason};
 
@@ -50,24 +50,13 @@ pub(super) async fn start(
         number += 1;
         let name = name_of(stack, workspace, cause, number);
         run.metadata.name = Some(name.clone());
-        match runs.create(&run).await {
-            Ok(created) => {
-                let message =
-                    format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short_revision(commit));
-                services.recorder.record(&created, Kind::Normal, reason::STARTED, &message);
-                services.recorder.record(stack, Kind::Normal, reason::STARTED, message);
+        let message =
+            format!("run {name}: {operation:?} of commit {} in workspace {workspace}", short_revision(commit));
+        if let Some(taken) = create_or_find(services, stack, (&runs, &run), message, is_triggered).await? {
+            if number < last {
+                continue;
             }
-            Err(error) if error.is("AlreadyExists") => {
-                // An earlier try made it, unless somebody took the name.
-                let there = runs.get_opt(&run.namespace().unwrap_or_default(), &name).await?;
-                if !there.is_some_and(|there| is_triggered(&there)) {
-                    if number < last {
-                        continue;
-                    }
-                    return Err(error);
-                }
-            }
-            Err(error) => return Err(error),
+            return Err(taken);
         }
         // Not before it is there: where it may not be, what waits is all that there is.
         supersede(services, stack, workspace, &name).await?;
@@ -83,6 +72,30 @@ pub(super) async fn start(
             caused_by,
             seen: Some(seen),
         });
+    }
+}
+
+/// Creates a run or workflow, or finds the one that an earlier try created. Returns 409 `AlreadyExists` if somebody else took
+/// the name.
+pub(super) async fn create_or_find<K: ServedKind + Sync>(
+    services: &Services,
+    stack: &Stack,
+    (api, object): (&Api<K>, &K),
+    message: String,
+    is_triggered: fn(&K) -> bool,
+) -> Result<Option<ApiError>, ApiError> {
+    match api.create(object).await {
+        Ok(created) => {
+            services.recorder.record(&created, Kind::Normal, reason::STARTED, &message);
+            services.recorder.record(stack, Kind::Normal, reason::STARTED, message);
+            Ok(None)
+        }
+        Err(error) if error.is("AlreadyExists") => {
+            let found = api.get_opt(&object.namespace().unwrap_or_default(), &object.name_any()).await?;
+            let is_own = found.is_some_and(|found| is_triggered(&found));
+            Ok((!is_own).then_some(error))
+        }
+        Err(error) => Err(error),
     }
 }
 

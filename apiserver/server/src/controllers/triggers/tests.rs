@@ -658,3 +658,23 @@ fn cause_says_what_a_run_depends_on() {
     assert!(names.iter().all(|name| name.len() == "web-".len() + 10));
     assert!(names[0] != names[1] && names[0] != names[2]);
 }
+
+#[tokio::test]
+async fn moved_source_starts_run_before_the_stack_has_its_commit() {
+    let world = World::new().await;
+    let end = CancellationToken::new();
+    let _guard = end.clone().drop_guard();
+    tokio::spawn(run(world.runs.services.clone(), end));
+    let mut changes = world.runs.registry.api::<Run>().subscribe(None);
+    for (commit, content, expected) in [("a", "1", 1), ("b", "2", 2)] {
+        world.push(commit, content).await;
+        let starts = async {
+            while world.started().await.len() < expected {
+                changes.next().await.unwrap();
+            }
+        };
+        tokio::time::timeout(LONG, starts).await.expect("the trigger starts a run");
+    }
+    let observed = world.stack().await.status.unwrap().observed_commit;
+    assert_eq!(observed, Some("a".repeat(40)), "no controller of stacks runs here");
+}

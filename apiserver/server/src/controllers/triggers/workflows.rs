@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
-use stoa_controller::{events::Kind, finalizers::update_same, index::Member, object::ObjectKey, queue};
+use stoa_controller::{finalizers::update_same, index::Member, object::ObjectKey, queue};
 use stoa_kinds::{source::short_revision, trigger};
 use stoa_machinery::{ApiError, registry::ListOptions};
 use stoa_runs::Services;
@@ -17,7 +17,7 @@ use stoa_types::{
 
 use super::{
     people,
-    start::{NAMES, name_of},
+    start::{NAMES, create_or_find, name_of},
     started_in,
     trigger_status::{Triggered, note},
 };
@@ -132,23 +132,12 @@ async fn start(services: &Services, stack: &Stack, commit: &str, cause: &str) ->
         let mut workflow = Workflow::new(&name, spec.clone());
         workflow.metadata.namespace = Some(namespace.clone());
         workflow.labels_mut().insert(labels::STACK.to_owned(), stack.name_any());
-        match workflows.create(&workflow).await {
-            Ok(created) => {
-                let message = format!("workflow {name}: Apply of commit {}", short_revision(commit));
-                services.recorder.record(&created, Kind::Normal, reason::STARTED, &message);
-                services.recorder.record(stack, Kind::Normal, reason::STARTED, message);
+        let message = format!("workflow {name}: Apply of commit {}", short_revision(commit));
+        if let Some(taken) = create_or_find(services, stack, (&workflows, &workflow), message, is_triggered).await? {
+            if number < last {
+                continue;
             }
-            Err(error) if error.is("AlreadyExists") => {
-                // An earlier try made it, unless somebody took the name.
-                let there = workflows.get_opt(&namespace, &name).await?;
-                if !there.is_some_and(|there| is_triggered(&there)) {
-                    if number < last {
-                        continue;
-                    }
-                    return Err(error);
-                }
-            }
-            Err(error) => return Err(error),
+            return Err(taken);
         }
         supersede(services, stack, &name).await?;
         return Ok(Started {

@@ -17,6 +17,7 @@ use stoa_runtime_terraform::{ProviderRequest, Providers as _};
 use stoa_terraform_provider::package::{Address, Hash, Platform};
 use stoa_terraform_provider::pool::Lease;
 use stoa_terraform_provider::process::DirectLauncher;
+pub(super) use stoa_terraform_provider::testing::executable as provider;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
@@ -29,18 +30,6 @@ use crate::terraform::{Options, ProviderMetrics, Terraform, WorkspaceProviders};
 
 /// How long providers may take to start here.
 const START: Duration = Duration::from_secs(20);
-
-/// The executable of a real provider, if there is one; otherwise the test is skipped.
-pub(super) fn provider(name: &str) -> Option<PathBuf> {
-    let prefix = format!("terraform-provider-{name}-");
-    let all = std::env::var_os("STOA_TEST_TERRAFORM_PROVIDERS").unwrap_or_default();
-    let found = std::env::split_paths(&all)
-        .find(|path| path.file_name().and_then(|it| it.to_str()).is_some_and(|it| it.starts_with(&prefix)));
-    if found.is_none() {
-        eprintln!("skipped: STOA_TEST_TERRAFORM_PROVIDERS names no provider {name}");
-    }
-    found
-}
 
 /// The function-runner that was built with these tests, if it was; otherwise the test is skipped.
 pub(super) fn runner() -> Option<PathBuf> {

@@ -2,7 +2,7 @@
 
 use stoa_kinds::destroyed::Destroyed;
 use stoa_machinery::Key;
-use stoa_proto::{FinishedEvent, Problem, ResultEvent, apply_event::Event};
+use stoa_proto::{FinishedEvent, ResultEvent, apply_event::Event};
 
 use super::fenced_runners::A;
 use super::*;
@@ -33,8 +33,7 @@ async fn destroy_records_all_that_was_deployed() {
     .await;
     let (action, outcome) = ("Delete".to_owned(), "Done".to_owned());
     talk.ask(Event::Result(ResultEvent { id: B.to_owned(), action, outcome, ..ResultEvent::default() })).await;
-    let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
-    talk.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    talk.fails().await;
     assert_eq!(world.ended("two").await.phase, RunPhase::Failed);
 
     world.destroy("three").await;

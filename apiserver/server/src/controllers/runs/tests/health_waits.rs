@@ -12,6 +12,12 @@ impl Conversation {
         self.ask(Event::Intent(IntentEvent { ids, action, ..IntentEvent::default() })).await;
         self.ask(done("Create", id, uid)).await;
     }
+
+    /// Ends with a problem.
+    pub(super) async fn fails(&mut self) {
+        let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
+        self.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    }
 }
 
 /// The object of this uid is on record under this id from now on.
@@ -35,8 +41,7 @@ async fn resumed_run_awaits_no_renamed_object() {
     talk.makes(A, "u1").await;
     let (id, health) = (A.to_owned(), "Current".to_owned());
     talk.tell(Event::Health(HealthEvent { id, health, ..HealthEvent::default() })).await;
-    let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
-    talk.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    talk.fails().await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
 
     world.destroy("two").await;
@@ -59,8 +64,7 @@ async fn finished_job_stays_recorded_until_changed() {
     talk.makes(A, "u1").await;
     let (id, health) = (A.to_owned(), "Current".to_owned());
     talk.tell(Event::Health(HealthEvent { id, health, finished: true, ..HealthEvent::default() })).await;
-    let problems = vec![Problem { message: "something else is wrong".to_owned(), ..Problem::default() }];
-    talk.tell(Event::Finished(FinishedEvent { problems, ..FinishedEvent::default() })).await;
+    talk.fails().await;
     assert_eq!(world.ended("one").await.phase, RunPhase::Failed);
 
     world.destroy("two").await;

@@ -1,6 +1,6 @@
 //! Which release a Resource is in.
 
-use stoa_proto::{FinishedEvent, Problem, apply_event::Event};
+use stoa_proto::{FinishedEvent, apply_event::Event};
 use stoa_types::Resource;
 
 use super::fenced_runners::{A, Conversation};
@@ -14,9 +14,10 @@ impl Conversation {
     async fn create(mut self, id: &str, succeeded: bool) {
         self.begin("it").await;
         self.makes(id, id).await;
-        let problem = Problem { message: "something else is wrong".to_owned(), ..Problem::default() };
-        let problems = if succeeded { Vec::new() } else { vec![problem] };
-        self.tell(Event::Finished(FinishedEvent { succeeded, problems, ..FinishedEvent::default() })).await;
+        match succeeded {
+            true => self.tell(Event::Finished(FinishedEvent { succeeded, ..FinishedEvent::default() })).await,
+            false => self.fails().await,
+        }
     }
 }
 

@@ -8,8 +8,9 @@ use stoa_proto::evaluator::{EvaluateFunctionRequest, EvaluateFunctionResponse};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::{Call as FunctionCall, Functions};
-use crate::service::{Call, Service};
+use crate::functions::{Call as FunctionCall, Functions};
+
+use super::calls::{Call, Calls};
 
 /// Metadata of an answer: the exit code of a function that failed.
 const EXIT_CODE: &str = "stoa-exit-code";
@@ -21,7 +22,7 @@ const ORGANIZATION: &str = "stoa-organization";
 /// Runs functions within the limits of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct FunctionService {
-    service: Arc<Service>,
+    calls: Arc<Calls>,
     functions: Functions,
     /// Whether the callers have no certificate.
     is_open: bool,
@@ -29,13 +30,13 @@ pub(crate) struct FunctionService {
 
 impl FunctionService {
     /// For callers with a certificate, which name the organization that pays.
-    pub(crate) fn new(service: Arc<Service>, functions: Functions) -> Self {
-        Self { service, functions, is_open: false }
+    pub(crate) fn new(calls: Arc<Calls>, functions: Functions) -> Self {
+        Self { calls, functions, is_open: false }
     }
 
     /// For all callers. They pay together, as one organization without a name.
-    pub(crate) fn open(service: Arc<Service>, functions: Functions) -> Self {
-        Self { service, functions, is_open: true }
+    pub(crate) fn open(calls: Arc<Calls>, functions: Functions) -> Self {
+        Self { calls, functions, is_open: true }
     }
 }
 
@@ -59,9 +60,9 @@ impl FunctionEvaluator for FunctionService {
         let EvaluateFunctionRequest { resource_list, image } = request.into_inner();
         let span = tracing::info_span!("EvaluateFunction", organization, image);
         let call = Call { method: "EvaluateFunction", organization: organization.clone(), span };
-        let (service, functions) = (&self.service, &self.functions);
-        let evaluated = service.call(call, async {
-            let _memory = service.memory(&organization, resource_list.len()).await?;
+        let (calls, functions) = (&self.calls, &self.functions);
+        let evaluated = calls.call(call, async {
+            let _memory = calls.memory(&organization, resource_list.len()).await?;
             let call = FunctionCall { organization: organization.clone(), image: image.clone(), list: resource_list };
             let output = functions.run(call).await?;
             if output.exit_code != 0 && !reads_exit_code {

@@ -18,9 +18,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
-use super::{DiscoverJob, PackageFiles};
 use crate::functions::Functions;
-use crate::service::{Call, Service, required};
+use crate::packages::{DiscoverJob, PackageFiles};
+use crate::source::Sources;
+
+use super::calls::{Call, Calls};
+use super::required;
 
 /// About how many bytes a message has.
 const MESSAGE: usize = 1 << 20;
@@ -37,7 +40,8 @@ const ANSWERS: usize = 8;
 /// Answers the calls. It keeps nothing but caches.
 #[derive(Debug)]
 pub(crate) struct PackageService {
-    service: Arc<Service>,
+    calls: Arc<Calls>,
+    sources: Sources,
     /// A slot for each answer in memory, which organizations share.
     answers: FairSemaphore,
     functions: Functions,
@@ -46,8 +50,8 @@ pub(crate) struct PackageService {
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl PackageService {
-    pub(crate) fn new(service: Arc<Service>, functions: Functions) -> Self {
-        Self { service, answers: FairSemaphore::new(ANSWERS, MaxShare::ThreeQuarters), functions }
+    pub(crate) fn new(calls: Arc<Calls>, sources: Sources, functions: Functions) -> Self {
+        Self { calls, sources, answers: FairSemaphore::new(ANSWERS, MaxShare::ThreeQuarters), functions }
     }
 }
 
@@ -80,7 +84,7 @@ impl Packages for PackageService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("Discover", branch = request.branch, known = request.known.len());
         let call = Call::of_source("Discover", request.source.as_ref(), span);
-        let (sources, answers) = (self.service.sources().clone(), self.answers.clone());
+        let (sources, answers) = (self.sources.clone(), self.answers.clone());
         let work = |slot| async move {
             let source = required(request.source.take(), "source")?;
             let answer = answers.acquire(&source.organization, 1).await;
@@ -113,7 +117,7 @@ impl Packages for PackageService {
             tokio::spawn(sends.in_current_span());
             Ok(Box::pin(ReceiverStream::new(messages)) as Self::DiscoverStream)
         };
-        Box::pin(self.service.call_with_slot(call, work)).await
+        Box::pin(self.calls.call_with_slot(call, work)).await
     }
 
     type FilesStream = Messages<FilesResponse>;
@@ -122,7 +126,7 @@ impl Packages for PackageService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("Files", commit = request.commit, path = request.path);
         let call = Call::of_source("Files", request.source.as_ref(), span);
-        let (sources, answers) = (self.service.sources().clone(), self.answers.clone());
+        let (sources, answers) = (self.sources.clone(), self.answers.clone());
         let work = |slot| async move {
             let source = required(request.source.take(), "source")?;
             let answer = answers.acquire(&source.organization, 1).await;
@@ -138,7 +142,7 @@ impl Packages for PackageService {
             tokio::spawn(sends.in_current_span());
             Ok(Box::pin(ReceiverStream::new(messages)) as Self::FilesStream)
         };
-        Box::pin(self.service.call_with_slot(call, work)).await
+        Box::pin(self.calls.call_with_slot(call, work)).await
     }
 
     async fn push(&self, request: Request<PushRequest>) -> Result<Response<PushResponse>, Status> {
@@ -146,11 +150,10 @@ impl Packages for PackageService {
         let (commits, updates) = (request.commits.len(), request.updates.len());
         let span = tracing::info_span!("Push", commits, updates);
         let call = Call::of_source("Push", request.source.as_ref(), span);
-        let service = &self.service;
-        let pushed = service.call(call, async {
+        let pushed = self.calls.call(call, async {
             let source = required(request.source.take(), "source")?;
-            let _memory = service.memory(&source.organization, request.encoded_len()).await?;
-            service.sources().push(&source, request).await
+            let _memory = self.calls.memory(&source.organization, request.encoded_len()).await?;
+            self.sources.push(&source, request).await
         });
         Box::pin(pushed).await
     }
@@ -190,11 +193,10 @@ impl Packages for PackageService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("Functions", branch = request.branch, directory = request.directory);
         let call = Call::of_source("Functions", request.source.as_ref(), span);
-        let (service, functions) = (&self.service, &self.functions);
-        let listed = service.call(call, async {
+        let listed = self.calls.call(call, async {
             match request.source.take() {
-                Some(source) => service.sources().functions(&source, request).await,
-                None => Ok(FunctionsResponse { functions: functions.offered(), ..FunctionsResponse::default() }),
+                Some(source) => self.sources.functions(&source, request).await,
+                None => Ok(FunctionsResponse { functions: self.functions.offered(), ..FunctionsResponse::default() }),
             }
         });
         Box::pin(listed).await

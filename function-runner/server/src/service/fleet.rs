@@ -12,7 +12,11 @@ use stoa_proto::{
 use tonic::{Request, Response, Status};
 
 use crate::failure::Failure;
-use crate::service::{Call, Service, required};
+use crate::generate::Generators;
+use crate::source::Sources;
+
+use super::calls::{Call, Calls};
+use super::required;
 
 /// The most bytes of the texts of one execution, and of all executions of a request of the renderer.
 const EXECUTION_BYTES: u32 = 1 << 20;
@@ -25,12 +29,14 @@ const EXECUTION_MILLISECONDS: u32 = 2_000;
 /// Answers the calls. It keeps nothing but caches.
 #[derive(Debug)]
 pub(crate) struct FleetService {
-    service: Arc<Service>,
+    calls: Arc<Calls>,
+    sources: Sources,
+    generators: Generators,
 }
 
 impl FleetService {
-    pub(crate) fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    pub(crate) fn new(calls: Arc<Calls>, sources: Sources, generators: Generators) -> Self {
+        Self { calls, sources, generators }
     }
 
     /// Executes all executions, in as many requests of the renderer as its limits need.
@@ -55,7 +61,7 @@ impl FleetService {
                 max_passes: PASSES,
                 milliseconds: EXECUTION_MILLISECONDS,
             };
-            let response = self.service.generators().renderer().execute_templates(&organization, request).await?;
+            let response = self.generators.renderer().execute_templates(&organization, request).await?;
             let executed = response.executed.len().min(left.len());
             if executed == 0 {
                 return Err(Failure::internal(&"the renderer executed no template of a request"));
@@ -99,8 +105,8 @@ impl Fleet for FleetService {
         let request = request.into_inner();
         let span = tracing::info_span!("ExecuteTemplates", executions = request.executions.len());
         let call = Call { method: "ExecuteTemplates", organization: request.organization.clone(), span };
-        let executed = self.service.call(call, async {
-            let _memory = self.service.memory(&request.organization, request.encoded_len()).await?;
+        let executed = self.calls.call(call, async {
+            let _memory = self.calls.memory(&request.organization, request.encoded_len()).await?;
             self.execute(request).await
         });
         Box::pin(executed).await
@@ -113,10 +119,10 @@ impl Fleet for FleetService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("ProposeFiles", base = request.base, files = request.files.len());
         let call = Call::of_source("ProposeFiles", request.source.as_ref(), span);
-        let proposed = self.service.call(call, async {
+        let proposed = self.calls.call(call, async {
             let source = required(request.source.take(), "source")?;
-            let _memory = self.service.memory(&source.organization, request.encoded_len()).await?;
-            self.service.sources().propose(&source, request).await
+            let _memory = self.calls.memory(&source.organization, request.encoded_len()).await?;
+            self.sources.propose(&source, request).await
         });
         Box::pin(proposed).await
     }
