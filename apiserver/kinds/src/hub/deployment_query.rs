@@ -2,14 +2,14 @@
 //!
 //! Elsewhere: `stoa-apiserver` answers the subresource `rows`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use stoa_machinery::{
     ApiError, Object, ResourceDefinition,
     definition::{Cell, Column},
-    registry::{Computed, ListOptions},
+    registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
 };
 use stoa_types::{
@@ -84,7 +84,7 @@ pub fn exists(name: &str) -> bool {
 }
 
 /// A namespace, or all namespaces with reconcilers from that of a position on.
-pub(super) async fn namespaces(
+pub(super) fn namespaces(
     lookup: &Lookup,
     namespace: Option<&str>,
     after: Option<(&str, &str)>,
@@ -92,11 +92,9 @@ pub(super) async fn namespaces(
     if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
         return Ok(vec![namespace.to_owned()]);
     }
-    let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
-    let reconcilers = lookup.api::<Reconciler>()?.store().list(None, &options).await?.items;
-    let is_left = |namespace: &&str| after.is_none_or(|(of, _)| of <= *namespace);
-    let found: BTreeSet<&str> = reconcilers.iter().map(|stored| stored.namespace()).filter(is_left).collect();
-    Ok(found.into_iter().map(str::to_owned).collect())
+    let mut found = lookup.api::<Reconciler>()?.store().namespaces();
+    found.retain(|namespace| after.is_none_or(|(of, _)| of <= namespace.as_str()));
+    Ok(found)
 }
 
 #[derive(Debug)]
@@ -139,14 +137,10 @@ impl Computed for Queries {
         found.map(|query| Self::object(namespace, query)).transpose()
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
+        let PageRequest { namespace, after, most, .. } = request;
         let mut found = Vec::new();
-        for namespace in namespaces(&self.lookup, namespace, after).await? {
+        for namespace in namespaces(&self.lookup, namespace, after)? {
             let after = after.filter(|(of, _)| *of == namespace).map(|(_, name)| name);
             for query in QUERIES.into_iter().filter(|(name, ..)| after.is_none_or(|after| *name > after)) {
                 if found.len() < most {
