@@ -2,7 +2,10 @@
 //!
 //! A table is a list of objects with the same fields, which data sources of Grafana for JSON read as it is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -11,7 +14,10 @@ use stoa_hub::{
     segment::Filter,
     tables::{Newest, Rollout, Rollouts},
 };
-use stoa_kinds::hub::deployment_query::{self, DIFFERENCES, HISTORY};
+use stoa_kinds::hub::{
+    deployment_query::{self, DIFFERENCES, HISTORY},
+    descriptors,
+};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
@@ -77,6 +83,7 @@ fn filter(call: &SubresourceCall) -> Result<Filter, ApiError> {
         times: (since.as_microsecond(), until.as_microsecond()),
         host: text("host"),
         reconciler: text("reconciler"),
+        endpoints: None,
     })
 }
 
@@ -101,8 +108,8 @@ fn time(micros: i64) -> String {
     Timestamp::from_microsecond(micros).unwrap_or_default().to_string()
 }
 
-/// The descriptors of a namespace by endpoint.
-struct Descriptors(HashMap<String, Vec<DeploymentDescriptor>>);
+/// The descriptors of a namespace.
+struct Descriptors(Arc<descriptors::Descriptors>);
 
 /// A descriptor and the version of a commit.
 struct Described<'d> {
@@ -112,16 +119,27 @@ struct Described<'d> {
 
 impl Descriptors {
     async fn read(hub: &HubService, namespace: &str) -> Result<Self, ApiError> {
-        let mut found = HashMap::<String, Vec<DeploymentDescriptor>>::new();
-        for descriptor in hub.services().lookup.api::<DeploymentDescriptor>()?.list(Some(namespace), "").await? {
-            found.entry(descriptor.spec.endpoint()).or_default().push(descriptor);
+        let lookup = &hub.services().lookup;
+        lookup.api::<DeploymentDescriptor>()?.store().reach_current().await?;
+        Ok(Self(hub.memory().descriptors(lookup, namespace).await?))
+    }
+
+    /// The endpoints that may have rows of the wanted environment and workload; `None` where all are wanted.
+    fn endpoints(&self, call: &SubresourceCall) -> Option<HashSet<String>> {
+        let (environment, workload) = (non_empty(&call.query, "environment"), non_empty(&call.query, "workload"));
+        if environment.is_none() && workload.is_none() {
+            return None;
         }
-        Ok(Self(found))
+        let is_wanted = |descriptor: &&DeploymentDescriptor| {
+            environment.is_none_or(|wanted| descriptor.spec.deployment_target.environment == wanted)
+                && workload.is_none_or(|wanted| descriptor.spec.workload.name == wanted)
+        };
+        Some(self.0.all().filter(is_wanted).map(|descriptor| descriptor.spec.endpoint()).collect())
     }
 
     /// The descriptor with a commit; without one, a descriptor of the endpoint, and no version.
     fn of(&self, endpoint: &str, commit: &str) -> Option<Described<'_>> {
-        let candidates = self.0.get(endpoint)?;
+        let candidates = self.0.of(endpoint);
         let with_commit = candidates.iter().find_map(|descriptor| {
             let mut assigned = descriptor.status.iter().flat_map(|status| &status.assigned_versions);
             let assigned = assigned.find(|it| it.git_ops_commit_id == commit)?;
@@ -157,7 +175,7 @@ fn joined(mut row: Value, more: Value) -> Value {
 
 async fn history(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, ApiError> {
     let (filter, limit) = (filter(call)?, limit(call)?);
-    let found = hub.collect(&call.namespace, filter, Newest::new(limit), Newest::add).await?;
+    let found = hub.collect(&call.namespace, filter, Newest::new(limit)).await?;
     let transitions = warned(call, found).into_rows();
     let descriptors = Descriptors::read(hub, &call.namespace).await?;
     let row = |row: Transition| {
@@ -176,12 +194,15 @@ async fn history(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>,
 }
 
 async fn lag(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, ApiError> {
-    let (filter, limit) = (filter(call)?, limit(call)?);
-    let add = |rollouts: &mut Rollouts, row: Transition| rollouts.add(&row);
-    let found = hub.collect(&call.namespace, filter, Rollouts::default(), add).await?;
-    let rollouts = warned(call, found).finish();
-    let rollouts = rollouts.map_err(|error| ApiError::new(422, "Invalid", format!("since: {error}")))?;
+    let (mut filter, limit) = (filter(call)?, limit(call)?);
     let descriptors = Descriptors::read(hub, &call.namespace).await?;
+    filter.endpoints = descriptors.endpoints(call);
+    let found = hub.collect(&call.namespace, filter, Rollouts::default()).await?;
+    let rollouts = warned(call, found).finish();
+    let rollouts = rollouts.map_err(|error| {
+        let message = format!("since: {error}, or for one environment or workload");
+        ApiError::new(422, "Invalid", message)
+    })?;
     let row = |rollout: Rollout| {
         joined(described(descriptors.of(&rollout.endpoint, &rollout.commit).as_ref()), lags(&rollout))
     };
