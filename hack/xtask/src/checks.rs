@@ -284,6 +284,13 @@ pub(crate) fn print_terraform_providers() -> Result<()> {
     Ok(())
 }
 
+/// Prints the variables by which a benchmark finds Gitea.
+pub(crate) fn print_gitea() -> Result<()> {
+    println!("STOA_TEST_GITEA={}", binaries::GITEA.binary()?.display());
+    println!("STOA_TEST_GITEA_FILES={}", binaries::GITEA.source()?.display());
+    Ok(())
+}
+
 fn joined_providers(mut programs: Vec<PathBuf>) -> Result<OsString> {
     for command in binaries::TERRAFORM_PROVIDERS {
         programs.push(command.binary()?);

@@ -59,7 +59,7 @@ struct Options {
     /// The test bed's folder
     #[arg(long, default_value = ".cluster")]
     dir: PathBuf,
-    /// Measure everything once with little, in less than a minute
+    /// Measure everything once with little, in some two minutes
     #[arg(long)]
     small: bool,
     /// How many objects there are to read

@@ -65,7 +65,7 @@ pub(crate) const MANY_CLIENTS: usize = 32;
 pub(crate) const LISTING_CLIENTS: usize = 8;
 
 impl Size {
-    /// Everything once, in less than a minute.
+    /// Everything once, in some two minutes.
     pub(crate) fn small() -> Self {
         Self {
             objects: 500,
@@ -97,7 +97,7 @@ impl Size {
         }
     }
 
-    /// Some ten minutes.
+    /// Some half an hour.
     pub(crate) fn full() -> Self {
         Self {
             objects: 10_000,
