@@ -1,7 +1,8 @@
 //! The schedules of environments, from the stored objects: which Assignments exist.
 //!
 //! A schedule is computed when somebody asks, and used again while no cluster type, target or policy of its namespace changes, by
-//! all pages of a list and by all kinds. It has the position of each assignment in the order of names, eight bytes each, and no object of its own.
+//! all pages of a list and by all kinds. It has the position of each assignment in the order of names, eight bytes each, and no
+//! object of its own.
 
 use std::{
     collections::{BTreeMap, HashMap},
