@@ -47,7 +47,7 @@ const UNKNOWN: &str = "unknown";
 pub(crate) static KIND: Kind = Kind {
     definition,
     register: |builder, definition, Surroundings { lookup, hub, .. }| {
-        let states = States { lookup, hub, known: Mutex::default(), lists: Mutex::default() };
+        let states = States { lookup, hub, lists: Mutex::default() };
         builder.register_computed(definition, DefaultStrategy::<DeploymentState>::default(), Arc::new(states))
     },
     rights: &[right(READERS, OBJECTS, READ)],
@@ -129,6 +129,65 @@ fn state(pair: &Pair, hub: &Hub, (namespace, name): (&str, &str)) -> DeploymentS
     DeploymentState { metadata, spec, status: Some(status) }
 }
 
+/// The pairs of the namespaces that somebody asked for, with the versions to which they are known.
+#[derive(Debug, Default)]
+pub(super) struct KnownPairs(Mutex<BTreeMap<String, (Version, Arc<OfNamespace>)>>);
+
+impl KnownPairs {
+    /// The pairs of a namespace, as the watch cache has them.
+    async fn of(&self, hub: &Hub, lookup: &Lookup, namespace: &str) -> Result<Arc<OfNamespace>, ApiError> {
+        let store = lookup.api::<Reconciler>()?.store().clone();
+        let descriptors = hub.descriptors(lookup, namespace).await?;
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
+        let changes = before.as_ref().and_then(|(version, _)| store.changes_after(*version));
+        let (version, before, changed, deleted) = match (before, changes) {
+            (Some((_, before)), Some(Changes { version, changed, deleted })) => {
+                (version, before, of_namespace(changed, namespace), of_namespace(deleted, namespace))
+            }
+            _ => {
+                let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+                let list = store.list(Some(namespace), &options).await?;
+                (list.version, Arc::default(), list.items, Vec::new())
+            }
+        };
+        let pairs = match changed.is_empty() && deleted.is_empty() && before.is_of(&descriptors) {
+            true => before,
+            false => Arc::new(on_own_thread(move || before.next(&changed, &deleted, descriptors)).await),
+        };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST && !known.contains_key(namespace) {
+            known.pop_first();
+        }
+        known.insert(namespace.to_owned(), (version, pairs.clone()));
+        Ok(pairs)
+    }
+}
+
+impl Hub {
+    /// Hands all states of a namespace, as the watch cache has them, to a function, in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the server has not loaded them yet.
+    pub async fn fold_states<T: Send + 'static>(
+        &self,
+        lookup: &Lookup,
+        namespace: &str,
+        mut folded: T,
+        add: fn(&mut T, DeploymentState),
+    ) -> Result<T, ApiError> {
+        let pairs = self.pairs().of(self, lookup, namespace).await?;
+        let (hub, namespace) = (self.clone(), namespace.to_owned());
+        let fold = move || {
+            for (name, pair) in pairs.after(None) {
+                add(&mut folded, state(pair, &hub, (namespace.as_str(), name.as_str())));
+            }
+            folded
+        };
+        Ok(on_own_thread(fold).await)
+    }
+}
+
 /// The pairs that a list began with, and the versions between which they did not change.
 #[derive(Debug)]
 struct Remembered {
@@ -148,41 +207,11 @@ impl Remembered {
 struct States {
     lookup: Lookup,
     hub: Hub,
-    /// With the versions to which they are known, by namespace.
-    known: Mutex<BTreeMap<String, (Version, Arc<OfNamespace>)>>,
     /// The last lists, the newest last.
     lists: Mutex<VecDeque<Remembered>>,
 }
 
 impl States {
-    /// The pairs of a namespace, as the watch cache has them.
-    async fn of(&self, namespace: &str) -> Result<Arc<OfNamespace>, ApiError> {
-        let store = self.lookup.api::<Reconciler>()?.store().clone();
-        let descriptors = self.hub.descriptors(&self.lookup, namespace).await?;
-        let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
-        let changes = before.as_ref().and_then(|(version, _)| store.changes_after(*version));
-        let (version, before, changed, deleted) = match (before, changes) {
-            (Some((_, before)), Some(Changes { version, changed, deleted })) => {
-                (version, before, of_namespace(changed, namespace), of_namespace(deleted, namespace))
-            }
-            _ => {
-                let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
-                let list = store.list(Some(namespace), &options).await?;
-                (list.version, Arc::default(), list.items, Vec::new())
-            }
-        };
-        let pairs = match changed.is_empty() && deleted.is_empty() && before.is_of(&descriptors) {
-            true => before,
-            false => Arc::new(on_own_thread(move || before.next(&changed, &deleted, descriptors)).await),
-        };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST && !known.contains_key(namespace) {
-            known.pop_first();
-        }
-        known.insert(namespace.to_owned(), (version, pairs.clone()));
-        Ok(pairs)
-    }
-
     fn lists(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +223,7 @@ impl States {
         if let Some(pairs) = remembered {
             return Ok(pairs);
         }
-        let pairs = self.of(namespace).await?;
+        let pairs = self.hub.pairs().of(&self.hub, &self.lookup, namespace).await?;
         let mut lists = self.lists();
         let newest = lists.iter_mut().rev().find(|list| list.namespace == namespace);
         match newest.filter(|newest| Arc::ptr_eq(&newest.pairs, &pairs)) {
@@ -227,7 +256,7 @@ impl Computed for States {
     }
 
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
-        let states = self.of(namespace).await?;
+        let states = self.hub.pairs().of(&self.hub, &self.lookup, namespace).await?;
         states.get(name).map(|pair| self.object(namespace, name, pair)).transpose()
     }
 

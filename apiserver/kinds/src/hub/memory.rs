@@ -11,7 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use stoa_machinery::ApiError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::descriptors::{Descriptors, KnownDescriptors};
+use super::{
+    deployment_state::KnownPairs,
+    descriptors::{Descriptors, KnownDescriptors},
+};
 use crate::lookup::Lookup;
 
 /// The most reported deployments that the server works on at once.
@@ -30,6 +33,7 @@ pub struct Hub(Arc<Memory>);
 struct Memory {
     reports: Mutex<Reports>,
     descriptors: KnownDescriptors,
+    pairs: KnownPairs,
     slots: Arc<Semaphore>,
     is_archive_due: Notify,
     retention: SignedDuration,
@@ -47,6 +51,7 @@ impl Hub {
         Self(Arc::new(Memory {
             reports: Mutex::default(),
             descriptors: KnownDescriptors::default(),
+            pairs: KnownPairs::default(),
             slots: Arc::new(Semaphore::new(MAX_AT_ONCE as usize)),
             is_archive_due: Notify::new(),
             retention: SignedDuration::from_hours(24 * i64::from(retention_days)),
@@ -86,6 +91,10 @@ impl Hub {
     /// 503 while the server has not loaded them yet.
     pub async fn descriptors(&self, lookup: &Lookup, namespace: &str) -> Result<Arc<Descriptors>, ApiError> {
         self.0.descriptors.of(lookup, namespace).await
+    }
+
+    pub(super) fn pairs(&self) -> &KnownPairs {
+        &self.0.pairs
     }
 
     /// Forgets a reconciler that was deleted.

@@ -25,7 +25,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DurationString,
-    hub::{DeploymentDescriptor, DeploymentQuery, DeploymentState},
+    hub::{DeploymentDescriptor, DeploymentQuery, DeploymentState, Reconciler},
     names,
 };
 
@@ -257,36 +257,49 @@ async fn differences(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Val
         let missing = || bad_parameter(&FieldError::required(name, "the name of an environment"));
         non_empty(&call.query, name).ok_or_else(missing)
     };
-    let environments = [required("environment")?, required("with")?];
-    let states = hub.services().lookup.api::<DeploymentState>()?.list(Some(&call.namespace), "").await?;
-    Ok(compared(states, environments))
+    let environments = [required("environment")?, required("with")?].map(str::to_owned);
+    let lookup = &hub.services().lookup;
+    lookup.api::<Reconciler>()?.store().reach_current().await?;
+    let compared = Compared { environments, found: BTreeMap::new() };
+    let compared = hub.memory().fold_states(lookup, &call.namespace, compared, Compared::add).await?;
+    Ok(compared.into_rows())
 }
 
-/// One row for each workload of either environment.
-fn compared(states: Vec<DeploymentState>, environments: [&str; 2]) -> Vec<Value> {
-    let mut found = BTreeMap::<[String; 3], [InEnvironment; 2]>::new();
-    for state in states {
+/// The deployments of two environments.
+#[derive(Debug)]
+struct Compared {
+    environments: [String; 2],
+    /// By workspace, application and workload.
+    found: BTreeMap<[String; 3], [InEnvironment; 2]>,
+}
+
+impl Compared {
+    fn add(&mut self, state: DeploymentState) {
         let spec = &state.spec;
         let key = [spec.workspace.clone(), spec.application.clone(), spec.workload.clone()];
-        for (position, environment) in environments.into_iter().enumerate() {
-            if spec.environment == environment {
-                found.entry(key.clone()).or_default()[position].add(state.clone());
+        for (position, environment) in self.environments.iter().enumerate() {
+            if spec.environment == *environment {
+                self.found.entry(key.clone()).or_default()[position].add(state.clone());
             }
         }
     }
-    let row = |([workspace, application, workload], [one, other]): ([String; 3], [InEnvironment; 2])| {
-        json!({
-            "workspace": workspace,
-            "application": application,
-            "workload": workload,
-            "versions": one.versions(),
-            "hosts": one.hosts.len(),
-            "otherVersions": other.versions(),
-            "otherHosts": other.hosts.len(),
-            "isSame": one.versions == other.versions,
-        })
-    };
-    found.into_iter().map(row).collect()
+
+    /// One row for each workload of either environment.
+    fn into_rows(self) -> Vec<Value> {
+        let row = |([workspace, application, workload], [one, other]): ([String; 3], [InEnvironment; 2])| {
+            json!({
+                "workspace": workspace,
+                "application": application,
+                "workload": workload,
+                "versions": one.versions(),
+                "hosts": one.hosts.len(),
+                "otherVersions": other.versions(),
+                "otherHosts": other.hosts.len(),
+                "isSame": one.versions == other.versions,
+            })
+        };
+        self.found.into_iter().map(row).collect()
+    }
 }
 
 #[cfg(test)]
@@ -331,7 +344,10 @@ mod tests {
             state("api", "dev", "a", "2.0"),
             state("db", "stage", "d", "3.0"),
         ];
-        let rows = compared(states, ["dev", "prod"]);
+        let environments = ["dev", "prod"].map(str::to_owned);
+        let mut compared = Compared { environments, found: BTreeMap::new() };
+        states.into_iter().for_each(|state| compared.add(state));
+        let rows = compared.into_rows();
         let shown: Vec<_> =
             rows.iter().map(|row| (&row["workload"], &row["versions"], &row["otherVersions"])).collect();
         let (api, web) = ((json!("api"), json!("2.0")), (json!("web"), json!("1.0, 1.1"), json!("1.0")));

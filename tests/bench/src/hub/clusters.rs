@@ -149,7 +149,8 @@ impl Clusters {
         (0..self.transitions).map(deployment).collect()
     }
 
-    /// Reports the history of all clusters, of several at once; how long that took.
+    /// Reports the history of all clusters, of several at once; how long that took. Each segment of the archive then has 30 days,
+    /// which is worse for queries than segments of clusters that report in time.
     pub(super) async fn report_history(&self) -> Result<Duration> {
         let (this, of_report) = (self.clone(), (MOST / self.transitions).max(1));
         let report = move |turn: usize| {

@@ -98,6 +98,17 @@ async fn pages_of_a_list_show_the_states_that_it_began_with() {
 }
 
 #[tokio::test]
+async fn states_are_folded_in_their_order() {
+    let world = World::new(3).await;
+    world.deploy("r1", "c1").await;
+    let add = |names: &mut Vec<String>, state: DeploymentState| {
+        names.push(format!("{} {}", state.name_any(), state.status.unwrap_or_default().state));
+    };
+    let names = Hub::default().fold_states(&world.0.lookup, NAMESPACE, Vec::new(), add).await.unwrap();
+    assert_eq!(names, ["r0.web-east unknown", "r1.web-east success", "r2.web-east unknown"]);
+}
+
+#[tokio::test]
 async fn states_follow_changes_of_both_kinds() {
     let world = World::new(2).await;
     assert_eq!(world.states().await, ["r0.web-east ", "r1.web-east "]);
