@@ -85,7 +85,7 @@ impl Size {
             terraform_resources: &[50],
             generations: 5,
             generations_together: 60,
-            cluster_types: 1_000,
+            cluster_types: 300,
             stored_cluster_types: 500,
             workloads: 20,
             fleet_commits: 2,
