@@ -8,6 +8,8 @@
 pub mod segment;
 pub mod tables;
 
+pub use tables::Collector;
+
 use std::sync::Arc;
 
 /// A change of the commit or the status of a reconciler. The order is that of the rows of a segment: by host, reconciler, time.

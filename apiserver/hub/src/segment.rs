@@ -5,6 +5,7 @@
 //! row groups and columns without a wanted row.
 
 use std::{
+    collections::HashSet,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -85,12 +86,14 @@ pub struct Filter {
     pub host: Option<String>,
     /// The name of the Reconciler; `None` for all.
     pub reconciler: Option<String>,
+    /// The endpoints; `None` for all.
+    pub endpoints: Option<HashSet<String>>,
 }
 
 impl Filter {
     /// All rows.
     pub fn all() -> Self {
-        Self { times: (i64::MIN, i64::MAX), host: None, reconciler: None }
+        Self { times: (i64::MIN, i64::MAX), host: None, reconciler: None, endpoints: None }
     }
 
     /// Whether a transition is wanted.
@@ -100,6 +103,7 @@ impl Filter {
             && row.time <= self.times.1
             && is(&self.host, &row.host)
             && is(&self.reconciler, &row.reconciler)
+            && self.endpoints.as_ref().is_none_or(|endpoints| endpoints.contains(&*row.endpoint))
     }
 }
 
@@ -232,18 +236,40 @@ fn read_group(
         return Err(corrupt(format!("a row group has {rows} rows")));
     }
     let times = times(group, rows)?;
-    let (mut hosts, mut reconcilers) = (Texts::read(group, HOST, rows)?, Texts::read(group, RECONCILER, rows)?);
-    let is_wanted = |row: &usize| {
-        filter.times.0 <= times[*row]
-            && times[*row] <= filter.times.1
-            && filter.host.as_ref().is_none_or(|host| hosts.is(*row, host))
-            && filter.reconciler.as_ref().is_none_or(|reconciler| reconcilers.is(*row, reconciler))
-    };
-    let wanted: Vec<usize> = (0..rows).filter(is_wanted).collect();
+    let is_in_time = |row: &usize| filter.times.0 <= times[*row] && times[*row] <= filter.times.1;
+    let mut wanted: Vec<usize> = (0..rows).filter(is_in_time).collect();
+    // Column by column: most row groups have no row that a later one would be read for.
+    let mut endpoints = None;
+    if let Some(of) = &filter.endpoints
+        && !wanted.is_empty()
+    {
+        let texts = Texts::read(group, ENDPOINT, rows)?;
+        let mut last: Option<(usize, bool)> = None;
+        wanted.retain(|row| {
+            let is_wanted = match last.filter(|(before, _)| texts.are_equal(*before, *row)) {
+                Some((_, is_wanted)) => is_wanted,
+                None => texts.is_one_of(*row, of),
+            };
+            last = Some((*row, is_wanted));
+            is_wanted
+        });
+        endpoints = Some(texts);
+    }
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut endpoints = Texts::read(group, ENDPOINT, rows)?;
+    let (mut hosts, mut reconcilers) = (Texts::read(group, HOST, rows)?, Texts::read(group, RECONCILER, rows)?);
+    wanted.retain(|row| {
+        filter.host.as_ref().is_none_or(|host| hosts.is(*row, host))
+            && filter.reconciler.as_ref().is_none_or(|reconciler| reconcilers.is(*row, reconciler))
+    });
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut endpoints = match endpoints {
+        Some(endpoints) => endpoints,
+        None => Texts::read(group, ENDPOINT, rows)?,
+    };
     let mut commits = Texts::read(group, COMMIT, rows)?;
     let mut statuses = Texts::read(group, STATUS, rows)?;
     let mut messages = Texts::read(group, MESSAGE, rows)?;
@@ -291,6 +317,14 @@ impl Texts {
 
     fn is(&self, row: usize, text: &str) -> bool {
         self.values[row].data() == text.as_bytes()
+    }
+
+    fn is_one_of(&self, row: usize, texts: &HashSet<String>) -> bool {
+        std::str::from_utf8(self.values[row].data()).is_ok_and(|text| texts.contains(text))
+    }
+
+    fn are_equal(&self, row: usize, other: usize) -> bool {
+        self.values[row].data() == self.values[other].data()
     }
 
     fn text(&mut self, row: usize) -> Result<Arc<str>, ParquetError> {
@@ -344,13 +378,32 @@ mod tests {
         let written: Vec<_> =
             (0..3000).flat_map(|at| (0..10).map(move |time| row(&format!("h{at:04}"), time, "c"))).collect();
         let packed = pack(written).unwrap();
-        let filter = Filter { times: (3, 4), host: Some("h1500".to_owned()), reconciler: None };
+        let filter = Filter { times: (3, 4), host: Some("h1500".to_owned()), ..Filter::all() };
         assert_eq!(rows(&packed[0].bytes, &filter).unwrap(), [row("h1500", 3, "c"), row("h1500", 4, "c")]);
         let reconciler = Some("h2999-web".to_owned());
         let filter = Filter { reconciler, ..Filter::all() };
         assert_eq!(rows(&packed[0].bytes, &filter).unwrap().len(), 10);
         let filter = Filter { host: Some("other".to_owned()), ..Filter::all() };
         assert!(rows(&packed[0].bytes, &filter).unwrap().is_empty());
+    }
+
+    #[test]
+    fn reader_finds_the_rows_of_some_endpoints() {
+        let of = |host: &str, time, endpoint: &str| Transition { endpoint: endpoint.into(), ..row(host, time, "c") };
+        let written =
+            vec![of("a", 1, "web"), of("a", 2, "api"), of("a", 3, "api"), of("a", 4, "web"), of("b", 1, "db")];
+        let packed = pack(written.clone()).unwrap();
+        let found = |endpoints: &[&str], times| {
+            let endpoints = Some(endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect());
+            let filter = Filter { times, endpoints, ..Filter::all() };
+            let found = rows(&packed[0].bytes, &filter).unwrap();
+            assert_eq!(found, written.iter().filter(|row| filter.matches(row)).cloned().collect::<Vec<_>>());
+            found.iter().map(|row| (row.host.to_string(), row.time)).collect::<Vec<_>>()
+        };
+        let all = (i64::MIN, i64::MAX);
+        assert_eq!(found(&["web", "db"], all), [("a".to_owned(), 1), ("a".to_owned(), 4), ("b".to_owned(), 1)]);
+        assert_eq!(found(&["api"], (3, 9)), [("a".to_owned(), 3)]);
+        assert!(found(&["other"], all).is_empty());
     }
 
     #[test]

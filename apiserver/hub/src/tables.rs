@@ -7,31 +7,40 @@ use crate::Transition;
 /// The most reconcilers, each counted once for each of its commits, that [`Rollouts`] keeps in memory.
 pub const MAX_DEPLOYMENTS: usize = 2_000_000;
 
+/// Takes transitions in any order. A transition may come twice.
+pub trait Collector {
+    /// Takes a transition.
+    fn add(&mut self, row: Transition);
+
+    /// The time before which transitions make no difference any more, in microseconds since the Unix epoch. Readers pass over
+    /// segments that end before it.
+    fn since(&mut self) -> i64 {
+        i64::MIN
+    }
+}
+
 /// The newest of many transitions.
 #[derive(Clone, Debug)]
 pub struct Newest {
     most: usize,
     rows: Vec<Transition>,
+    /// The time of the oldest row, once there are enough.
+    since: i64,
 }
 
 impl Newest {
     /// An empty table, which keeps the newest `most` transitions.
     pub fn new(most: usize) -> Self {
-        Self { most, rows: Vec::new() }
-    }
-
-    /// Adds a transition.
-    pub fn add(&mut self, row: Transition) {
-        self.rows.push(row);
-        if self.rows.len() > self.most.saturating_mul(2).max(1000) {
-            self.cut();
-        }
+        Self { most, rows: Vec::new(), since: i64::MIN }
     }
 
     fn cut(&mut self) {
         self.rows.sort_unstable_by(|a, b| (Reverse(a.time), a).cmp(&(Reverse(b.time), b)));
         self.rows.dedup();
         self.rows.truncate(self.most);
+        if self.rows.len() == self.most {
+            self.since = self.rows.last().map_or(i64::MIN, |oldest| oldest.time);
+        }
     }
 
     /// The transitions, the newest first, each once. A row that repeats the commit and status of its reconciler is left out.
@@ -47,6 +56,23 @@ impl Newest {
         }
         let rows = self.rows.into_iter().zip(is_repeated);
         rows.filter_map(|(row, is_repeated)| (!is_repeated).then_some(row)).collect()
+    }
+}
+
+impl Collector for Newest {
+    fn add(&mut self, row: Transition) {
+        if row.time < self.since {
+            return;
+        }
+        self.rows.push(row);
+        if self.rows.len() > self.most.saturating_mul(2).max(1000) {
+            self.cut();
+        }
+    }
+
+    fn since(&mut self) -> i64 {
+        self.cut();
+        self.since
     }
 }
 
@@ -94,17 +120,15 @@ pub struct Rollouts {
 #[error("the rollouts have more than {} deployments; ask for fewer days", MAX_DEPLOYMENTS)]
 pub struct TooMany;
 
-impl Rollouts {
-    /// Adds a transition. A repeated one changes nothing.
-    pub fn add(&mut self, row: &Transition) {
+impl Collector for Rollouts {
+    fn add(&mut self, row: Transition) {
         if self.deployments > MAX_DEPLOYMENTS {
             return;
         }
-        let key = (row.endpoint.clone(), row.commit.clone());
-        let (start, of) = self.found.entry(key).or_insert_with(|| (row.time, HashMap::new()));
+        let (start, of) = self.found.entry((row.endpoint, row.commit)).or_insert_with(|| (row.time, HashMap::new()));
         *start = row.time.min(*start);
         let before = of.len();
-        let deployed = of.entry(row.reconciler.clone()).or_default();
+        let deployed = of.entry(row.reconciler).or_default();
         match &*row.status {
             "success" => deployed.success = Some(deployed.success.map_or(row.time, |time| time.min(row.time))),
             "failure" => deployed.has_failed = true,
@@ -112,7 +136,9 @@ impl Rollouts {
         }
         self.deployments += of.len() - before;
     }
+}
 
+impl Rollouts {
     /// The rollouts, the newest first.
     ///
     /// # Errors
@@ -177,15 +203,31 @@ mod tests {
     }
 
     #[test]
+    fn full_history_wants_no_older_rows() {
+        let mut newest = Newest::new(2);
+        newest.add(row("a", 5, "c1", "success"));
+        assert_eq!(newest.since(), i64::MIN);
+        newest.add(row("b", 7, "c1", "success"));
+        newest.add(row("c", 3, "c1", "success"));
+        assert_eq!(newest.since(), 5);
+        for time in [4, 5, 6] {
+            newest.add(row("d", time, "c1", "success"));
+        }
+        let times: Vec<i64> = newest.into_rows().iter().map(|row| row.time).collect();
+        assert_eq!(times, [7, 6]);
+        assert_eq!(Rollouts::default().since(), i64::MIN);
+    }
+
+    #[test]
     fn rollout_has_its_lags() {
         let mut rollouts = Rollouts::default();
         for _ in 0..2 {
             for at in 1..=10_i64 {
-                rollouts.add(&row(&format!("r{at}"), 100, "c1", "in_progress"));
-                rollouts.add(&row(&format!("r{at}"), 100 + at * 10, "c1", "success"));
+                rollouts.add(row(&format!("r{at}"), 100, "c1", "in_progress"));
+                rollouts.add(row(&format!("r{at}"), 100 + at * 10, "c1", "success"));
             }
-            rollouts.add(&row("r11", 150, "c1", "failure"));
-            rollouts.add(&row("r1", 500, "c2", "in_progress"));
+            rollouts.add(row("r11", 150, "c1", "failure"));
+            rollouts.add(row("r1", 500, "c2", "in_progress"));
         }
         let found = rollouts.finish().unwrap();
         let [newer, older] = &found[..] else { panic!("two rollouts") };
@@ -198,7 +240,7 @@ mod tests {
     #[test]
     fn single_success_is_every_percentile() {
         let mut rollouts = Rollouts::default();
-        rollouts.add(&row("r1", 7, "c", "success"));
+        rollouts.add(row("r1", 7, "c", "success"));
         assert_eq!(rollouts.finish().unwrap()[0].lags, Some([0, 0, 0]));
     }
 }

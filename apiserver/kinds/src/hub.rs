@@ -9,6 +9,7 @@ mod deployment_descriptor;
 pub mod deployment_query;
 mod deployment_report;
 mod deployment_state;
+pub mod descriptors;
 pub mod memory;
 pub mod reconciler;
 

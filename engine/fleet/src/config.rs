@@ -110,10 +110,17 @@ impl Configuration {
         all.filter(|(_, layer)| is_for(&layer.labels, cluster_type, target))
     }
 
-    /// The values of an assignment.
-    pub(crate) fn values(&self, cluster_type: &ClusterType, target: &DeploymentTarget) -> BTreeMap<String, Arc<Value>> {
-        let mut values: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+    /// The values of an assignment, and the names of the ConfigMaps that have them, in the order in which they count.
+    pub(crate) fn values(
+        &self,
+        cluster_type: &ClusterType,
+        target: &DeploymentTarget,
+    ) -> (BTreeMap<String, Arc<Value>>, Vec<String>) {
+        let (mut values, mut maps) = (BTreeMap::<String, Arc<Value>>::new(), Vec::<String>::new());
         for (_, layer) in self.layers(&self.all, cluster_type, target) {
+            if maps.last() != Some(&layer.map) {
+                maps.push(layer.map.clone());
+            }
             for (key, value) in layer.values() {
                 match values.get_mut(key) {
                     Some(existing) => merge(existing, value),
@@ -123,7 +130,7 @@ impl Configuration {
                 }
             }
         }
-        values
+        (values, maps)
     }
 
     /// The value of one key of an assignment.
@@ -140,17 +147,9 @@ impl Configuration {
         found
     }
 
-    /// The names of the ConfigMaps that have values for an assignment, in the order in which they count.
-    pub(crate) fn maps(&self, cluster_type: &ClusterType, target: &DeploymentTarget) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.layers(&self.all, cluster_type, target).map(|(_, layer)| layer.map.clone()).collect();
-        names.dedup();
-        names
-    }
-
     /// The configuration of an assignment with the origin of each value.
     pub fn compose(&self, cluster_type: &ClusterType, target: &DeploymentTarget) -> Composed {
-        let mut composed = Composed { values: self.values(cluster_type, target), ..Composed::default() };
+        let mut composed = Composed { values: self.values(cluster_type, target).0, ..Composed::default() };
         let mut setters = Setters::new(&self.layers);
         let mut before: BTreeMap<&str, Arc<Value>> = BTreeMap::new();
         for (at, layer) in self.layers(&self.all, cluster_type, target) {

@@ -4,7 +4,7 @@
 //! the folder `<cluster type>/<target>`: `reconciler.yaml`, `namespace.yaml` and `platform-config.yaml` or `.sh`. One that
 //! cannot be rendered has none, and is reported; its folder stays as it is, and all others are rendered.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, panic::resume_unwind, sync::Arc, thread};
 
 use serde_json::Value;
 
@@ -32,6 +32,8 @@ const SHELL: &str = "sh";
 
 /// The number of assignments that are rendered at once.
 const CHUNK: usize = 500;
+/// Threads that do so: one works while the renderer of the other does.
+const THREADS: usize = 2;
 
 /// A file of the GitOps repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,22 +118,46 @@ pub fn render_each(fleet: &Fleet, renderer: &dyn Renderer, take: &mut dyn FnMut(
     shared(fleet).into_iter().for_each(|(path, file)| take(Output::File(path, file)));
     let mut assignments = fleet.schedule().assignments();
     loop {
-        let plans: Vec<Plan> = assignments.by_ref().take(CHUNK).map(|it| Plan::new(fleet, &it)).collect();
-        if plans.is_empty() {
-            return Ok(());
-        }
-        let jobs: Vec<Job<'_>> = plans.iter().map(Job::whole).collect();
-        let outcomes = execute(&jobs.iter().collect::<Vec<_>>(), renderer)?;
-        for (plan, outcome) in plans.iter().zip(outcomes) {
-            match outcome {
-                Ok(outcome) => {
-                    outcome.warnings.into_iter().for_each(|warning| take(Output::Warning(warning)));
-                    outcome.files.into_iter().for_each(|(path, file)| take(Output::File(path, file)));
+        let chunk = |_| assignments.by_ref().take(CHUNK).collect();
+        let chunks: Vec<Vec<Assignment<'_>>> = (0..THREADS).map(chunk).collect();
+        let chunks: Vec<_> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        let rendered = match &chunks[..] {
+            [] => return Ok(()),
+            [chunk] => vec![render_chunk(fleet, chunk, renderer)],
+            chunks => thread::scope(|scope| {
+                let mut threads = Vec::new();
+                for chunk in chunks {
+                    threads.push(scope.spawn(move || render_chunk(fleet, chunk, renderer)));
                 }
-                Err(broken) => take(Output::Broken(plan.folder.clone(), broken)),
-            }
+                threads.into_iter().map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+            }),
+        };
+        for outputs in rendered {
+            outputs?.into_iter().for_each(&mut *take);
         }
     }
+}
+
+/// Renders assignments with one call of the renderer.
+fn render_chunk(
+    fleet: &Fleet,
+    chunk: &[Assignment<'_>],
+    renderer: &dyn Renderer,
+) -> Result<Vec<Output>, RendererError> {
+    let plans: Vec<Plan> = chunk.iter().map(|it| Plan::new(fleet, it)).collect();
+    let jobs: Vec<Job<'_>> = plans.iter().map(Job::whole).collect();
+    let outcomes = execute(&jobs.iter().collect::<Vec<_>>(), renderer)?;
+    let mut outputs = Vec::new();
+    for (plan, outcome) in plans.iter().zip(outcomes) {
+        match outcome {
+            Ok(outcome) => {
+                outputs.extend(outcome.warnings.into_iter().map(Output::Warning));
+                outputs.extend(outcome.files.into_iter().map(|(path, file)| Output::File(path, file)));
+            }
+            Err(broken) => outputs.push(Output::Broken(plan.folder.clone(), broken)),
+        }
+    }
+    Ok(outputs)
 }
 
 /// The files of an assignment, or its problems; `None` where there is no such assignment.
@@ -267,8 +293,7 @@ impl Plan {
         plan.add(fleet, "configType", &spec.config_type, Builtin::of(&spec.config_type), config_file);
         let has_schemas = fleet.schemas().applies(cluster_type, target);
         if has_schemas || plan.parts.iter().any(|part| part.has_config) {
-            plan.values = fleet.configuration().values(cluster_type, target);
-            plan.config_maps = fleet.configuration().maps(cluster_type, target);
+            (plan.values, plan.config_maps) = fleet.configuration().values(cluster_type, target);
         }
         if has_schemas {
             let violations = fleet.schemas().check(cluster_type, target, &plan.values);

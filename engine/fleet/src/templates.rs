@@ -8,7 +8,7 @@ use crate::objects::{ClusterType, DeploymentTarget, Labels, Template};
 
 /// Executes templates of Go with the functions of Kalypso.
 ///
-/// The function-runner's renderer is the implementation of the product.
+/// The function-runner's renderer is the implementation of the product. Several threads may call it at once.
 pub trait Renderer: fmt::Debug + Send + Sync {
     /// Executes a batch. The results have the order of its executions; a bad template fails only its own executions.
     ///

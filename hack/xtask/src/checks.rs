@@ -284,6 +284,13 @@ pub(crate) fn print_terraform_providers() -> Result<()> {
     Ok(())
 }
 
+/// Prints the variables by which a benchmark finds Gitea.
+pub(crate) fn print_gitea() -> Result<()> {
+    println!("STOA_TEST_GITEA={}", binaries::GITEA.binary()?.display());
+    println!("STOA_TEST_GITEA_FILES={}", binaries::GITEA.source()?.display());
+    Ok(())
+}
+
 fn joined_providers(mut programs: Vec<PathBuf>) -> Result<OsString> {
     for command in binaries::TERRAFORM_PROVIDERS {
         programs.push(command.binary()?);
@@ -364,13 +371,16 @@ fn benchmark(bed: &Path, work: &Path, all: bool) -> Result<()> {
     let (program, bed) = (text(&program)?, text(bed)?);
     let arguments = [&[&*program, "--small", "--dir", &bed], part].concat();
     let renderer = text(&renderer::binary()?)?;
+    let (gitea, files) = (text(&binaries::GITEA.binary()?)?, text(&binaries::GITEA.source()?)?);
     let kcl = kcl::wheel()?.map(|wheel| text(&wheel)).transpose()?.unwrap_or_default();
     let environment = [
         ("STOA_TEST_TERRAFORM_PROVIDERS", providers.as_str()),
         ("STOA_TEST_RENDERER", renderer.as_str()),
+        ("STOA_TEST_GITEA", gitea.as_str()),
+        ("STOA_TEST_GITEA_FILES", files.as_str()),
         ("STOA_TEST_KCL", kcl.as_str()),
     ];
-    execute(&arguments, &environment[..if kcl.is_empty() { 2 } else { 3 }])
+    execute(&arguments, &environment[..if kcl.is_empty() { 4 } else { 5 }])
 }
 
 /// The features with the tests that need the test bed.

@@ -50,6 +50,8 @@ enum Command {
     TerraformProviders,
     /// The program that builds kustomizations and charts, which is built first where it is missing
     Renderer,
+    /// The program of Gitea and the folder of its files, as KEY=value lines; it is built first where it is missing
+    Gitea,
     /// Downloads KCL's library, if it is not there, and prints its path
     Kcl,
     /// Whether docs/coverage.md names tests that exist
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::TerraformProviders => checks::print_terraform_providers(),
         Command::Kcl => kcl::wheel().map(|path| path.into_iter().for_each(|path| println!("{}", path.display()))),
         Command::Renderer => renderer::binary().map(|path| println!("{}", path.display())),
+        Command::Gitea => checks::print_gitea(),
         Command::CheckCoverage => coverage::check(),
         Command::Prose(args) => prose::run(&args),
         Command::Walls => walls::check(),

@@ -28,6 +28,8 @@ pub(crate) struct Bed {
     pub(crate) sample: Option<Endpoint>,
     /// The processes whose time and memory are counted.
     pub(crate) servers: Servers,
+    /// The address that takes webhooks, and the authority of its certificate, if the test bed has one.
+    pub(crate) webhooks: Option<(String, PathBuf)>,
     /// The admin's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
     certificate: PathBuf,
@@ -66,6 +68,7 @@ impl Bed {
                 sample: has_sample.then(|| pid("WARDLE_REFERENCE_PID")).transpose()?,
                 floor: None,
             },
+            webhooks: env.get("STOA_WEBHOOK_URL").cloned().zip(env.get("STOA_CA").map(PathBuf::from)),
             kubeconfig: PathBuf::from(value("KUBECONFIG")?),
             certificate,
             key,

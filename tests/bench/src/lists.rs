@@ -204,7 +204,7 @@ impl Experiment for Pages {
 
 /// The token of the next page, ready for a URL. Looks for it rather than parse the page: what is measured is the
 /// server, and the token is at one end or the other.
-fn next_page(answer: &Answer) -> Result<Option<String>> {
+pub(crate) fn next_page(answer: &Answer) -> Result<Option<String>> {
     const KEY: &[u8] = b"\"continue\":\"";
     const END: usize = 2048;
     let text = answer.text()?;

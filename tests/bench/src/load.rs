@@ -1,12 +1,20 @@
 //! Clients that make one call after the other, each waiting for its answer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use http::StatusCode;
 use tokio::task::JoinSet;
 
-use crate::client::{Answer, Call, Client};
+use crate::client::{Answer, Call, Client, Endpoint};
 use crate::measure::{MeasuredCollection, Turn};
+
+/// How long a call is made again that the server wants later.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// The time after which it is.
+const LATER: Duration = Duration::from_millis(250);
 
 /// How often each client calls: until `least` is over, and at most `most` times; at least once.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +67,53 @@ pub(crate) async fn run(
     let elapsed = started.elapsed();
     target.put_back(used);
     Ok(Turn { units: latencies.len(), latencies, elapsed, output })
+}
+
+/// Makes a call that has to succeed, again while the server answers 429.
+///
+/// # Errors
+///
+/// Any other answer, and 429 after minutes.
+pub(crate) async fn insist(client: &mut Client, call: &Call) -> Result<Answer> {
+    let began = Instant::now();
+    loop {
+        let answer = client.call(call).await?;
+        match answer.status {
+            StatusCode::OK | StatusCode::CREATED => return Ok(answer),
+            StatusCode::TOO_MANY_REQUESTS if began.elapsed() < PATIENCE => tokio::time::sleep(LATER).await,
+            status => bail!("{status} {}", String::from_utf8_lossy(&answer.text()?).trim()),
+        }
+    }
+}
+
+/// Makes calls by their numbers with many connections, and keeps no answer. How long it all took.
+///
+/// # Errors
+///
+/// The first one that any client has.
+pub(crate) async fn all(
+    endpoint: &Endpoint,
+    clients: usize,
+    number: usize,
+    call: impl Fn(usize) -> Call + Clone + Send + 'static,
+) -> Result<Duration> {
+    let (next, started, mut tasks) = (Arc::new(AtomicUsize::new(0)), Instant::now(), JoinSet::new());
+    for _ in 0..clients {
+        let (mut client, next, call) = (endpoint.connect().await?, Arc::clone(&next), call.clone());
+        tasks.spawn(async move {
+            loop {
+                let turn = next.fetch_add(1, Ordering::Relaxed);
+                if turn >= number {
+                    return anyhow::Ok(());
+                }
+                insist(&mut client, &call(turn)).await?;
+            }
+        });
+    }
+    while let Some(finished) = tasks.join_next().await {
+        finished.context("a client panicked")??;
+    }
+    Ok(started.elapsed())
 }
 
 async fn one(

@@ -10,8 +10,10 @@
 mod bed;
 mod client;
 mod fill;
+mod fleet;
 mod floor;
 mod gets;
+mod hub;
 mod lists;
 mod load;
 mod measure;
@@ -21,6 +23,7 @@ mod queues;
 mod render;
 mod report;
 mod rollouts;
+mod runner;
 mod scene;
 mod size;
 mod terraform;
@@ -56,7 +59,7 @@ struct Options {
     /// The test bed's folder
     #[arg(long, default_value = ".cluster")]
     dir: PathBuf,
-    /// Measure everything once with little, in less than a minute
+    /// Measure everything once with little, in some two minutes
     #[arg(long)]
     small: bool,
     /// How many objects there are to read
@@ -93,6 +96,10 @@ enum Part {
     Render,
     /// Package revisions, and the registration of a repository
     Packages,
+    /// A fleet of a million assignments, and pull requests for commits to a control plane
+    Fleet,
+    /// Clusters that report their deployments, and queries over 30 days
+    Hub,
     /// One object among a thousand, ten thousand and so on up to `--objects`
     Scale,
 }
@@ -199,6 +206,12 @@ async fn measure(bench: &mut Bench, scene: &Scene, only: &[Part]) -> Result<()> 
     }
     if wanted(Part::Packages) {
         packages::measure(bench, scene).await.context("packages")?;
+    }
+    if wanted(Part::Fleet) {
+        fleet::measure(bench, scene).await.context("fleet")?;
+    }
+    if wanted(Part::Hub) {
+        hub::measure(bench, scene).await.context("hub")?;
     }
     Ok(())
 }

@@ -174,9 +174,7 @@ impl Summary {
 
     /// The latency that `share` of the operations stay below, in milliseconds.
     pub(crate) fn latency_ms(&self, share: f64) -> f64 {
-        let last = self.latencies.len().saturating_sub(1);
-        let at = (self.latencies.len() as f64 * share) as usize;
-        self.latencies.get(at.min(last)).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
+        percentile_ms(&self.latencies, share)
     }
 
     /// How many latencies there are.
@@ -198,6 +196,13 @@ impl Summary {
     pub(crate) fn kilobytes(&self) -> f64 {
         median(&self.kilobytes)
     }
+}
+
+/// The latency that `share` of sorted ones stay below, in milliseconds.
+pub(crate) fn percentile_ms(sorted: &[Duration], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted.get(at.min(last)).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
 }
 
 fn median(values: &[f64]) -> f64 {

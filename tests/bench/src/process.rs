@@ -118,6 +118,15 @@ pub(crate) fn peak_with_workers(pid: u32) -> Result<u64> {
     Ok(memory(pid, "VmHWM:")? + workers)
 }
 
+/// Has the most memory that this process ever had begin anew.
+///
+/// # Errors
+///
+/// When Linux does not let it.
+pub(crate) fn forget_own_peak() -> Result<()> {
+    fs::write("/proc/self/clear_refs", "5").context("/proc/self/clear_refs")
+}
+
 /// The memory of a process and all that it started, in bytes; 0 when it is gone. A page that several processes share
 /// counts once, such as of a program that starts itself again.
 pub(crate) fn memory_with_descendants(pid: u32) -> u64 {

@@ -39,6 +39,20 @@ pub(crate) struct Size {
     pub(crate) generations: usize,
     /// Generations of all of them together, by two clients.
     pub(crate) generations_together: usize,
+    /// Cluster types of a fleet in this process.
+    pub(crate) cluster_types: usize,
+    /// Cluster types of a fleet that are stored objects.
+    pub(crate) stored_cluster_types: usize,
+    /// Workloads of both fleets, which are on each cluster type.
+    pub(crate) workloads: usize,
+    /// Commits to a control plane until each has its pull request.
+    pub(crate) fleet_commits: usize,
+    /// Clusters that report to the hub, each with one Reconciler.
+    pub(crate) reporting_clusters: usize,
+    /// Transitions of each of them in the last 30 days; an even number.
+    pub(crate) transitions_before: usize,
+    /// How long clusters report at each rate.
+    pub(crate) reporting: Duration,
     /// How often the idle servers are looked at.
     pub(crate) idle_windows: u32,
     /// How long to wait for the servers to have nothing to do.
@@ -51,7 +65,7 @@ pub(crate) const MANY_CLIENTS: usize = 32;
 pub(crate) const LISTING_CLIENTS: usize = 8;
 
 impl Size {
-    /// Everything once, in less than a minute.
+    /// Everything once, in some two minutes.
     pub(crate) fn small() -> Self {
         Self {
             objects: 500,
@@ -71,12 +85,19 @@ impl Size {
             terraform_resources: &[50],
             generations: 5,
             generations_together: 60,
+            cluster_types: 300,
+            stored_cluster_types: 500,
+            workloads: 20,
+            fleet_commits: 2,
+            reporting_clusters: 2_000,
+            transitions_before: 30,
+            reporting: Duration::from_secs(3),
             idle_windows: 2,
             patience: Duration::from_secs(30),
         }
     }
 
-    /// Some ten minutes.
+    /// Some half an hour.
     pub(crate) fn full() -> Self {
         Self {
             objects: 10_000,
@@ -96,6 +117,14 @@ impl Size {
             terraform_resources: &[50, 500, 5_000],
             generations: 40,
             generations_together: 10_000,
+            cluster_types: 10_000,
+            stored_cluster_types: 10_000,
+            workloads: 100,
+            fleet_commits: 10,
+            reporting_clusters: 100_000,
+            // One report in a hundred, every five minutes.
+            transitions_before: 86,
+            reporting: Duration::from_secs(60),
             idle_windows: 10,
             patience: Duration::from_secs(180),
         }

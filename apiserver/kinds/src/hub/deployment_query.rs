@@ -2,14 +2,14 @@
 //!
 //! Elsewhere: `stoa-apiserver` answers the subresource `rows`.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use stoa_machinery::{
     ApiError, Object, ResourceDefinition,
     definition::{Cell, Column},
-    registry::{Computed, ListOptions},
+    registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
 };
 use stoa_types::{
@@ -90,11 +90,8 @@ pub fn has_parameter(query: &str, parameter: &str) -> bool {
 }
 
 /// The namespaces with reconcilers, in order.
-pub(super) async fn namespaces(lookup: &Lookup) -> Result<Vec<String>, ApiError> {
-    let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
-    let reconcilers = lookup.api::<Reconciler>()?.store().list(None, &options).await?.items;
-    let found: BTreeSet<&str> = reconcilers.iter().map(|stored| stored.namespace()).collect();
-    Ok(found.into_iter().map(str::to_owned).collect())
+pub(super) fn namespaces(lookup: &Lookup) -> Result<Vec<String>, ApiError> {
+    Ok(lookup.api::<Reconciler>()?.store().namespaces())
 }
 
 #[derive(Debug)]
@@ -137,17 +134,12 @@ impl Computed for Queries {
         found.map(|query| Self::object(namespace, query)).transpose()
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
         let of_namespace = |namespace: String, after: Option<String>, most: usize| async move {
             let left = QUERIES.into_iter().filter(|(name, ..)| after.as_deref().is_none_or(|after| *name > after));
             left.take(most).map(|query| Self::object(&namespace, query)).collect()
         };
-        page(namespaces(&self.lookup), namespace, after, most, of_namespace).await
+        page(|| namespaces(&self.lookup), request, of_namespace).await
     }
 }
 

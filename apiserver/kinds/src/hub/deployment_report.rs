@@ -17,8 +17,8 @@ use stoa_machinery::{
     strategy::DefaultStrategy,
 };
 use stoa_types::hub::{
-    DeploymentDescriptor, DeploymentReport, DeploymentReportSpec, DeploymentReportStatus, MAX_REPORTED_DEPLOYMENTS,
-    Reconciler, ReportWarning, ReportedDeployment, Transition, normal_endpoint,
+    DeploymentReport, DeploymentReportSpec, DeploymentReportStatus, MAX_REPORTED_DEPLOYMENTS, Reconciler,
+    ReportWarning, ReportedDeployment, Transition, normal_endpoint,
 };
 
 use super::{
@@ -140,6 +140,15 @@ fn check(spec: &DeploymentReportSpec) -> Vec<FieldError> {
         .collect()
 }
 
+/// A Reconciler as the watch cache has it.
+async fn cached(api: &Api<Reconciler>, namespace: &str, name: &str) -> Result<Option<Reconciler>, ApiError> {
+    match api.store().get(namespace, name, Some("0")).await {
+        Ok(stored) => stored.decode().map(Some).map_err(ApiError::internal),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[async_trait]
 impl CreateHandler for Reports {
     async fn create(&self, context: &RequestContext, object: Object) -> Result<Object, ApiError> {
@@ -197,10 +206,12 @@ impl Reports {
         reported: &BTreeMap<String, OfReconciler>,
         now: Timestamp,
     ) -> Result<(Vec<Change>, usize), ApiError> {
+        // One wait for the latest writes, and not one for each Reconciler.
+        api.store().reach_current().await?;
         let (mut changes, mut heartbeats) = (Vec::new(), 0);
         let (mut errors, mut full) = (Vec::new(), None);
         for (of, deployments) in reported {
-            let Some(reconciler) = api.get_opt(namespace, of).await? else {
+            let Some(reconciler) = cached(api, namespace, of).await? else {
                 let position = deployments.first().map_or(0, |(position, _)| *position);
                 errors.push(FieldError::not_found(field(position, "reconciler"), of));
                 continue;
@@ -255,18 +266,12 @@ impl Reports {
 
     /// Warnings for commits that no descriptor has. The descriptor may come later.
     async fn unknown_commits(&self, namespace: &str, changes: &[Change]) -> Result<Vec<ReportWarning>, ApiError> {
-        let descriptors = self.lookup.api::<DeploymentDescriptor>()?.list(Some(namespace), "").await?;
-        let mut known = HashSet::new();
-        for descriptor in descriptors {
-            let endpoint = descriptor.spec.endpoint();
-            let assigned = descriptor.status.unwrap_or_default().assigned_versions.into_iter();
-            known.extend(assigned.map(|it| (endpoint.clone(), it.git_ops_commit_id)));
-        }
-        let mut warnings = Vec::new();
+        let descriptors = self.hub.descriptors(&self.lookup, namespace).await?;
+        let (mut seen, mut warnings) = (HashSet::new(), Vec::new());
         for Change { endpoint, deployments, .. } in changes {
             for (position, Transition { git_ops_commit_id: commit, .. }) in deployments {
                 // One warning for each pair.
-                if known.insert((endpoint.clone(), commit.clone())) {
+                if seen.insert((endpoint, commit)) && !descriptors.know(endpoint, commit) {
                     let message = format!("no DeploymentDescriptor of {endpoint} has commit {commit}; it is recorded");
                     warnings.push(warning(*position, "gitOpsCommitId", "UnknownCommit", message));
                 }

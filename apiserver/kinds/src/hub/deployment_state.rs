@@ -2,31 +2,33 @@
 //!
 //! A reconciler and a descriptor belong together by the endpoint of the manifests. Of several descriptors with one endpoint, those
 //! count that have the reported commit; where none has it, the newest one. Nothing of this kind is stored.
+//!
+//! - `pairs`: the reconcilers and descriptors of a namespace, paired. A change of one costs no more than its own pairs.
+
+mod pairs;
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::ResourceExt as _;
-use stoa_controller::object::Kind as AnyKind;
+use stoa_controller::blocking::on_own_thread;
 use stoa_machinery::{
     ApiError, Object, ResourceDefinition, Version,
     definition::{Cell, Column, SelectableField},
-    registry::{Computed, ListOptions, Stored},
+    registry::{Changes, Computed, ListOptions, PageRequest},
     strategy::DefaultStrategy,
 };
 use stoa_types::{
-    hub::{
-        DeploymentDescriptor, DeploymentState, DeploymentStateSpec, DeploymentStateStatus, Reconciler, normal_endpoint,
-    },
+    hub::{DeploymentDescriptor, DeploymentState, DeploymentStateSpec, DeploymentStateStatus, Reconciler},
     names,
 };
 
-use super::{deployment_query::namespaces, memory::Hub};
+use self::pairs::{OfNamespace, Pair};
+use super::{deployment_query::namespaces, descriptors::of_namespace, memory::Hub};
 use crate::{
     computed::page,
     kind::{Kind, Surroundings},
@@ -37,6 +39,8 @@ use crate::{
 
 /// The most namespaces whose pairs stay in memory.
 const MOST: usize = 64;
+/// The most lists whose pairs stay in memory for their further pages. They share all pairs that did not change.
+const LISTS: usize = 64;
 /// The state of a deployment without a report.
 const UNKNOWN: &str = "unknown";
 
@@ -44,7 +48,7 @@ const UNKNOWN: &str = "unknown";
 pub(crate) static KIND: Kind = Kind {
     definition,
     register: |builder, definition, Surroundings { lookup, hub, .. }| {
-        let states = States { lookup, hub, known: Mutex::default() };
+        let states = States { lookup, hub, lists: Mutex::default() };
         builder.register_computed(definition, DefaultStrategy::<DeploymentState>::default(), Arc::new(states))
     },
     rights: &[right(READERS, OBJECTS, READ)],
@@ -86,111 +90,116 @@ fn definition() -> ResourceDefinition {
     definition
 }
 
-/// The states of a namespace.
+/// The state of a pair.
+fn state(pair: &Pair, hub: &Hub, (namespace, name): (&str, &str)) -> DeploymentState {
+    let (reconciler, descriptor) = (pair.reconciler.name(), pair.descriptor.name_any());
+    let of = &pair.descriptor.spec;
+    let mut status = DeploymentStateStatus {
+        described_version: of.workload_version.version.clone(),
+        state: UNKNOWN.to_owned(),
+        last_report_time: hub.last_report(namespace, reconciler).map(MicroTime),
+        ..DeploymentStateStatus::default()
+    };
+    if let Some(deployment) = pair.reconciler.deployment() {
+        let assigned = pair.descriptor.status.iter().flat_map(|status| &status.assigned_versions);
+        let mut assigned = assigned.filter(|it| it.git_ops_commit_id == deployment.git_ops_commit_id);
+        status.version = assigned.next().map(|it| it.version.clone()).unwrap_or_default();
+        status.git_ops_commit_id.clone_from(&deployment.git_ops_commit_id);
+        status.state = deployment.status.name().to_owned();
+        status.message.clone_from(&deployment.status_message);
+        status.since = Some(deployment.since.clone());
+    }
+    let spec = DeploymentStateSpec {
+        reconciler: reconciler.to_owned(),
+        descriptor,
+        host: pair.reconciler.host().to_owned(),
+        workspace: of.workload.application.workspace.name.clone(),
+        application: of.workload.application.name.clone(),
+        workload: of.workload.name.clone(),
+        deployment_target: of.deployment_target.name.clone(),
+        environment: of.deployment_target.environment.clone(),
+    };
+    let kind = names::kind::<DeploymentState>();
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        uid: Some(uid(&[kind, namespace, name, pair.reconciler.uid()])),
+        creation_timestamp: pair.reconciler.created().cloned(),
+        ..ObjectMeta::default()
+    };
+    DeploymentState { metadata, spec, status: Some(status) }
+}
+
+/// The pairs of the namespaces that somebody asked for, with the versions to which they are known.
 #[derive(Debug, Default)]
-struct OfNamespace {
-    /// With their versions, by name: those that do not change are decoded once.
-    reconcilers: HashMap<String, (Version, Arc<Reconciler>)>,
-    /// In the order of the names of the states.
-    pairs: Vec<Pair>,
-}
+pub(super) struct KnownPairs(Mutex<BTreeMap<String, (Version, Arc<OfNamespace>)>>);
 
-/// A reconciler and a descriptor.
-#[derive(Debug)]
-struct Pair {
-    name: String,
-    reconciler: Arc<Reconciler>,
-    descriptor: Arc<DeploymentDescriptor>,
-}
-
-impl Pair {
-    fn state(&self, hub: &Hub, namespace: &str) -> DeploymentState {
-        let (reconciler, descriptor) = (self.reconciler.name_any(), self.descriptor.name_any());
-        let of = &self.descriptor.spec;
-        let mut status = DeploymentStateStatus {
-            described_version: of.workload_version.version.clone(),
-            state: UNKNOWN.to_owned(),
-            last_report_time: hub.last_report(namespace, &reconciler).map(MicroTime),
-            ..DeploymentStateStatus::default()
-        };
-        if let Some(deployment) = self.reconciler.status.as_ref().and_then(|status| status.deployment.as_ref()) {
-            let assigned = self.descriptor.status.iter().flat_map(|status| &status.assigned_versions);
-            let mut assigned = assigned.filter(|it| it.git_ops_commit_id == deployment.git_ops_commit_id);
-            status.version = assigned.next().map(|it| it.version.clone()).unwrap_or_default();
-            status.git_ops_commit_id.clone_from(&deployment.git_ops_commit_id);
-            status.state = deployment.status.name().to_owned();
-            status.message.clone_from(&deployment.status_message);
-            status.since = Some(deployment.since.clone());
-        }
-        let spec = DeploymentStateSpec {
-            reconciler,
-            descriptor,
-            host: self.reconciler.spec.host_name.clone(),
-            workspace: of.workload.application.workspace.name.clone(),
-            application: of.workload.application.name.clone(),
-            workload: of.workload.name.clone(),
-            deployment_target: of.deployment_target.name.clone(),
-            environment: of.deployment_target.environment.clone(),
-        };
-        let kind = names::kind::<DeploymentState>();
-        let instance = self.reconciler.uid().unwrap_or_default();
-        let metadata = ObjectMeta {
-            name: Some(self.name.clone()),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(uid(&[kind, namespace, &self.name, &instance])),
-            creation_timestamp: self.reconciler.metadata.creation_timestamp.clone(),
-            ..ObjectMeta::default()
-        };
-        DeploymentState { metadata, spec, status: Some(status) }
-    }
-}
-
-impl OfNamespace {
-    /// Pairs stored objects. One that does not decode takes no part.
-    fn new(reconcilers: &[Arc<Stored>], descriptors: &[Arc<Stored>], before: Option<&Self>) -> Self {
-        let mut by_endpoint = HashMap::<String, Vec<Arc<DeploymentDescriptor>>>::new();
-        for stored in descriptors {
-            if let Ok(descriptor) = stored.decode::<DeploymentDescriptor>() {
-                by_endpoint.entry(descriptor.spec.endpoint()).or_default().push(Arc::new(descriptor));
+impl KnownPairs {
+    /// The pairs of a namespace, as the watch cache has them.
+    async fn of(&self, hub: &Hub, lookup: &Lookup, namespace: &str) -> Result<Arc<OfNamespace>, ApiError> {
+        let store = lookup.api::<Reconciler>()?.store().clone();
+        let descriptors = hub.descriptors(lookup, namespace).await?;
+        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
+        let changes = before.as_ref().and_then(|(version, _)| store.changes_after(*version));
+        let (version, before, changed, deleted) = match (before, changes) {
+            (Some((_, before)), Some(Changes { version, changed, deleted })) => {
+                (version, before, of_namespace(changed, namespace), of_namespace(deleted, namespace))
             }
-        }
-        let mut of = Self::default();
-        for stored in reconcilers {
-            let known = before.and_then(|before| before.reconcilers.get(stored.name()));
-            let known = known.filter(|(version, _)| *version == stored.version).map(|(_, known)| known.clone());
-            let Some(reconciler) = known.or_else(|| stored.decode().ok().map(Arc::new)) else { continue };
-            of.pair(&reconciler, &by_endpoint);
-            of.reconcilers.insert(stored.name().to_owned(), (stored.version, reconciler));
-        }
-        of.pairs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        of
-    }
-
-    fn pair(&mut self, reconciler: &Arc<Reconciler>, by_endpoint: &HashMap<String, Vec<Arc<DeploymentDescriptor>>>) {
-        let endpoint = normal_endpoint(&reconciler.spec.manifests_endpoint);
-        let Some(candidates) = by_endpoint.get(&endpoint) else { return };
-        let deployment = reconciler.status.as_ref().and_then(|status| status.deployment.as_ref());
-        let has_commit = |descriptor: &&Arc<DeploymentDescriptor>| {
-            let assigned = descriptor.status.iter().flat_map(|status| &status.assigned_versions);
-            deployment.is_some_and(|of| assigned.into_iter().any(|it| it.git_ops_commit_id == of.git_ops_commit_id))
+            _ => {
+                let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
+                let list = store.list(Some(namespace), &options).await?;
+                (list.version, Arc::default(), list.items, Vec::new())
+            }
         };
-        let mut found: Vec<&Arc<DeploymentDescriptor>> = candidates.iter().filter(has_commit).collect();
-        if found.is_empty() {
-            // Of objects of the same second, the last by name.
-            let created = |it: &&Arc<DeploymentDescriptor>| (it.metadata.creation_timestamp.clone(), it.name_any());
-            found.extend(candidates.iter().max_by_key(created));
+        let pairs = match changed.is_empty() && deleted.is_empty() && before.is_of(&descriptors) {
+            true => before,
+            false => Arc::new(on_own_thread(move || before.next(&changed, &deleted, descriptors)).await),
+        };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST && !known.contains_key(namespace) {
+            known.pop_first();
         }
-        self.pairs.extend(found.into_iter().map(|descriptor| Pair {
-            name: format!("{}.{}", reconciler.name_any(), descriptor.name_any()),
-            reconciler: reconciler.clone(),
-            descriptor: descriptor.clone(),
-        }));
+        known.insert(namespace.to_owned(), (version, pairs.clone()));
+        Ok(pairs)
     }
+}
 
-    /// A limited number of states after a name.
-    fn after(&self, after: Option<&str>, most: usize) -> impl Iterator<Item = &Pair> {
-        let start = after.map_or(0, |after| self.pairs.partition_point(|pair| pair.name.as_str() <= after));
-        self.pairs[start..].iter().take(most)
+impl Hub {
+    /// Hands all states of a namespace, as the watch cache has them, to a function, in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the server has not loaded them yet.
+    pub async fn fold_states<T: Send + 'static>(
+        &self,
+        lookup: &Lookup,
+        namespace: &str,
+        mut folded: T,
+        add: fn(&mut T, DeploymentState),
+    ) -> Result<T, ApiError> {
+        let pairs = self.pairs().of(self, lookup, namespace).await?;
+        let (hub, namespace) = (self.clone(), namespace.to_owned());
+        let fold = move || {
+            for (name, pair) in pairs.after(None) {
+                add(&mut folded, state(pair, &hub, (namespace.as_str(), name.as_str())));
+            }
+            folded
+        };
+        Ok(on_own_thread(fold).await)
+    }
+}
+
+/// The pairs that a list began with, and the versions between which they did not change.
+#[derive(Debug)]
+struct Remembered {
+    namespace: String,
+    versions: (Version, Version),
+    pairs: Arc<OfNamespace>,
+}
+
+impl Remembered {
+    fn is_at(&self, version: Version) -> bool {
+        self.versions.0 <= version && version <= self.versions.1
     }
 }
 
@@ -199,45 +208,43 @@ impl OfNamespace {
 struct States {
     lookup: Lookup,
     hub: Hub,
-    /// With the digest of their objects, by namespace.
-    known: Mutex<BTreeMap<String, (u64, Arc<OfNamespace>)>>,
+    /// The last lists, the newest last.
+    lists: Mutex<VecDeque<Remembered>>,
 }
 
 impl States {
-    async fn stored<K: AnyKind>(&self, namespace: Option<&str>) -> Result<Vec<Arc<Stored>>, ApiError> {
-        let options = ListOptions { resource_version: Some("0".to_owned()), ..ListOptions::default() };
-        Ok(self.lookup.api::<K>()?.store().list(namespace, &options).await?.items)
+    fn lists(&self) -> MutexGuard<'_, VecDeque<Remembered>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn of(&self, namespace: &str) -> Result<Arc<OfNamespace>, ApiError> {
-        let reconcilers = self.stored::<Reconciler>(Some(namespace)).await?;
-        let descriptors = self.stored::<DeploymentDescriptor>(Some(namespace)).await?;
-        let mut hasher = DefaultHasher::new();
-        for stored in reconcilers.iter().chain(&descriptors) {
-            (stored.uid(), stored.version.0).hash(&mut hasher);
+    /// The pairs that a list at a version began with; where it begins now, those of now.
+    async fn of_list(&self, namespace: &str, version: Version) -> Result<Arc<OfNamespace>, ApiError> {
+        let is_of = |list: &&Remembered| list.namespace == namespace && list.is_at(version);
+        let remembered = self.lists().iter().find(is_of).map(|list| list.pairs.clone());
+        if let Some(pairs) = remembered {
+            return Ok(pairs);
         }
-        let digest = hasher.finish();
-        let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
-        if let Some((of, states)) = &before
-            && *of == digest
-        {
-            return Ok(states.clone());
+        let pairs = self.hub.pairs().of(&self.hub, &self.lookup, namespace).await?;
+        let mut lists = self.lists();
+        let newest = lists.iter_mut().rev().find(|list| list.namespace == namespace);
+        match newest.filter(|newest| Arc::ptr_eq(&newest.pairs, &pairs)) {
+            Some(newest) => {
+                let (from, to) = newest.versions;
+                newest.versions = (from.min(version), to.max(version));
+            }
+            None => {
+                if lists.len() >= LISTS {
+                    lists.pop_front();
+                }
+                let namespace = namespace.to_owned();
+                lists.push_back(Remembered { namespace, versions: (version, version), pairs: pairs.clone() });
+            }
         }
-        let before = before.map(|(_, states)| states);
-        let computed =
-            tokio::task::spawn_blocking(move || OfNamespace::new(&reconcilers, &descriptors, before.as_deref()));
-        let computed = computed.await.map_err(|error| ApiError::internal(format_args!("states: {error}")))?;
-        let computed = Arc::new(computed);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST && !known.contains_key(namespace) {
-            known.pop_first();
-        }
-        known.insert(namespace.to_owned(), (digest, computed.clone()));
-        Ok(computed)
+        Ok(pairs)
     }
 
-    fn object(&self, namespace: &str, pair: &Pair) -> Result<Object, ApiError> {
-        Object::from_typed(&pair.state(&self.hub, namespace)).map_err(ApiError::internal)
+    fn object(&self, namespace: &str, name: &str, pair: &Pair) -> Result<Object, ApiError> {
+        Object::from_typed(&state(pair, &self.hub, (namespace, name))).map_err(ApiError::internal)
     }
 }
 
@@ -250,21 +257,24 @@ impl Computed for States {
     }
 
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
-        let states = self.of(namespace).await?;
-        let found = states.pairs.binary_search_by(|pair| pair.name.as_str().cmp(name)).ok();
-        found.map(|position| self.object(namespace, &states.pairs[position])).transpose()
+        let states = self.hub.pairs().of(&self.hub, &self.lookup, namespace).await?;
+        states.get(name).map(|pair| self.object(namespace, name, pair)).transpose()
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
+        let version = request.version;
         let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
-            let states = self.of(&namespace).await?;
-            states.after(after.as_deref(), most).map(|pair| self.object(&namespace, pair)).collect()
+            let states = self.of_list(&namespace, version).await?;
+            states.after(after.as_deref()).take(most).map(|(name, pair)| self.object(&namespace, name, pair)).collect()
         };
-        page(namespaces(&self.lookup), namespace, after, most, of_namespace).await
+        page(|| namespaces(&self.lookup), request, of_namespace).await
+    }
+
+    fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
+        let is_wanted = |list: &Remembered| namespace.is_none_or(|of| of.is_empty() || of == list.namespace);
+        self.lists().iter().any(|list| is_wanted(list) && list.is_at(version))
     }
 }
+
+#[cfg(test)]
+mod tests;

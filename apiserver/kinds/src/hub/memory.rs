@@ -8,7 +8,14 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use stoa_machinery::ApiError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    deployment_state::KnownPairs,
+    descriptors::{Descriptors, KnownDescriptors},
+};
+use crate::lookup::Lookup;
 
 /// The most reported deployments that the server works on at once.
 const MAX_AT_ONCE: u32 = 20_000;
@@ -25,6 +32,8 @@ pub struct Hub(Arc<Memory>);
 #[derive(Debug)]
 struct Memory {
     reports: Mutex<Reports>,
+    descriptors: KnownDescriptors,
+    pairs: KnownPairs,
     slots: Arc<Semaphore>,
     is_archive_due: Notify,
     retention: SignedDuration,
@@ -41,6 +50,8 @@ impl Hub {
     pub fn new(retention_days: u32) -> Self {
         Self(Arc::new(Memory {
             reports: Mutex::default(),
+            descriptors: KnownDescriptors::default(),
+            pairs: KnownPairs::default(),
             slots: Arc::new(Semaphore::new(MAX_AT_ONCE as usize)),
             is_archive_due: Notify::new(),
             retention: SignedDuration::from_hours(24 * i64::from(retention_days)),
@@ -71,6 +82,30 @@ impl Hub {
     /// The time of the last report of a reconciler that this replica received.
     pub fn last_report(&self, namespace: &str, reconciler: &str) -> Option<Timestamp> {
         self.reports().get(namespace)?.get(reconciler).copied()
+    }
+
+    /// The descriptors of a namespace, as the watch cache has them.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the server has not loaded them yet.
+    pub async fn descriptors(&self, lookup: &Lookup, namespace: &str) -> Result<Arc<Descriptors>, ApiError> {
+        self.0.descriptors.of(lookup, namespace).await
+    }
+
+    pub(super) fn pairs(&self) -> &KnownPairs {
+        &self.0.pairs
+    }
+
+    /// Forgets a reconciler that was deleted.
+    pub fn forget(&self, namespace: &str, reconciler: &str) {
+        let mut reports = self.reports();
+        if let Some(of) = reports.get_mut(namespace) {
+            of.remove(reconciler);
+            if of.is_empty() {
+                reports.remove(namespace);
+            }
+        }
     }
 
     /// Forgets reconcilers that do not exist any more.
@@ -114,6 +149,9 @@ mod tests {
         hub.retain(|_, name| name == "api");
         assert_eq!(hub.last_report("fleet", "web"), None);
         assert_eq!(hub.last_report("fleet", "api"), Some(Timestamp::UNIX_EPOCH));
+        hub.forget("fleet", "api");
+        hub.forget("fleet", "api");
+        assert_eq!(hub.last_report("fleet", "api"), None);
     }
 
     #[test]

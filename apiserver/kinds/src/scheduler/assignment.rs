@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use stoa_machinery::{
     ApiError, Object, ResourceDefinition,
     definition::{Cell, Column, SelectableField},
-    registry::Computed,
+    registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
 };
 use stoa_types::{
@@ -44,8 +44,8 @@ const NEVER: &str = "1970-01-01T00:00:00Z";
 /// The kind Assignment.
 pub static KIND: Kind = Kind {
     definition,
-    register: |builder, definition, Surroundings { lookup, .. }| {
-        let assignments = Assignments { schedules: Schedules::new(lookup.clone()), lookup };
+    register: |builder, definition, Surroundings { lookup, fleets, .. }| {
+        let assignments = Assignments { schedules: fleets.schedules(lookup.clone()), lookup };
         builder.register_computed(definition, DefaultStrategy::<Assignment>::default(), Arc::new(assignments))
     },
     rights: &[right(READERS, OBJECTS, READ), right(READERS, &["diff", "provenance"], &["get"])],
@@ -207,19 +207,14 @@ impl Computed for Assignments {
         schedule.get(name).map(|assignment| Self::object(namespace, &assignment, &renderings)).transpose()
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
         let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
             let schedule = self.schedules.of(&namespace).await?;
             let renderings = Renderings::of(&self.lookup, &namespace).await?;
             let assignments = schedule.after(after.as_deref(), most);
             assignments.map(|assignment| Self::object(&namespace, &assignment, &renderings)).collect()
         };
-        page(self.schedules.namespaces(), namespace, after, most, of_namespace).await
+        page(|| self.schedules.namespaces(), request, of_namespace).await
     }
 }
 

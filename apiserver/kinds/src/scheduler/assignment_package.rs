@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stoa_machinery::{
     ApiError, Object, ResourceDefinition,
     definition::{Cell, Column},
-    registry::Computed,
+    registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
 };
 use stoa_types::{
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) static KIND: Kind = Kind {
     definition,
     register: |builder, definition, Surroundings { lookup, fleets, .. }| {
-        let packages = Packages { schedules: Schedules::new(lookup), fleets };
+        let packages = Packages { schedules: fleets.schedules(lookup), fleets };
         builder.register_computed(definition, DefaultStrategy::<AssignmentPackage>::default(), Arc::new(packages))
     },
     rights: &[right(READERS, OBJECTS, READ)],
@@ -107,15 +107,10 @@ impl Computed for Packages {
         Ok(self.rendered(namespace, of).await?.pop())
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
         let of_namespace = move |namespace: String, after: Option<String>, most: usize| async move {
             self.of_namespace(&namespace, after.as_deref(), most).await
         };
-        page(self.schedules.namespaces(), namespace, after, most, of_namespace).await
+        page(|| self.schedules.namespaces(), request, of_namespace).await
     }
 }

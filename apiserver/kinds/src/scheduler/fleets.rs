@@ -13,6 +13,9 @@ use serde_json::Value;
 use stoa_machinery::ApiError;
 use stoa_types::scheduler::AssignmentPackageSpec;
 
+use super::schedules::{KnownSchedules, Schedules};
+use crate::lookup::Lookup;
+
 /// A write of a client to an object that Git owns.
 #[derive(Clone, Debug)]
 pub struct Edit {
@@ -53,14 +56,22 @@ pub trait ControlFleets: fmt::Debug + Send + Sync + 'static {
     async fn propose(&self, edit: Edit) -> Result<String, String>;
 }
 
-/// The fleets as kinds see them. Without a server, all of its calls answer 503.
+/// The fleets as kinds see them. Without a server, all of its calls answer 503. Clones share everything.
 #[derive(Clone, Debug, Default)]
-pub struct Fleets(Arc<OnceLock<Arc<dyn ControlFleets>>>);
+pub struct Fleets {
+    control: Arc<OnceLock<Arc<dyn ControlFleets>>>,
+    schedules: Arc<KnownSchedules>,
+}
 
 impl Fleets {
     /// Sets the implementation, once.
     pub fn set(&self, fleets: Arc<dyn ControlFleets>) {
-        self.0.get_or_init(|| fleets);
+        self.control.get_or_init(|| fleets);
+    }
+
+    /// The schedules of environments, which all kinds share.
+    pub(super) fn schedules(&self, lookup: Lookup) -> Schedules {
+        Schedules::new(lookup, self.schedules.clone())
     }
 
     /// The implementation.
@@ -69,6 +80,6 @@ impl Fleets {
     ///
     /// 503 where there is none.
     pub fn get(&self) -> Result<&Arc<dyn ControlFleets>, ApiError> {
-        self.0.get().ok_or_else(|| ApiError::service_unavailable("fleets are not rendered by this server"))
+        self.control.get().ok_or_else(|| ApiError::service_unavailable("fleets are not rendered by this server"))
     }
 }

@@ -1,23 +1,24 @@
 //! The schedules of environments, from the stored objects: which Assignments exist.
 //!
-//! A schedule is computed when somebody asks, and used again while no cluster type, target or policy of its namespace changes.
-//! It has the position of each assignment in the order of names, eight bytes each, and no object of its own.
+//! A schedule is computed when somebody asks, and used again while no cluster type, target or policy of its namespace changes, by
+//! all pages of a list and by all kinds. It has the position of each assignment in the order of names, eight bytes each, and no
+//! object of its own.
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::Value;
-use stoa_controller::object::Kind;
+use stoa_controller::{blocking::on_own_thread, object::Kind};
 use stoa_fleet::{
     Inputs, Origin,
     objects::{AnyObject, ClusterType, DeploymentTarget},
     schedule::{Schedule, stored_decisions},
 };
 use stoa_machinery::{
-    ApiError,
+    ApiError, Version,
     registry::{ListOptions, Stored},
 };
 use stoa_types::{
@@ -48,6 +49,8 @@ pub(super) fn bases() -> Vec<(&'static str, &'static str, &'static str)> {
 pub(super) struct NamedSchedule {
     cluster_types: Vec<Arc<ClusterType>>,
     targets: Vec<Arc<DeploymentTarget>>,
+    /// The names of a target's assignments up to that of the cluster type, by the position of the target.
+    prefixes: Vec<String>,
     schedule: Schedule,
     /// The positions of cluster types and targets, by the names of their assignments.
     by_name: Vec<(u32, u32)>,
@@ -60,12 +63,13 @@ pub(super) struct NamedSchedule {
 pub(super) struct Scheduled<'s> {
     pub(super) cluster_type: &'s ClusterType,
     pub(super) target: &'s DeploymentTarget,
+    prefix: &'s str,
     of: &'s NamedSchedule,
 }
 
 impl Scheduled<'_> {
     pub(super) fn name(&self) -> String {
-        name(self.target, self.cluster_type)
+        format!("{}{}", self.prefix, self.cluster_type.name)
     }
 
     /// The policies that make it, sorted.
@@ -84,10 +88,6 @@ impl Scheduled<'_> {
 const CLUSTER_TYPE: &str = "ClusterType";
 const TARGET: &str = "DeploymentTarget";
 
-fn name(target: &DeploymentTarget, cluster_type: &ClusterType) -> String {
-    format!("{}-{}-{}", target.workload(), target.name, cluster_type.name)
-}
-
 impl NamedSchedule {
     fn new(inputs: &Inputs, created: Created) -> Self {
         let schedule = Schedule::new(inputs);
@@ -98,19 +98,28 @@ impl NamedSchedule {
         };
         let cluster_type_at = at(inputs.cluster_types.keys().collect());
         let target_at = at(inputs.targets.keys().collect());
-        let position = |assignment: stoa_fleet::schedule::Assignment<'_>| {
-            (cluster_type_at[&assignment.cluster_type.name], target_at[&assignment.target.name])
+        let prefix = |target: &Arc<DeploymentTarget>| format!("{}-{}-", target.workload(), target.name);
+        let prefixes: Vec<String> = targets.iter().map(prefix).collect();
+        let mut by_prefix: Vec<&Arc<DeploymentTarget>> = targets.iter().collect();
+        by_prefix.sort_by_key(|target| &prefixes[target_at[&target.name] as usize]);
+        // This is the order of the names unless one prefix begins with another. The sort then finds little to do. It compares names
+        // without making them, of which there may be a million.
+        let mut by_name: Vec<(u32, u32)> = Vec::new();
+        for target in by_prefix {
+            let target_at = target_at[&target.name];
+            let assignments = schedule.of_target(&target.name);
+            by_name.extend(assignments.map(|it| (cluster_type_at[&it.cluster_type.name], target_at)));
+        }
+        let name = |(cluster_type, target): (u32, u32)| {
+            prefixes[target as usize].bytes().chain(cluster_types[cluster_type as usize].name.bytes())
         };
-        let mut by_name: Vec<(u32, u32)> = schedule.assignments().map(position).collect();
-        by_name.sort_by_cached_key(|(cluster_type, target)| {
-            name(&targets[*target as usize], &cluster_types[*cluster_type as usize])
-        });
-        Self { cluster_types, targets, schedule, by_name, created }
+        by_name.sort_by(|one, other| name(*one).cmp(name(*other)));
+        Self { cluster_types, targets, prefixes, schedule, by_name, created }
     }
 
     fn at(&self, (cluster_type, target): (u32, u32)) -> Scheduled<'_> {
-        let (cluster_type, target) = (&self.cluster_types[cluster_type as usize], &self.targets[target as usize]);
-        Scheduled { cluster_type, target, of: self }
+        let (cluster_type, prefix) = (&self.cluster_types[cluster_type as usize], &self.prefixes[target as usize]);
+        Scheduled { cluster_type, target: &self.targets[target as usize], prefix, of: self }
     }
 
     /// A limited number of assignments after a name.
@@ -126,52 +135,85 @@ impl NamedSchedule {
     }
 }
 
-/// Schedules with the digest of their objects, by namespace.
-type KnownSchedules = BTreeMap<String, (u64, Arc<NamedSchedule>)>;
+/// The last changes of cluster types, targets and policies in any namespace.
+type LastChanges = [Version; 3];
+
+/// A schedule, and the objects that it was computed from.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Nothing has changed while these are the same.
+    last_changes: LastChanges,
+    /// The digest of the objects of the namespace. Nothing has changed in it while this is the same.
+    digest: u64,
+    schedule: Arc<NamedSchedule>,
+}
+
+/// The schedules that somebody asked for, by namespace.
+#[derive(Debug, Default)]
+pub(super) struct KnownSchedules(Mutex<BTreeMap<String, Known>>);
+
+impl KnownSchedules {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, namespace: &str, schedule: Known) {
+        let mut known = self.lock();
+        if known.len() >= MOST && !known.contains_key(namespace) {
+            known.pop_first();
+        }
+        known.insert(namespace.to_owned(), schedule);
+    }
+}
 
 /// The schedules of all namespaces. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Schedules {
     lookup: Lookup,
-    known: Arc<Mutex<KnownSchedules>>,
+    known: Arc<KnownSchedules>,
 }
 
 impl Schedules {
-    pub(super) fn new(lookup: Lookup) -> Self {
-        Self { lookup, known: Arc::default() }
+    pub(super) fn new(lookup: Lookup, known: Arc<KnownSchedules>) -> Self {
+        Self { lookup, known }
     }
 
     /// The namespaces that may have assignments: those with policies.
-    pub(super) async fn namespaces(&self) -> Result<Vec<String>, ApiError> {
-        let policies = stored::<SchedulingPolicy>(&self.lookup, None).await?;
-        let mut namespaces: Vec<String> = policies.iter().map(|stored| stored.namespace().to_owned()).collect();
-        namespaces.sort();
-        namespaces.dedup();
-        Ok(namespaces)
+    pub(super) fn namespaces(&self) -> Result<Vec<String>, ApiError> {
+        Ok(self.lookup.api::<SchedulingPolicy>()?.store().namespaces())
+    }
+
+    fn last_changes(&self) -> Result<LastChanges, ApiError> {
+        Ok([
+            self.lookup.api::<ServedClusterType>()?.store().last_change(),
+            self.lookup.api::<ServedTarget>()?.store().last_change(),
+            self.lookup.api::<SchedulingPolicy>()?.store().last_change(),
+        ])
     }
 
     /// The schedule of a namespace.
     pub(super) async fn of(&self, namespace: &str) -> Result<Arc<NamedSchedule>, ApiError> {
+        // Before the lists: what changes meanwhile is compared the next time.
+        let last_changes = self.last_changes()?;
+        let known = self.known.lock().get(namespace).cloned();
+        if let Some(known) = known.as_ref().filter(|known| known.last_changes == last_changes) {
+            return Ok(known.schedule.clone());
+        }
         let lists = scheduled(&self.lookup, namespace).await?;
         let mut hasher = DefaultHasher::new();
         for stored in lists.iter().flatten() {
             (stored.uid(), stored.version.0).hash(&mut hasher);
         }
         let digest = hasher.finish();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
-        if let Some((_, schedule)) = known.filter(|(of, _)| *of == digest) {
-            return Ok(schedule);
-        }
-        let namespace = namespace.to_owned();
-        let (of, schedules) = (namespace.clone(), self.clone());
-        let computed = tokio::task::spawn_blocking(move || Arc::new(read(&of, lists.into_iter().flatten())));
-        let computed = computed.await.map_err(|error| ApiError::internal(format_args!("scheduling: {error}")))?;
-        let mut known = schedules.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST && !known.contains_key(&namespace) {
-            known.pop_first();
-        }
-        known.insert(namespace, (digest, computed.clone()));
-        Ok(computed)
+        let schedule = match known.filter(|known| known.digest == digest) {
+            Some(known) => known.schedule,
+            None => {
+                let of = namespace.to_owned();
+                on_own_thread(move || Arc::new(read(&of, lists.into_iter().flatten()))).await
+            }
+        };
+        self.known.put(namespace, Known { last_changes, digest, schedule: schedule.clone() });
+        Ok(schedule)
     }
 }
 
@@ -280,5 +322,27 @@ mod tests {
         assert_eq!(names(Some("web-web-ring-z"), 10), [] as [&str; 0]);
         assert_eq!(schedule.get("web-web-ring-drone").unwrap().policies(), ["one", "two"]);
         assert!(schedule.get("web").is_none());
+    }
+
+    #[test]
+    fn order_is_that_of_whole_names() {
+        let mut inputs = inputs();
+        // Prefixes such as `web-web-` and `web-web-ring-` begin alike, and cluster types decide.
+        let target = inputs.targets["web-ring"].clone();
+        for name in ["web", "web-ring-a", "w"] {
+            let named = DeploymentTarget { name: name.to_owned(), ..(*target).clone() };
+            inputs.targets.insert(name.to_owned(), Arc::new(named));
+        }
+        let cluster_type = inputs.cluster_types["b"].clone();
+        for name in ["ring-c", "a", "ring-a-b"] {
+            let named = ClusterType { name: name.to_owned(), ..(*cluster_type).clone() };
+            inputs.cluster_types.insert(name.to_owned(), Arc::new(named));
+        }
+        let schedule = NamedSchedule::new(&inputs, HashMap::new());
+        let names: Vec<String> = schedule.after(None, 100).map(|it| it.name()).collect();
+        assert!(names.len() == 20 && names.is_sorted(), "{names:?}");
+        for name in &names {
+            assert_eq!(schedule.get(name).unwrap().name(), *name);
+        }
     }
 }

@@ -209,6 +209,11 @@ impl WatchCache {
         Ok(events.map(show).count())
     }
 
+    /// The version of the last change of an object, or of the last start over.
+    pub(crate) fn last_change(&self) -> Version {
+        self.state.read().history.last()
+    }
+
     fn listen(&self) -> Listener {
         self.notifier.listen()
     }

@@ -28,6 +28,19 @@ const PAGE: usize = 500;
 /// How long changes of the bases are gathered before the objects are computed anew.
 const GATHER: Duration = Duration::from_millis(200);
 
+/// A limited number of computed objects, in the order of namespace and name.
+#[derive(Clone, Copy, Debug)]
+pub struct PageRequest<'p> {
+    /// The namespace; `None` or empty for all.
+    pub namespace: Option<&'p str>,
+    /// The namespace and the name of the last object before the page.
+    pub after: Option<(&'p str, &'p str)>,
+    /// The most objects.
+    pub most: usize,
+    /// The version of the list. All of its pages have the same one.
+    pub version: Version,
+}
+
 /// Computes the objects of a resource from those of others.
 #[async_trait]
 pub trait Computed: std::fmt::Debug + Send + Sync + 'static {
@@ -41,17 +54,18 @@ pub trait Computed: std::fmt::Debug + Send + Sync + 'static {
     /// The [`ApiError`] that the reader gets.
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError>;
 
-    /// A limited number of objects of a namespace, or of all, in the order of namespace and name: those after a namespace and name.
+    /// A page of objects: fewer than the most where no others follow.
     ///
     /// # Errors
     ///
     /// As [`get`](Self::get).
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError>;
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError>;
+
+    /// Whether further pages of a list at this version have the same objects though a base has changed since. Where they have not,
+    /// the client lists again.
+    fn remembers(&self, _namespace: Option<&str>, _version: Version) -> bool {
+        false
+    }
 }
 
 /// The computation of a store.
@@ -115,10 +129,13 @@ impl Computation {
         let limit = options.limit.filter(|limit| *limit > 0);
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if let Some(token) = token {
-            if token.version.is_some_and(|of| of != version) && self.have_changed(token.version.unwrap_or_default())? {
+            let of = token.version.unwrap_or(version);
+            let is_remembered = self.computed.remembers(namespace, of);
+            if !is_remembered && of != version && self.have_changed(of)? {
                 return Err(token::expired(token));
             }
             selection = selection.of_a_further_page(store, namespace);
+            let version = if is_remembered { of } else { version };
             return self.pages(store, namespace, (&selection, Some(token.after), limit, version)).await;
         }
         self.pages(store, namespace, (&selection, None, limit, version)).await
@@ -137,7 +154,8 @@ impl Computation {
             let position = after.as_deref().map(|after| position(namespace, after));
             // One more, which says whether another page follows.
             let wanted = limit.saturating_sub(items.len()).saturating_add(1).min(PAGE);
-            let page = self.computed.page(namespace, position, wanted).await?;
+            let request = PageRequest { namespace, after: position, most: wanted, version };
+            let page = self.computed.page(request).await?;
             let is_last = page.len() < wanted;
             for object in &page {
                 let stored = self.stored(store, object, version)?;
@@ -170,12 +188,7 @@ impl Computation {
 
     /// Whether a base has changed since a version, as far as is known.
     fn have_changed(&self, since: Version) -> Result<bool, ApiError> {
-        let has_changed = |base: &Arc<Store>| {
-            let (Ok(then), now) = (base.cache.at(since), base.cache.current()) else { return true };
-            then.objects.len() != now.objects.len()
-                || now.objects.values().any(|entry| entry.object().is_none_or(|object| object.version > since))
-        };
-        Ok(self.stores()?.1.iter().any(has_changed))
+        Ok(self.stores()?.1.iter().any(|base| base.last_change() > since))
     }
 
     pub(super) async fn watch(
@@ -192,9 +205,13 @@ impl Computation {
         let wanted = options.resource_version.as_deref().filter(|version| !matches!(*version, "" | "0"));
         let version = store.reach_for_computed("watch", options.resource_version.as_deref()).await?;
         let is_initial = options.send_initial_events.unwrap_or(wanted.is_none());
-        if let Some(since) = wanted.filter(|_| !is_initial)
-            && let Ok(since) = since.parse::<u64>().map(Version)
-            && self.have_changed(since)?
+        let since = wanted.filter(|_| !is_initial).and_then(|since| since.parse::<u64>().ok()).map(Version);
+        let changed_since = match since {
+            Some(since) if self.have_changed(since)? => Some(since),
+            Some(_) | None => None,
+        };
+        if let Some(since) = changed_since
+            && !self.computed.remembers(namespace, since)
         {
             let expired = ApiError::expired("the objects have changed since this resource version; list them again");
             return Ok(stream::iter([Event::Error(expired)]).boxed());
@@ -211,7 +228,11 @@ impl Computation {
             until: Instant::now() + options.timeout,
             is_over: false,
         };
-        watching.compute(version, is_initial).await?;
+        if let Some(since) = changed_since {
+            // The watcher has the objects of its list, and hears of what differs now.
+            watching.compute(since, false).await?;
+        }
+        watching.compute(version, is_initial || changed_since.is_some()).await?;
         if is_initial && options.allow_bookmarks && options.send_initial_events == Some(true) {
             watching.events.push_back(Event::Bookmark { version, initial_events_end: true });
         }

@@ -3,7 +3,7 @@
 //! Each step can be repeated after a crash. Segments are stored before the index names them, and the index names them before the
 //! statuses lose their transitions. A document that no index names after a crash is garbage of at most one step.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -20,7 +20,8 @@ use stoa_types::hub::{Reconciler, Transition as Waiting};
 use super::{
     HubService,
     index::{self, Index, Segment},
-    scope, unavailable, waiting, with_waiting,
+    scope, unavailable,
+    waiting::{self, Names},
 };
 
 /// A segment with fewer rows is small.
@@ -34,7 +35,6 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 struct Source {
     name: String,
-    rows: Vec<Transition>,
     transitions: Vec<Waiting>,
 }
 
@@ -46,12 +46,11 @@ impl HubService {
     ///
     /// When Reconcilers or indexes cannot be listed.
     pub(crate) async fn tend(&self) -> Result<(), ApiError> {
-        let mut sources = self.sources().await?;
+        let mut waiting: Names = self.names_of_waiting().await?;
         let indexed = index::namespaces(&*self.services.log).await?;
-        let namespaces: BTreeSet<String> = sources.keys().cloned().chain(indexed).collect();
+        let namespaces: BTreeSet<String> = waiting.keys().cloned().chain(indexed).collect();
         for namespace in namespaces {
-            let waiting = sources.remove(&namespace).unwrap_or_default();
-            let moved = self.archive(&namespace, waiting).await;
+            let moved = self.archive_all(&namespace, waiting.remove(&namespace).unwrap_or_default()).await;
             let done = match moved {
                 Ok(()) => self.clean(&namespace).await,
                 Err(error) => Err(error),
@@ -63,27 +62,23 @@ impl HubService {
         Ok(())
     }
 
-    /// The Reconcilers with waiting transitions, by namespace.
-    async fn sources(&self) -> Result<BTreeMap<String, Vec<Source>>, ApiError> {
-        let stored = self.reconcilers(None).await?;
-        let existing = stored.iter().map(|stored| (stored.namespace(), stored.name()));
-        let existing: HashSet<(&str, &str)> = existing.collect();
-        self.memory.retain(|namespace, name| existing.contains(&(namespace, name)));
-        drop(existing);
-        let mut found = BTreeMap::<String, Vec<Source>>::new();
-        for reconciler in with_waiting(stored).await {
-            let rows = waiting(&reconciler);
-            let namespace = reconciler.metadata.namespace.unwrap_or_default();
-            let name = reconciler.metadata.name.unwrap_or_default();
+    /// Moves the transitions of Reconcilers to segments, as many at once as a segment has.
+    async fn archive_all(&self, namespace: &str, names: BTreeSet<String>) -> Result<(), ApiError> {
+        let (mut rows, mut sources) = (Vec::new(), Vec::new());
+        for name in names {
+            let Some(reconciler) = self.reconciler(namespace, &name).await? else { continue };
+            rows.extend(waiting::rows(&reconciler));
             let transitions = reconciler.status.unwrap_or_default().transitions;
-            found.entry(namespace).or_default().push(Source { name, rows, transitions });
+            sources.push(Source { name, transitions });
+            if rows.len() >= MAX_ROWS {
+                self.archive(namespace, std::mem::take(&mut rows), std::mem::take(&mut sources)).await?;
+            }
         }
-        Ok(found)
+        self.archive(namespace, rows, sources).await
     }
 
     /// Moves transitions to segments.
-    async fn archive(&self, namespace: &str, mut sources: Vec<Source>) -> Result<(), ApiError> {
-        let rows: Vec<Transition> = sources.iter_mut().flat_map(|source| std::mem::take(&mut source.rows)).collect();
+    async fn archive(&self, namespace: &str, rows: Vec<Transition>, sources: Vec<Source>) -> Result<(), ApiError> {
         if rows.is_empty() {
             return Ok(());
         }

@@ -56,7 +56,7 @@ impl World {
 
     /// The commits of the history, the newest first, and the number of problems.
     async fn history(&self) -> (Vec<String>, usize) {
-        let found = self.hub.collect("shop", Filter::all(), Newest::new(1000), Newest::add).await.unwrap();
+        let found = self.hub.collect("shop", Filter::all(), Newest::new(1000)).await.unwrap();
         let rows = found.collected.into_rows();
         (rows.iter().map(|row| row.commit.to_string()).collect(), found.problems.len())
     }
@@ -82,6 +82,42 @@ async fn transitions_move_to_a_segment_and_stay_in_the_history() {
     let segments = world.segments().await;
     world.hub.tend().await.unwrap();
     assert_eq!(world.segments().await, segments);
+}
+
+#[tokio::test]
+async fn full_history_reads_the_newest_segments_alone() {
+    let world = World::new().await;
+    world.transition("c1", 200).await;
+    world.hub.tend().await.unwrap();
+    let old = world.segments().await[0].digest;
+    world.transition("c2", 20).await;
+    world.transition("c3", 10).await;
+    world.hub.tend().await.unwrap();
+    // A segment that is read would be a problem.
+    let store = world.hub.store("").await.unwrap();
+    store.delete("_hub/shop", &old).await.unwrap();
+    let newest = |most| world.hub.collect("shop", Filter::all(), Newest::new(most));
+    let found = newest(2).await.unwrap();
+    let commits: Vec<String> = found.collected.into_rows().iter().map(|row| row.commit.to_string()).collect();
+    assert_eq!((commits, found.problems.len()), (names(&["c3", "c2"]), 0));
+    assert_eq!(newest(3).await.unwrap().problems.len(), 1);
+}
+
+#[tokio::test]
+async fn only_changed_reconcilers_are_read_again() {
+    let world = World::new().await;
+    let waiting = async || world.hub.names_of_waiting().await.unwrap();
+    assert!(waiting().await.is_empty());
+    world.transition("c1", 10).await;
+    let expected: super::waiting::Names = [("shop".to_owned(), ["web".to_owned()].into())].into();
+    assert_eq!(waiting().await, expected);
+    assert_eq!(waiting().await, expected, "it is known without a change");
+    world.hub.tend().await.unwrap();
+    assert!(waiting().await.is_empty());
+    world.transition("c2", 5).await;
+    assert_eq!(waiting().await, expected);
+    world.server.lose("/registry/hub.kalypso.io/reconcilers/shop/web").await;
+    assert!(waiting().await.is_empty(), "a Reconciler that is deleted has none");
 }
 
 #[tokio::test]

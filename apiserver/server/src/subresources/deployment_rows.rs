@@ -2,7 +2,10 @@
 //!
 //! A table is a list of objects with the same fields, which data sources of Grafana for JSON read as it is.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -11,7 +14,10 @@ use stoa_hub::{
     segment::Filter,
     tables::{Newest, Rollout, Rollouts},
 };
-use stoa_kinds::hub::deployment_query::{self, DIFFERENCES, HISTORY};
+use stoa_kinds::hub::{
+    deployment_query::{self, DIFFERENCES, HISTORY},
+    descriptors,
+};
 use stoa_machinery::{
     ApiError,
     definition::{SubresourceCall, SubresourceResponse},
@@ -19,7 +25,7 @@ use stoa_machinery::{
 };
 use stoa_types::{
     DurationString,
-    hub::{DeploymentDescriptor, DeploymentQuery, DeploymentState},
+    hub::{DeploymentDescriptor, DeploymentQuery, DeploymentState, Reconciler},
     names,
 };
 
@@ -77,6 +83,7 @@ fn filter(call: &SubresourceCall) -> Result<Filter, ApiError> {
         times: (since.as_microsecond(), until.as_microsecond()),
         host: text("host"),
         reconciler: text("reconciler"),
+        endpoints: None,
     })
 }
 
@@ -101,8 +108,8 @@ fn time(micros: i64) -> String {
     Timestamp::from_microsecond(micros).unwrap_or_default().to_string()
 }
 
-/// The descriptors of a namespace by endpoint.
-struct Descriptors(HashMap<String, Vec<DeploymentDescriptor>>);
+/// The descriptors of a namespace.
+struct Descriptors(Arc<descriptors::Descriptors>);
 
 /// A descriptor and the version of a commit.
 struct Described<'d> {
@@ -112,16 +119,27 @@ struct Described<'d> {
 
 impl Descriptors {
     async fn read(hub: &HubService, namespace: &str) -> Result<Self, ApiError> {
-        let mut found = HashMap::<String, Vec<DeploymentDescriptor>>::new();
-        for descriptor in hub.services().lookup.api::<DeploymentDescriptor>()?.list(Some(namespace), "").await? {
-            found.entry(descriptor.spec.endpoint()).or_default().push(descriptor);
+        let lookup = &hub.services().lookup;
+        lookup.api::<DeploymentDescriptor>()?.store().reach_current().await?;
+        Ok(Self(hub.memory().descriptors(lookup, namespace).await?))
+    }
+
+    /// The endpoints that may have rows of the wanted environment and workload; `None` where all are wanted.
+    fn endpoints(&self, call: &SubresourceCall) -> Option<HashSet<String>> {
+        let (environment, workload) = (non_empty(&call.query, "environment"), non_empty(&call.query, "workload"));
+        if environment.is_none() && workload.is_none() {
+            return None;
         }
-        Ok(Self(found))
+        let is_wanted = |descriptor: &&DeploymentDescriptor| {
+            environment.is_none_or(|wanted| descriptor.spec.deployment_target.environment == wanted)
+                && workload.is_none_or(|wanted| descriptor.spec.workload.name == wanted)
+        };
+        Some(self.0.all().filter(is_wanted).map(|descriptor| descriptor.spec.endpoint()).collect())
     }
 
     /// The descriptor with a commit; without one, a descriptor of the endpoint, and no version.
     fn of(&self, endpoint: &str, commit: &str) -> Option<Described<'_>> {
-        let candidates = self.0.get(endpoint)?;
+        let candidates = self.0.of(endpoint);
         let with_commit = candidates.iter().find_map(|descriptor| {
             let mut assigned = descriptor.status.iter().flat_map(|status| &status.assigned_versions);
             let assigned = assigned.find(|it| it.git_ops_commit_id == commit)?;
@@ -157,7 +175,7 @@ fn joined(mut row: Value, more: Value) -> Value {
 
 async fn history(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, ApiError> {
     let (filter, limit) = (filter(call)?, limit(call)?);
-    let found = hub.collect(&call.namespace, filter, Newest::new(limit), Newest::add).await?;
+    let found = hub.collect(&call.namespace, filter, Newest::new(limit)).await?;
     let transitions = warned(call, found).into_rows();
     let descriptors = Descriptors::read(hub, &call.namespace).await?;
     let row = |row: Transition| {
@@ -176,12 +194,15 @@ async fn history(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>,
 }
 
 async fn lag(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, ApiError> {
-    let (filter, limit) = (filter(call)?, limit(call)?);
-    let add = |rollouts: &mut Rollouts, row: Transition| rollouts.add(&row);
-    let found = hub.collect(&call.namespace, filter, Rollouts::default(), add).await?;
-    let rollouts = warned(call, found).finish();
-    let rollouts = rollouts.map_err(|error| ApiError::new(422, "Invalid", format!("since: {error}")))?;
+    let (mut filter, limit) = (filter(call)?, limit(call)?);
     let descriptors = Descriptors::read(hub, &call.namespace).await?;
+    filter.endpoints = descriptors.endpoints(call);
+    let found = hub.collect(&call.namespace, filter, Rollouts::default()).await?;
+    let rollouts = warned(call, found).finish();
+    let rollouts = rollouts.map_err(|error| {
+        let message = format!("since: {error}, or for one environment or workload");
+        ApiError::new(422, "Invalid", message)
+    })?;
     let row = |rollout: Rollout| {
         joined(described(descriptors.of(&rollout.endpoint, &rollout.commit).as_ref()), lags(&rollout))
     };
@@ -236,36 +257,49 @@ async fn differences(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Val
         let missing = || bad_parameter(&FieldError::required(name, "the name of an environment"));
         non_empty(&call.query, name).ok_or_else(missing)
     };
-    let environments = [required("environment")?, required("with")?];
-    let states = hub.services().lookup.api::<DeploymentState>()?.list(Some(&call.namespace), "").await?;
-    Ok(compared(states, environments))
+    let environments = [required("environment")?, required("with")?].map(str::to_owned);
+    let lookup = &hub.services().lookup;
+    lookup.api::<Reconciler>()?.store().reach_current().await?;
+    let compared = Compared { environments, found: BTreeMap::new() };
+    let compared = hub.memory().fold_states(lookup, &call.namespace, compared, Compared::add).await?;
+    Ok(compared.into_rows())
 }
 
-/// One row for each workload of either environment.
-fn compared(states: Vec<DeploymentState>, environments: [&str; 2]) -> Vec<Value> {
-    let mut found = BTreeMap::<[String; 3], [InEnvironment; 2]>::new();
-    for state in states {
+/// The deployments of two environments.
+#[derive(Debug)]
+struct Compared {
+    environments: [String; 2],
+    /// By workspace, application and workload.
+    found: BTreeMap<[String; 3], [InEnvironment; 2]>,
+}
+
+impl Compared {
+    fn add(&mut self, state: DeploymentState) {
         let spec = &state.spec;
         let key = [spec.workspace.clone(), spec.application.clone(), spec.workload.clone()];
-        for (position, environment) in environments.into_iter().enumerate() {
-            if spec.environment == environment {
-                found.entry(key.clone()).or_default()[position].add(state.clone());
+        for (position, environment) in self.environments.iter().enumerate() {
+            if spec.environment == *environment {
+                self.found.entry(key.clone()).or_default()[position].add(state.clone());
             }
         }
     }
-    let row = |([workspace, application, workload], [one, other]): ([String; 3], [InEnvironment; 2])| {
-        json!({
-            "workspace": workspace,
-            "application": application,
-            "workload": workload,
-            "versions": one.versions(),
-            "hosts": one.hosts.len(),
-            "otherVersions": other.versions(),
-            "otherHosts": other.hosts.len(),
-            "isSame": one.versions == other.versions,
-        })
-    };
-    found.into_iter().map(row).collect()
+
+    /// One row for each workload of either environment.
+    fn into_rows(self) -> Vec<Value> {
+        let row = |([workspace, application, workload], [one, other]): ([String; 3], [InEnvironment; 2])| {
+            json!({
+                "workspace": workspace,
+                "application": application,
+                "workload": workload,
+                "versions": one.versions(),
+                "hosts": one.hosts.len(),
+                "otherVersions": other.versions(),
+                "otherHosts": other.hosts.len(),
+                "isSame": one.versions == other.versions,
+            })
+        };
+        self.found.into_iter().map(row).collect()
+    }
 }
 
 #[cfg(test)]
@@ -310,7 +344,10 @@ mod tests {
             state("api", "dev", "a", "2.0"),
             state("db", "stage", "d", "3.0"),
         ];
-        let rows = compared(states, ["dev", "prod"]);
+        let environments = ["dev", "prod"].map(str::to_owned);
+        let mut compared = Compared { environments, found: BTreeMap::new() };
+        states.into_iter().for_each(|state| compared.add(state));
+        let rows = compared.into_rows();
         let shown: Vec<_> =
             rows.iter().map(|row| (&row["workload"], &row["versions"], &row["otherVersions"])).collect();
         let (api, web) = ((json!("api"), json!("2.0")), (json!("web"), json!("1.0, 1.1"), json!("1.0")));

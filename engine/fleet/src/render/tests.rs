@@ -142,3 +142,24 @@ fn silent_renderer_fails_the_whole_rendering() {
     let error = render(&Fleet::new(inputs()), &Silent).unwrap_err();
     assert_eq!(error.to_string(), "the renderer of templates gave no answer: 0 results for 4 executions");
 }
+
+#[test]
+fn many_assignments_come_in_their_order() {
+    let mut inputs = inputs();
+    let edge = inputs.targets["hello-edge"].clone();
+    for number in 0..700 {
+        let name = format!("hello-{number:03}");
+        inputs.targets.insert(name.clone(), Arc::new(DeploymentTarget { name, ..(*edge).clone() }));
+    }
+    let (fleet, mut folders) = (Fleet::new(inputs), Vec::<String>::new());
+    render_each(&fleet, &FakeRenderer, &mut |output| {
+        let Output::File(_, File { provenance, .. }) = output else { return };
+        let folder = format!("{}/{}", provenance.cluster_type, provenance.target);
+        if !provenance.target.is_empty() && folders.last() != Some(&folder) {
+            folders.push(folder);
+        }
+    })
+    .unwrap();
+    let expected: Vec<String> = fleet.schedule().assignments().map(|it| it.folder()).collect();
+    assert_eq!((folders.len(), folders), (1402, expected));
+}

@@ -165,6 +165,20 @@ spec:
     let table = kubectl.run(&["get", "deploymentstates", "--namespace", NAMESPACE, "--no-headers"]);
     assert!(table.contains("hello-world") && table.contains("0.0.2") && table.contains("failure"), "{table}");
 
+    // The pages of a list go on while clusters report, and show what it began with.
+    let page = |more: &str| -> Value {
+        let list = kubectl.run(&["get", "--raw", &path(&format!("deploymentstates?limit=2{more}"))]);
+        serde_json::from_str(&list).unwrap()
+    };
+    let first = page("");
+    assert_eq!(first["items"].as_array().unwrap().len(), 2, "{first:#}");
+    report(&kubectl, &json!([deployed("gamma", "p1", "in_progress")])).unwrap();
+    let last = page(&format!("&continue={}", first["metadata"]["continue"].as_str().unwrap()));
+    assert_eq!((&last["items"][0]["spec"]["host"], last["items"].as_array().unwrap().len()), (&json!("gamma"), 1));
+    assert_eq!(last["items"][0]["status"]["state"], "success", "{last:#}");
+    assert_eq!(states(&kubectl, "spec.host=gamma"), [tuple("gamma", "0.0.1", "in_progress")]);
+    report(&kubectl, &json!([deployed("gamma", "p1", "success")])).unwrap();
+
     // Bad reports change nothing.
     let refused = report(&kubectl, &json!([deployed("alpha", "c3", "success"), deployed("delta", "c3", "success")]));
     assert!(refused.unwrap_err().contains("spec.deployments[1].reconciler"));

@@ -12,11 +12,15 @@ struct PartSpec {
 
 /// Parts have the names `<gadget>-<number>`.
 #[derive(Debug, Default)]
-struct Parts(OnceLock<Arc<Store>>);
+struct Parts {
+    gadgets: OnceLock<Arc<Store>>,
+    /// The parts of a list, which its further pages have too.
+    remembered: std::sync::Mutex<Option<(Version, Vec<Object>)>>,
+}
 
 impl Parts {
     async fn all(&self, namespace: Option<&str>) -> Result<Vec<Object>, ApiError> {
-        let gadgets = self.0.get().expect("set").list(namespace, &ListOptions::default()).await?;
+        let gadgets = self.gadgets.get().expect("set").list(namespace, &ListOptions::default()).await?;
         let mut all = Vec::new();
         for gadget in &gadgets.items {
             let size = gadget.object().0["spec"]["size"].as_i64().unwrap_or_default();
@@ -43,20 +47,26 @@ impl Computed for Parts {
         Ok(self.all(Some(namespace)).await?.into_iter().find(|object| object.name() == name))
     }
 
-    async fn page(
-        &self,
-        namespace: Option<&str>,
-        after: Option<(&str, &str)>,
-        most: usize,
-    ) -> Result<Vec<Object>, ApiError> {
+    async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError> {
+        let PageRequest { namespace, after, most, version } = request;
+        let remembered = self.remembered.lock().expect("no panic").clone().filter(|(of, _)| *of == version);
+        let all = match remembered {
+            Some((_, all)) => all,
+            None => self.all(namespace).await?,
+        };
         let is_after = |object: &Object| after.is_none_or(|after| (object.namespace(), object.name()) > after);
-        Ok(self.all(namespace).await?.into_iter().filter(is_after).take(most).collect())
+        Ok(all.into_iter().filter(is_after).take(most).collect())
+    }
+
+    fn remembers(&self, _: Option<&str>, version: Version) -> bool {
+        self.remembered.lock().expect("no panic").as_ref().is_some_and(|(of, _)| *of == version)
     }
 }
 
 struct World {
     gadgets: Arc<Store>,
     parts: Arc<Store>,
+    computed: Arc<Parts>,
     context: RequestContext,
     end: CancellationToken,
 }
@@ -83,8 +93,9 @@ impl World {
             .await
             .expect("the log reads");
         let store = |plural| registry.store("test.dev", "v1", plural).expect("registered").clone();
-        computed.0.get_or_init(|| store("gadgets"));
-        Self { gadgets: store("gadgets"), parts: store("parts"), context: RequestContext::internal("test"), end }
+        computed.gadgets.get_or_init(|| store("gadgets"));
+        let context = RequestContext::internal("test");
+        Self { gadgets: store("gadgets"), parts: store("parts"), computed, context, end }
     }
 
     async fn gadget(&self, namespace: &str, name: &str, size: i64) {
@@ -118,6 +129,16 @@ async fn computed_objects_are_read_and_selected() {
 }
 
 #[tokio::test]
+async fn store_knows_its_namespaces() {
+    let world = World::new().await;
+    assert_eq!(world.gadgets.namespaces(), [] as [&str; 0]);
+    for (namespace, name) in [("shop", "b"), ("a-b", "a"), ("shop", "a"), ("a", "z"), ("shop0", "a")] {
+        world.gadget(namespace, name, 1).await;
+    }
+    assert_eq!(world.gadgets.namespaces(), ["a", "a-b", "shop", "shop0"]);
+}
+
+#[tokio::test]
 async fn pages_of_computed_objects_join_up() {
     let world = World::new().await;
     world.gadget("shop", "a", 7).await;
@@ -137,6 +158,23 @@ async fn pages_of_computed_objects_join_up() {
     world.resize("a", 9).await;
     options.continue_token = page.continue_token;
     assert_eq!(failure(world.parts.list(Some("shop"), &options).await).0, 410);
+}
+
+#[tokio::test]
+async fn remembered_list_goes_on_after_a_change() {
+    let world = World::new().await;
+    world.gadget("shop", "a", 4).await;
+    let page = world.list(ListOptions { limit: Some(3), ..ListOptions::default() }).await;
+    let all = world.computed.all(Some("shop")).await.expect("all");
+    *world.computed.remembered.lock().expect("no panic") = Some((page.version, all));
+    world.resize("a", 5).await;
+    let options = ListOptions { limit: Some(3), continue_token: page.continue_token, ..ListOptions::default() };
+    let last = world.list(options).await;
+    assert_eq!((names(&last), last.version), (vec!["a-3"], page.version), "as the list began");
+    // A watch from the list hears of what has changed since.
+    let options = WatchOptions { resource_version: Some(page.version.to_string()), ..WatchOptions::default() };
+    let mut events = world.parts.watch(Some("shop"), &options).await.expect("a watch");
+    assert!(matches!(next(&mut events).await, Some(Event::Added(part)) if part.name() == "a-4"));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tests of the registry, over the log in memory: one module for each subject.
 
 mod api;
+mod changes;
 mod computed;
 mod concurrency;
 mod create;
