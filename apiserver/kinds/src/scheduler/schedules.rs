@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn order_is_that_of_whole_names() {
-        let mut inputs = inputs();
+        let mut inputs = example();
         // Prefixes such as `web-web-` and `web-web-ring-` begin alike, and cluster types decide.
         let target = inputs.targets["web-ring"].clone();
         for name in ["web", "web-ring-a", "w"] {
@@ -338,7 +338,7 @@ mod tests {
             let named = ClusterType { name: name.to_owned(), ..(*cluster_type).clone() };
             inputs.cluster_types.insert(name.to_owned(), Arc::new(named));
         }
-        let schedule = NamedSchedule::new(&inputs, HashMap::new());
+        let schedule = NamedSchedule::new(&inputs, Created::new());
         let names: Vec<String> = schedule.after(None, 100).map(|it| it.name()).collect();
         assert!(names.len() == 20 && names.is_sorted(), "{names:?}");
         for name in &names {

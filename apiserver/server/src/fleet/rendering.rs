@@ -174,7 +174,7 @@ mod tests {
             folders: BTreeMap::new(),
             failed: BTreeMap::new(),
         };
-        Known { reading, fleet, tree: None, replaced: Arc::default() }
+        Known { reading, fleet, tree: None, replaced: Arc::default(), invalid: Arc::default() }
     }
 
     fn folders(known: &Known) -> Vec<&str> {

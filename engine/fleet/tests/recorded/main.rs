@@ -229,9 +229,8 @@ spec: {{reconciler: {reconciler}, namespaceService: restricted-namespace, config
     let sources = Sources {
         environment: "dev".to_owned(),
         branch: [("objects.yaml".to_owned(), Bytes::from(objects))].into(),
-        bases: BTreeMap::new(),
-        workloads: BTreeMap::new(),
         stored: shipped,
+        ..Sources::default()
     };
     let tree = render(&fleet(&sources), &renderer).unwrap();
     assert_eq!((tree.broken, tree.warnings), (BTreeMap::new(), Vec::new()));

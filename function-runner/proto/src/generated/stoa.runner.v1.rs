@@ -2090,6 +2090,8 @@ pub struct DiscoverRequest {
     pub directory: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub known: ::prost::alloc::vec::Vec<GitRef>,
+    #[prost(string, repeated, tag = "5")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DiscoverResponse {
@@ -2181,6 +2183,8 @@ pub struct PackageTree {
     pub files: u32,
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    #[prost(int64, tag = "4")]
+    pub committed: i64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PackageFile {
@@ -2336,6 +2340,78 @@ pub struct PushRejected {
     pub r#ref: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PushArtifactRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(sint32, tag = "2")]
+    pub revision: i32,
+    #[prost(string, tag = "3")]
+    pub workspace: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub files: ::prost::alloc::vec::Vec<PackageFile>,
+    #[prost(message, optional, tag = "5")]
+    pub author: ::core::option::Option<GitPerson>,
+    #[prost(string, tag = "6")]
+    pub task: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PushArtifactResponse {
+    #[prost(oneof = "push_artifact_response::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<push_artifact_response::Outcome>,
+}
+/// Nested message and enum types in `PushArtifactResponse`.
+pub mod push_artifact_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Done(super::PushedArtifact),
+        #[prost(message, tag = "2")]
+        Taken(super::TakenTag),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PushedArtifact {
+    #[prost(message, optional, tag = "1")]
+    pub r#ref: ::core::option::Option<GitRef>,
+    #[prost(string, tag = "2")]
+    pub tree: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub was_done: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TakenTag {
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub workspace: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RemoveArtifactRequest {
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<Source>,
+    #[prost(string, tag = "2")]
+    pub tag: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub digest: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveArtifactResponse {
+    #[prost(oneof = "remove_artifact_response::Outcome", tags = "1, 2, 3")]
+    pub outcome: ::core::option::Option<remove_artifact_response::Outcome>,
+}
+/// Nested message and enum types in `RemoveArtifactResponse`.
+pub mod remove_artifact_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(bool, tag = "1")]
+        Removed(bool),
+        #[prost(string, tag = "2")]
+        Moved(::prost::alloc::string::String),
+        #[prost(string, tag = "3")]
+        Refused(::prost::alloc::string::String),
+    }
 }
 /// Generated client implementations.
 pub mod packages_client {
@@ -2497,6 +2573,54 @@ pub mod packages_client {
                 .insert(GrpcMethod::new("stoa.runner.v1.Packages", "Push"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn push_artifact(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PushArtifactRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PushArtifactResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/PushArtifact",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "PushArtifact"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn remove_artifact(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveArtifactRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveArtifactResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/stoa.runner.v1.Packages/RemoveArtifact",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("stoa.runner.v1.Packages", "RemoveArtifact"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn functions(
             &mut self,
             request: impl tonic::IntoRequest<super::FunctionsRequest>,
@@ -2560,6 +2684,20 @@ pub mod packages_server {
             &self,
             request: tonic::Request<super::PushRequest>,
         ) -> std::result::Result<tonic::Response<super::PushResponse>, tonic::Status>;
+        async fn push_artifact(
+            &self,
+            request: tonic::Request<super::PushArtifactRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PushArtifactResponse>,
+            tonic::Status,
+        >;
+        async fn remove_artifact(
+            &self,
+            request: tonic::Request<super::RemoveArtifactRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveArtifactResponse>,
+            tonic::Status,
+        >;
         async fn functions(
             &self,
             request: tonic::Request<super::FunctionsRequest>,
@@ -2764,6 +2902,96 @@ pub mod packages_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PushSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Packages/PushArtifact" => {
+                    #[allow(non_camel_case_types)]
+                    struct PushArtifactSvc<T: Packages>(pub Arc<T>);
+                    impl<
+                        T: Packages,
+                    > tonic::server::UnaryService<super::PushArtifactRequest>
+                    for PushArtifactSvc<T> {
+                        type Response = super::PushArtifactResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PushArtifactRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::push_artifact(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PushArtifactSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/stoa.runner.v1.Packages/RemoveArtifact" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveArtifactSvc<T: Packages>(pub Arc<T>);
+                    impl<
+                        T: Packages,
+                    > tonic::server::UnaryService<super::RemoveArtifactRequest>
+                    for RemoveArtifactSvc<T> {
+                        type Response = super::RemoveArtifactResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveArtifactRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Packages>::remove_artifact(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveArtifactSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -165,11 +165,10 @@ impl Packages for PackageService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("PushArtifact", revision = request.revision, workspace = request.workspace);
         let call = Call::of_source("PushArtifact", request.source.as_ref(), span);
-        let service = &self.service;
-        let pushed = service.call(call, async {
+        let pushed = self.calls.call(call, async {
             let source = required(request.source.take(), "source")?;
-            let _memory = service.memory(&source.organization, request.encoded_len()).await?;
-            service.sources().push_artifact(&source, request).await
+            let _memory = self.calls.memory(&source.organization, request.encoded_len()).await?;
+            self.sources.push_artifact(&source, request).await
         });
         Box::pin(pushed).await
     }
@@ -181,10 +180,9 @@ impl Packages for PackageService {
         let mut request = request.into_inner();
         let span = tracing::info_span!("RemoveArtifact", tag = request.tag);
         let call = Call::of_source("RemoveArtifact", request.source.as_ref(), span);
-        let service = &self.service;
-        let removed = service.call(call, async {
+        let removed = self.calls.call(call, async {
             let source = required(request.source.take(), "source")?;
-            service.sources().remove_artifact(&source, &request).await
+            self.sources.remove_artifact(&source, &request).await
         });
         Box::pin(removed).await
     }

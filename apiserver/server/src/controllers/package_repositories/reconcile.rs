@@ -82,9 +82,9 @@ pub(super) async fn reconcile(
         existing: &existing,
         began,
     };
+    let comparisons: Vec<_> = named.into_iter().map(|(name, revision)| comparison.compare(name, revision)).collect();
     // The log writes those together that wait for it at the same time.
-    let compared =
-        stream::iter(named).map(|(name, revision)| comparison.compare(name, revision)).buffer_unordered(AT_ONCE);
+    let compared = stream::iter(comparisons).buffer_unordered(AT_ONCE);
     let mut compared = std::pin::pin!(compared);
     let (mut is_whole, mut has_newer, mut refused, mut unsettled) = (true, false, Vec::new(), Vec::new());
     while let Some(compared) = compared.try_next().await? {

@@ -53,7 +53,7 @@ async fn decisions_outlive_the_scheduler_and_the_leader() {
     let schedulers = scheduler.serve();
     let lead = || {
         let end = CancellationToken::new();
-        tokio::spawn(run(world.services.clone(), schedulers.clone(), end.clone()));
+        tokio::spawn(run((world.services.clone(), schedulers.clone()), end.clone()));
         end
     };
     let end = lead();
