@@ -1,8 +1,8 @@
 //! The conversation with the function-runner while changes are made.
 //!
-//! The runner tells every intent before its call and every result after it, and goes on only when
-//! it hears that the record is durable. What arrives together is recorded together, so that one
-//! sync of the disk serves many resources. Elsewhere: which runner may make calls, and for how long, is in `grants`.
+//! The runner sends every intent before its call and every result after it, and continues only when the server has
+//! acknowledged a durable record. Messages that arrive together are recorded together, so that one sync of the disk serves
+//! many resources. Elsewhere: `call_lease` decides which runner may make calls, and for how long.
 
 use std::{
     collections::{BTreeSet, HashSet},
