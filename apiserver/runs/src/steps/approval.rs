@@ -1,4 +1,4 @@
-//! Whether the plan of a run may be carried out: where somebody has to approve it first, the run is put down until then.
+//! The approval of a plan: a Run whose plan needs one is suspended until somebody decides.
 
 use bytes::Bytes;
 use kube::ResourceExt as _;

@@ -1,6 +1,6 @@
 //! The steps of a run, one after the other: which commit, which Spec, which plan, the changes, the release.
 //!
-//! Start at [`take`], the driver. Each step looks first whether it was taken already. It returns what it found, and the driver
+//! Start at [`take`], the driver. Each step first checks whether it was taken already. It returns its result, and the driver
 //! writes that to the status before the next step begins ([`StatusUpdate`]). Only waits in the middle of a step write by themselves:
 //! the conversation of an apply, and what a call or a check waits for.
 

@@ -1,6 +1,6 @@
-//! Controllers: each brings one kind of object to what it should be, again and again.
+//! Controllers: each brings the objects of one kind to their desired state.
 //!
-//! [`crate::behaviours`] starts those of the kinds. Each is a `run` that drives a queue of `stoa-controller`. Several share
+//! [`crate::behaviours`] starts those of the kinds. Each is a `run` that drives a work queue of `stoa-controller`. Several share
 //! [`folders`], the folders of Sources, [`references`], the references that keep an object, and [`cooldown`], the cool-down of
 //! objects that were processed just now.
 

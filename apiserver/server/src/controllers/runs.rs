@@ -1,14 +1,14 @@
-//! Decides which runs are executed when: one at a time that changes a stack in a workspace, in the
-//! order in which they were created ([`run_queue`]); previews beside them. Only so many are executed at once ([`slots`]).
+//! The Runs controller: one Run at a time changes a stack in a workspace, in the order of creation ([`run_queue`]). Previews
+//! execute beside it. [`slots`] limits how many Runs execute at once.
 //!
-//! A run whose plan waits for approval keeps its turn, since whatever another one changed meanwhile would make the plan
-//! stale, and is not executed until somebody decides or cancels it: no task, lease or function-runner is held for it.
+//! A Run whose plan waits for approval keeps its position in the queue, because the changes of another Run would make the plan
+//! stale. It has no task, lease or function-runner until somebody decides or cancels it.
 //!
-//! A run whose pull request waits to be merged gives its turn away, since the next run proposes in its place, and takes it again
-//! every so often for a look.
+//! A Run whose pull request waits for a merge gives up its position, because the next Run proposes by the same pull request. It
+//! gets a position again for each check of the pull request.
 //!
-//! A run that gets nowhere, since a cluster, a Backend or a Git server does not answer, gives its place to others for as long as it is not
-//! tried again ([`Stuck`]). It keeps its turn: it may have begun to apply, and whoever came after it would meet the same.
+//! A Run makes no progress while a cluster, a Backend or a Git server does not answer. It gives up its slot until the next try
+//! ([`Stuck`]). It keeps its position: it may have begun to apply, and the next Run would meet the same problem.
 
 mod panics;
 mod queue_status;

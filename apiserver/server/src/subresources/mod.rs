@@ -1,6 +1,7 @@
 //! Subresources: shorthand for programs, and documents that are too large for objects.
 //!
-//! Start at [`Subresources`]; [`crate::behaviours`] attaches them to the kinds. Everything a person does is an object, since kubectl reaches subresources only with `--raw`.
+//! Start at [`Subresources`]; [`crate::behaviours`] attaches them to the kinds. kubectl reaches subresources only with `--raw`,
+//! so every task of a person is possible by objects alone.
 
 mod archive;
 mod deployment_rows;

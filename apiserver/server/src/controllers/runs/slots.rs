@@ -1,9 +1,9 @@
-//! The slots for runs: how many runs are executed at once, and which run comes next.
+//! The slots of Runs: how many Runs execute at once, and which Run is next.
 //!
-//! A run that is executed holds a slot, whatever it does. Other runs wait. Each slot that becomes free goes to the namespace that holds
-//! fewest, and among equals to the namespace whose turn it is ([`FairSemaphore`]): of 64 slots one namespace alone gets 48, the next that
-//! comes 8 at once, then 4, 2, 1 and 1. So the long rollouts of a few namespaces keep no other namespace from working. A run that only
-//! ends needs no slot. A run that makes no progress holds one only while it is tried.
+//! A Run that executes has a slot; other Runs wait. A free slot is for the namespace with the fewest slots, and among equals for
+//! the next in turn ([`FairSemaphore`]). One namespace alone gets 48 of 64 slots, the next one 8 at once, then 4, 2, 1 and 1. So
+//! the long rollouts of a few namespaces delay no other namespace. A Run that only ends needs no slot. A Run that makes no
+//! progress has one only during a try.
 
 use std::collections::{HashMap, VecDeque};
 
