@@ -45,9 +45,14 @@ impl Random {
 /// Leaves a third of the things, drawn at random, or all with `STOA_TEST_ALL`. So one run is short, and many runs try all.
 pub fn leave_part<T>(random: &mut Random, things: &mut Vec<T>) {
     random.shuffle(things);
-    if env::var_os("STOA_TEST_ALL").is_none() {
+    if !is_in_full() {
         things.truncate(things.len().div_ceil(3));
     }
+}
+
+/// Whether slow tests run in full (`hack/test --all`).
+pub fn is_in_full() -> bool {
+    env::var_os("STOA_TEST_ALL").is_some()
 }
 
 /// How many rounds a fault test has: `STOA_TEST_REPEAT`, or one.

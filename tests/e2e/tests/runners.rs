@@ -16,12 +16,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stoa_e2e::fixture::{Organization, condition, config_maps};
-use stoa_e2e::repeat::{Random, repeat, rounds};
+use stoa_e2e::repeat::{Random, is_in_full, repeat, rounds};
 use stoa_e2e::{Cluster, Proxy, Server as _, eventually, free_port, is_let_in};
 use stoa_pki::{CertificateAuthority, CertificateRequest};
 
 /// So many that something can happen while they are applied.
-const OBJECTS: usize = 800;
+fn objects() -> usize {
+    if is_in_full() { 800 } else { 500 }
+}
+
 /// How many of them are there before it does, at least and at most.
 const BEFORE: std::ops::Range<u64> = 20..100;
 /// How long anything that has to happen may take on a machine that is busy building.
@@ -70,12 +73,12 @@ impl Bed {
     fn begin_in(&self, organization: Organization, random: &mut Random) -> (Organization, String, String) {
         let before = BEFORE.start + random.below(BEFORE.end - BEFORE.start);
         let namespace = format!("{}-web", organization.name);
-        organization.stack("web", &config_maps(&namespace, OBJECTS, "a"));
+        organization.stack("web", &config_maps(&namespace, objects(), "a"));
         let run = organization.start("web", "Apply", "");
         let done = self.cluster.kubectl().watch(&organization.name, &format!("run/{run}"), PATIENCE, |run| {
             run["status"]["progress"]["done"].as_u64().filter(|done| *done > before)
         });
-        eprintln!("{done} of {OBJECTS} objects are there");
+        eprintln!("{done} of {} objects are there", objects());
         (organization, run, namespace)
     }
 
@@ -128,9 +131,9 @@ impl Bed {
             .map(|release| release["spec"]["revision"].clone())
             .collect();
         assert_eq!(revisions, [1]);
-        assert_eq!(organization.of_stack("resources", "web").len(), OBJECTS + 1);
+        assert_eq!(organization.of_stack("resources", "web").len(), objects() + 1);
         let calls = self.calls(namespace, None);
-        assert_eq!(calls.len(), OBJECTS, "objects that were asked for");
+        assert_eq!(calls.len(), objects(), "objects that were asked for");
         let twice: Vec<_> =
             calls.iter().filter(|(_, codes)| codes.iter().filter(|code| **code == 201).count() > 1).collect();
         assert!(twice.is_empty(), "created twice: {twice:?}");
@@ -180,7 +183,7 @@ fn second_runner_continues_apply_after_network_cut() {
             (!bed.calls(&namespace, Some(SECOND)).is_empty()).then_some(())
         });
         let before = bed.calls(&namespace, Some(FIRST));
-        assert!(before.len() < OBJECTS, "the first runner had made all its calls");
+        assert!(before.len() < objects(), "the first runner had made all its calls");
         bed.proxy.heal();
         thread::sleep(AFTERWARDS);
         assert_eq!(bed.calls(&namespace, Some(FIRST)), before, "it was presumed dead, and went on with its calls");
@@ -218,7 +221,7 @@ fn apply_resumes_after_server_runner_network_outage() {
         eprintln!("cut for {outage:?}");
         thread::sleep(outage);
         let before = bed.calls(&namespace, None).len();
-        assert!(before < OBJECTS, "the runner had made all its calls");
+        assert!(before < objects(), "the runner had made all its calls");
         bed.proxy.heal();
         bed.check(&organization, &run, &namespace);
     });
@@ -236,7 +239,7 @@ fn apply_resumes_after_runner_cluster_network_outage() {
         eprintln!("cut for {outage:?}");
         thread::sleep(outage);
         let before = bed.calls(&namespace, None).len();
-        assert!(before < OBJECTS, "the runner had made all its calls");
+        assert!(before < objects(), "the runner had made all its calls");
         // Whether what was sent arrives late or its connection breaks.
         if random.below(2) == 0 {
             bed.lead_to_cluster(&way);
