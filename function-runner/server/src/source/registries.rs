@@ -52,7 +52,7 @@ pub(super) async fn tags(source: &Source, known: &[String]) -> Result<Vec<(Arc<R
 }
 
 /// Rejects a registry with too much to ask for.
-fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
+pub(super) fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
     if count <= MOST {
         return Ok(());
     }

@@ -387,3 +387,53 @@ async fn registry_that_removes_nothing_says_so() {
     let Some(Removed::Refused(why)) = removed.outcome else { panic!("{removed:?}") };
     assert!(why.contains("405: deletion is disabled"), "{why}");
 }
+
+#[tokio::test]
+async fn manifest_with_countless_tags_is_not_removed() {
+    let registry = FakeRegistry::default();
+    let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    for number in 0..2001 {
+        registry.tag("packages/web", &format!("next-{number}"), "{}");
+    }
+    let answers = registry.clone();
+    // A front sees no method, so the second question for the manifest is the deletion.
+    let asked = Mutex::new(0);
+    let front = Front::start("", move |seen| {
+        let is_manifest = seen.path.contains("/manifests/v1");
+        *asked.lock().unwrap() += usize::from(is_manifest);
+        match is_manifest && *asked.lock().unwrap() == 2 {
+            true => Answer::own(405, &[], Bytes::new()),
+            false => answers.answer(seen.path.split('?').next().unwrap()),
+        }
+    })
+    .await;
+    let caches = TempDir::new().unwrap();
+    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
+    let failure = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap_err();
+    let problem = &failure.problems()[0];
+    assert_eq!(problem.reason, reason::TOO_LARGE, "{problem:?}");
+    let seen = scene.front.seen();
+    assert!(seen.iter().all(|it| !it.path.contains("/manifests/next") && !it.path.contains("/manifests/sha256")));
+}
+
+#[tokio::test]
+async fn name_that_git_refuses_breaks_no_other_package() {
+    let registry = FakeRegistry::default();
+    // A name of Git's own folder on Windows.
+    let wrong = archive(&[KPTFILE, ("git~1/config", "")]);
+    registry.push("packages/one", "v1", std::slice::from_ref(&wrong), json!({}));
+    registry.push("packages/several", "v1", &[archive(&[KPTFILE]), wrong], json!({"kpt.dev/revision": "1"}));
+    registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    let (_, revisions) = Scene::new(&registry).await.discover("packages", &[]).await;
+    assert_eq!(
+        table(&revisions),
+        [
+            "refs/tags/packages/one/v1: one v1 1 Published InvalidManifest",
+            "refs/tags/packages/several/v1: several v1 1 Published InvalidManifest",
+            "refs/tags/packages/web/v1: web v1 1 Published",
+        ]
+    );
+    let message = &revisions[0].problem.as_ref().unwrap().message;
+    assert!(message.contains("git~1/config") && message.contains("Git refuses"), "{message}");
+}
