@@ -141,7 +141,12 @@ pub(super) async fn remove(
         return answer(Outcome::Moved(actual));
     }
     let refused = match registry.remove_tag(&request.tag).await {
-        Ok(()) | Err(FetchError::NotFound { .. }) => return answer(Outcome::Removed(true)),
+        Ok(()) => return answer(Outcome::Removed(true)),
+        // A registry that knows digests alone may answer this about a tag that it has.
+        Err(error @ FetchError::NotFound { .. }) => match tagged(&registry, &request.tag).await? {
+            None => return answer(Outcome::Removed(true)),
+            Some(_) => causes(&error),
+        },
         Err(error) => refusal(error)?,
     };
     let Some(digest) = digest else { return answer(Outcome::Refused(refused)) };

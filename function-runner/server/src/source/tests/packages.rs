@@ -364,28 +364,38 @@ async fn files_that_no_image_has_are_refused() {
     assert!(scene.sources.push_artifact(&git, push_request(1, "ws", "")).await.is_err());
 }
 
-#[tokio::test]
-async fn registry_that_removes_nothing_says_so() {
-    let registry = FakeRegistry::default();
-    let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+/// A front of a registry that answers the deletion of the tag `v1` with a status, and is asked for the manifest before.
+async fn without_deletion(registry: &FakeRegistry, status: u16) -> Scene {
     let answers = registry.clone();
     // A front sees no method, so the second question for the manifest is the deletion.
     let asked = Mutex::new(0);
     let front = Front::start("", move |seen| {
         let is_manifest = seen.path.contains("/manifests/v1");
         *asked.lock().unwrap() += usize::from(is_manifest);
-        match is_manifest && *asked.lock().unwrap() == 2 || seen.path.contains("/manifests/sha256") {
-            true => Answer::own(405, &[], r#"{"errors": [{"message": "deletion is disabled"}]}"#),
+        let body = r#"{"errors": [{"message": "deletion is disabled"}]}"#;
+        match is_manifest && *asked.lock().unwrap() == 2 {
+            true => Answer::own(status, &[], body),
+            false if seen.path.contains("/manifests/sha256") => Answer::own(405, &[], body),
             false => answers.answer(seen.path.split('?').next().unwrap()),
         }
     })
     .await;
     let caches = TempDir::new().unwrap();
-    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
-    let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
-    let removed = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap();
-    let Some(Removed::Refused(why)) = removed.outcome else { panic!("{removed:?}") };
-    assert!(why.contains("405: deletion is disabled"), "{why}");
+    Scene { sources: sources_in(caches.path()), front, _caches: caches }
+}
+
+#[tokio::test]
+async fn registry_that_removes_nothing_says_so() {
+    // The last one is of a registry that knows no tags there.
+    for status in [405, 400, 404] {
+        let registry = FakeRegistry::default();
+        let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+        let scene = without_deletion(&registry, status).await;
+        let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
+        let removed = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap();
+        let Some(Removed::Refused(why)) = removed.outcome else { panic!("{status}: {removed:?}") };
+        assert!(why.contains("405: deletion is disabled"), "{status}: {why}");
+    }
 }
 
 #[tokio::test]
@@ -395,20 +405,7 @@ async fn manifest_with_countless_tags_is_not_removed() {
     for number in 0..2001 {
         registry.tag("packages/web", &format!("next-{number}"), "{}");
     }
-    let answers = registry.clone();
-    // A front sees no method, so the second question for the manifest is the deletion.
-    let asked = Mutex::new(0);
-    let front = Front::start("", move |seen| {
-        let is_manifest = seen.path.contains("/manifests/v1");
-        *asked.lock().unwrap() += usize::from(is_manifest);
-        match is_manifest && *asked.lock().unwrap() == 2 {
-            true => Answer::own(405, &[], Bytes::new()),
-            false => answers.answer(seen.path.split('?').next().unwrap()),
-        }
-    })
-    .await;
-    let caches = TempDir::new().unwrap();
-    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    let scene = without_deletion(&registry, 405).await;
     let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
     let failure = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap_err();
     let problem = &failure.problems()[0];
