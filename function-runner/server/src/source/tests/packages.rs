@@ -41,7 +41,9 @@ impl FakeRegistry {
     fn answer(&self, path: &str) -> Answer {
         let state = self.0.lock().unwrap();
         let path = path.strip_prefix("/v2/").unwrap();
-        let found: Option<Bytes> = if path == "_catalog" {
+        let found: Option<Bytes> = if path.is_empty() {
+            Some(Bytes::from_static(b"{}"))
+        } else if path == "_catalog" {
             let names: Vec<&String> = state.tags.keys().collect();
             Some(json!({ "repositories": names }).to_string().into())
         } else if let Some(repository) = path.strip_suffix("/tags/list") {
@@ -279,6 +281,20 @@ async fn known_repositories_are_read_without_a_catalog() {
     let request = DiscoverRequest { paths, ..DiscoverRequest::default() };
     let page = scene.sources.discover(&scene.source("packages"), DiscoverJob::first(request)).await.unwrap();
     assert_eq!(table(&page.revisions), ["refs/tags/packages/web/v1: web v1 1 Published"]);
+}
+
+#[tokio::test]
+async fn proxy_without_its_registry_removes_no_revision() {
+    let front = Front::start("", |_| Answer::own(404, &[], Bytes::new())).await;
+    let caches = TempDir::new().unwrap();
+    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    for name in ["packages", "packages/web"] {
+        let request = DiscoverRequest { paths: vec!["packages/web".to_owned()], ..DiscoverRequest::default() };
+        let failure = scene.sources.discover(&scene.source(name), DiscoverJob::first(request)).await.unwrap_err();
+        let problem = &failure.problems()[0];
+        assert_eq!(problem.reason, reason::SOURCE_UNAVAILABLE, "{name}: {problem:?}");
+        assert!(problem.message.starts_with("no registry answers at 127.0.0.1:"), "{name}: {problem:?}");
+    }
 }
 
 /// A request for the revision of a workspace with one file besides the Kptfile.
