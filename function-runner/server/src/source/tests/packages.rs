@@ -266,6 +266,22 @@ async fn image_of_several_layers_is_a_package() {
 }
 
 #[tokio::test]
+async fn second_tag_of_a_manifest_has_its_own_workspace() {
+    let registry = FakeRegistry::default();
+    let web = archive(&[KPTFILE]);
+    let push = |tag: &str| {
+        let annotations = json!({"kpt.dev/revision": "1", "stoa.dev/workspace": "ws"});
+        registry.push("packages/web", tag, std::slice::from_ref(&web), annotations)
+    };
+    assert_eq!(push("v1"), push("latest"), "both tags have one manifest");
+    let (_, revisions) = Scene::new(&registry).await.discover("packages", &[]).await;
+    assert_eq!(
+        table(&revisions),
+        ["refs/tags/packages/web/latest: web latest 1 Published", "refs/tags/packages/web/v1: web ws 1 Published"]
+    );
+}
+
+#[tokio::test]
 async fn known_repositories_are_read_without_a_catalog() {
     let registry = FakeRegistry::default();
     registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
