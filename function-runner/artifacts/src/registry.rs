@@ -186,6 +186,18 @@ impl Registry {
         self.names(url, CATALOG).await
     }
 
+    /// Whether a registry answers at the address. A proxy that has lost its registry does not find anything.
+    ///
+    /// # Errors
+    ///
+    /// If nothing answers.
+    pub async fn is_registry(&self) -> Result<bool, FetchError> {
+        let url = self.base.join("/v2/").map_err(|error| FetchError::wrong(&self.repository, error))?;
+        // A demand for credentials is an answer of a registry, too.
+        let (_, answer) = self.http.follow(Asked { url: &url, accept: "", authorization: None }).await?;
+        Ok(answer.status() != StatusCode::NOT_FOUND)
+    }
+
     /// The names in all pages of a list, with a token of this scope if the registry demands one.
     async fn names(&self, first: Endpoint, scope: &str) -> Result<Vec<String>, FetchError> {
         #[derive(Deserialize)]

@@ -2,22 +2,31 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::{Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 use stoa_process::ProcessCollector;
 use stoa_workers::PoolMetrics;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::terraform::ProviderMetrics;
+
+/// The connections at once: anybody who reaches the address can connect.
+const CONNECTIONS: usize = 64;
+/// The timeout of the next request on a connection.
+const REQUEST: Duration = Duration::from_secs(90);
+/// How long to wait when no connection can be accepted, such as without file descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The metrics of this process. Clones share their values.
 #[derive(Clone, Debug)]
@@ -87,20 +96,36 @@ fn render(registry: &Registry) -> Vec<u8> {
 pub(crate) async fn listen(address: SocketAddr, registry: Registry, shutdown: CancellationToken) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
-    tokio::spawn(async move {
-        while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
-            let Ok((stream, _)) = accepted else { continue };
-            let registry = registry.clone();
-            let service = service_fn(move |request| {
-                let answer = answer(&registry, &request);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            let shutdown = shutdown.clone();
-            tokio::spawn(async move { shutdown.run_until_cancelled(connection).await });
-        }
-    });
+    tokio::spawn(serve(listener, registry, shutdown));
     Ok(())
+}
+
+async fn serve(listener: TcpListener, registry: Registry, shutdown: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.expect("nobody closes the semaphore");
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = shutdown.run_until_cancelled(next).await else { return };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let registry = registry.clone();
+        let service = service_fn(move |request| {
+            let answer = answer(&registry, &request);
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(REQUEST);
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            shutdown.run_until_cancelled(connection).await
+        });
+    }
 }
 
 fn answer<B>(registry: &Registry, request: &Request<B>) -> Response<Full<Bytes>> {
@@ -115,6 +140,11 @@ fn answer<B>(registry: &Registry, request: &Request<B>) -> Response<Full<Bytes>>
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -126,5 +156,27 @@ mod tests {
         assert!(text.contains(r#"runner_calls_total{code="NotFound",method="Plan"} 1"#), "{text}");
         assert!(text.contains(r#"runner_calls_total{code="Ok",method="Plan"} 1"#), "{text}");
         assert!(text.contains("process_resident_memory_bytes "), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_client_loses_its_connection() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Metrics::new().unwrap().registry(), CancellationToken::new()));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        let read = tokio::time::timeout(3 * REQUEST, client.read_to_string(&mut text)).await;
+        read.expect("a place becomes free").unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+        for mut stream in silent {
+            let mut rest = Vec::new();
+            let read = tokio::time::timeout(3 * REQUEST, stream.read_to_end(&mut rest)).await;
+            read.expect("the connection is closed").unwrap();
+        }
     }
 }

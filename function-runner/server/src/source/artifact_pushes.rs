@@ -21,7 +21,7 @@ use tonic::Code;
 use super::artifacts::failure;
 use super::disk::on_files;
 use super::package_artifacts::{LARGEST, archives, workspace};
-use super::registries::{each, registry_for};
+use super::registries::{bounded, each, registry_for};
 use super::sources::Sources;
 use crate::failure::{Failure, reason, size};
 use crate::packages::ArtifactQuestion;
@@ -141,12 +141,17 @@ pub(super) async fn remove(
         return answer(Outcome::Moved(actual));
     }
     let refused = match registry.remove_tag(&request.tag).await {
-        Ok(()) | Err(FetchError::NotFound { .. }) => return answer(Outcome::Removed(true)),
+        Ok(()) => return answer(Outcome::Removed(true)),
+        // A registry that knows digests alone may answer this about a tag that it has.
+        Err(error @ FetchError::NotFound { .. }) => match tagged(&registry, &request.tag).await? {
+            None => return answer(Outcome::Removed(true)),
+            Some(_) => causes(&error),
+        },
         Err(error) => refusal(error)?,
     };
     let Some(digest) = digest else { return answer(Outcome::Refused(refused)) };
     // With its manifest go all of its tags.
-    if let Some(other) = other_tag(&registry, &request.tag, &digest).await? {
+    if let Some(other) = other_tag(source, &registry, &request.tag, &digest).await? {
         let why = format!("{refused}; the tag {other} has the same manifest, so Stoa does not remove that");
         return answer(Outcome::Refused(why));
     }
@@ -169,9 +174,16 @@ fn refusal(error: FetchError) -> Result<String, Failure> {
 }
 
 /// Another tag of a manifest.
-async fn other_tag(registry: &Arc<Registry>, tag: &str, digest: &Digest) -> Result<Option<String>, Failure> {
+async fn other_tag(
+    source: &Source,
+    registry: &Arc<Registry>,
+    tag: &str,
+    digest: &Digest,
+) -> Result<Option<String>, Failure> {
     let tags = registry.tags().await.map_err(|error| failure(&error))?;
-    let others = tags.into_iter().filter(|other| other != tag).collect();
+    let others: Vec<String> = tags.into_iter().filter(|other| other != tag).collect();
+    // Each is a request.
+    bounded(source, others.len(), "tags")?;
     let has_it = |other: String| {
         let (registry, digest) = (Arc::clone(registry), digest.clone());
         async move {

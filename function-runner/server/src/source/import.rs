@@ -8,7 +8,7 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use git2::{Index, IndexEntry, IndexTime, Oid, Repository, Signature, Time};
+use git2::{ErrorClass, Index, IndexEntry, IndexTime, Oid, Repository, Signature, Time};
 use stoa_archive::tar::{self, Compression, Entry, Kind};
 use stoa_archive::{ArchiveError, ArchiveLimits, Names};
 use stoa_artifacts::{ChartIndex, ChartVersion, Selector};
@@ -135,6 +135,11 @@ pub(super) fn import(repository: &Repository, import: &Import) -> Result<(), Fai
     let mut files = Index::new().map_err(internal)?;
     let mut names = Names::new(LIMITS);
     let mut image = ImageFiles::default();
+    let unread = |error: Unread| match error {
+        Unread::Archive(error) => unreadable(&import.revision, &error),
+        Unread::Git(error) => here(&error),
+        Unread::Content(error) => Failure::internal(&error),
+    };
     for layer in &import.layers {
         let added = if import.is_image {
             let mut found = LayerFiles::default();
@@ -146,16 +151,12 @@ pub(super) fn import(repository: &Repository, import: &Import) -> Result<(), Fai
             names.begin_layer();
             added
         } else {
-            add(repository, &mut names, layer, &mut |path, blob, mode| Ok(files.add(&entry(path, blob, mode))?))
+            add(repository, &mut names, layer, &mut |path, blob, mode| stage(&mut files, path, blob, mode))
         };
-        added.map_err(|error| match error {
-            Unread::Archive(error) => unreadable(&import.revision, &error),
-            Unread::Git(error) => here(&error),
-            Unread::Content(error) => Failure::internal(&error),
-        })?;
+        added.map_err(unread)?;
     }
     for (path, (blob, mode)) in image.into_files() {
-        files.add(&entry(&path, blob, mode)).map_err(internal)?;
+        stage(&mut files, &path, blob, mode).map_err(unread)?;
     }
     let tree = files.write_tree_to(repository).and_then(|tree| repository.find_tree(tree)).map_err(internal)?;
     // The same content is the same commit everywhere.
@@ -249,6 +250,17 @@ fn store(repository: &Repository, content: &mut dyn Read) -> Result<Oid, Unread>
     let written = writer.write_all(&start).and_then(|()| io::copy(content, &mut writer));
     written.map_err(Unread::Content)?;
     Ok(writer.commit()?)
+}
+
+/// Adds a file to those of the commit. Git refuses names that lead to its own folder on other systems, such as `git~1`.
+fn stage(files: &mut Index, path: &str, id: Oid, mode: u32) -> Result<(), Unread> {
+    files.add(&entry(path, id, mode)).map_err(|error| {
+        if error.class() == ErrorClass::Index {
+            ArchiveError::Entry { name: path.to_owned(), problem: "has a name that Git refuses" }.into()
+        } else {
+            error.into()
+        }
+    })
 }
 
 fn entry(path: &str, id: Oid, mode: u32) -> IndexEntry {

@@ -110,10 +110,12 @@ fn annotation<'m>(manifest: &'m Manifest, layers: &'m [Layer], key: &str) -> Opt
     manifest.annotations.get(key).or_else(of_layers).map(String::as_str)
 }
 
-/// The workspace of a revision: that of the annotation, or else the tag.
+/// The workspace of a revision: that of the annotation under the tag of its number, or else the tag. So another tag of the same
+/// manifest, such as `latest`, is another revision.
 pub(super) fn workspace<'m>(manifest: &'m Manifest, tag: &'m str) -> &'m str {
     let annotated = manifest.annotations.get(WORKSPACE).map(String::as_str);
-    annotated.filter(|text| (1..=WORKSPACE_BYTES).contains(&text.len())).unwrap_or(tag)
+    let pushed = format!("v{}", number(manifest.annotations.get(REVISION).map(String::as_str), tag));
+    annotated.filter(|text| tag == pushed && (1..=WORKSPACE_BYTES).contains(&text.len())).unwrap_or(tag)
 }
 
 /// The number of a revision: by Porch's annotation, or else by its tag.

@@ -319,15 +319,24 @@ mod tests {
         }
 
         async fn begin(&self, organization: &str, cache: &str) -> Reader {
+            self.begin_job(organization, cache, false).await
+        }
+
+        async fn begin_job(&self, organization: &str, cache: &str, writes: bool) -> Reader {
             let source = Some(Source { organization: organization.to_owned(), ..Source::default() });
             std::fs::create_dir_all(self.path(cache)).unwrap();
             let kept = self.caches.take("git", cache);
-            self.readers.begin(&Job { source, ..Job::default() }, &kept).await.unwrap()
+            self.readers.begin(&Job { source, writes, ..Job::default() }, &kept).await.unwrap()
         }
 
         /// A call of a source.
         async fn call(&self, organization: &str, cache: &str) {
             self.readers.keep(self.begin(organization, cache).await).await;
+        }
+
+        /// A push to the folder of a source.
+        async fn push(&self, organization: &str, cache: &str) {
+            self.readers.keep(self.begin_job(organization, cache, true).await).await;
         }
 
         fn begun(&self) -> usize {
@@ -358,6 +367,26 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         bed.call("a", "one").await;
         assert_eq!(bed.begun(), 6, "nobody called for long");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writer_serves_pushes_of_its_source_alone() {
+        let bed = Bed::new(8, MaxShare::ThreeQuarters);
+        bed.call("a", "one").await;
+        bed.push("a", "one").await;
+        assert_eq!(bed.begun(), 2, "a reader writes nothing");
+        bed.push("a", "one").await;
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 2, "each has its process");
+        bed.push("b", "one").await;
+        bed.push("a", "other").await;
+        assert_eq!(bed.begun(), 4, "neither organizations nor sources share a writer");
+        let writer = bed.begin_job("a", "one", true).await;
+        bed.call("a", "one").await;
+        assert_eq!(bed.begun(), 4);
+        drop(writer);
+        bed.call("b", "one").await;
+        assert_eq!(bed.begun(), 5, "a writer reads for nobody");
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ pub(super) async fn tags(source: &Source, known: &[String]) -> Result<Vec<(Arc<R
 }
 
 /// Rejects a registry with too much to ask for.
-fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
+pub(super) fn bounded(source: &Source, count: usize, what: &str) -> Result<(), Failure> {
     if count <= MOST {
         return Ok(());
     }
@@ -73,7 +73,16 @@ async fn below(source: &Source, root: &Registry, known: &[String]) -> Result<Vec
             FetchError::NotFound { .. }
             | FetchError::Unauthorized { .. }
             | FetchError::Status { status: 405 | 501, .. },
-        ) if !known.is_empty() => known.to_vec(),
+        ) if !known.is_empty() => {
+            // Otherwise an outage would look like the deletion of all repositories.
+            if !root.is_registry().await.map_err(|error| failure(&error))? {
+                let host = &root.repository().registry;
+                let message =
+                    format!("no registry answers at {host}/v2/ (status 404); check the registry and its proxy");
+                return Err(Failure::new(Code::Unavailable, reason::SOURCE_UNAVAILABLE, message));
+            }
+            known.to_vec()
+        }
         Err(error @ (FetchError::NotFound { .. } | FetchError::Status { status: 405 | 501, .. })) => {
             let message = format!(
                 "{} has no tags, and its registry does not list the repositories below ({}); name a repository with tags",

@@ -41,7 +41,9 @@ impl FakeRegistry {
     fn answer(&self, path: &str) -> Answer {
         let state = self.0.lock().unwrap();
         let path = path.strip_prefix("/v2/").unwrap();
-        let found: Option<Bytes> = if path == "_catalog" {
+        let found: Option<Bytes> = if path.is_empty() {
+            Some(Bytes::from_static(b"{}"))
+        } else if path == "_catalog" {
             let names: Vec<&String> = state.tags.keys().collect();
             Some(json!({ "repositories": names }).to_string().into())
         } else if let Some(repository) = path.strip_suffix("/tags/list") {
@@ -264,6 +266,22 @@ async fn image_of_several_layers_is_a_package() {
 }
 
 #[tokio::test]
+async fn second_tag_of_a_manifest_has_its_own_workspace() {
+    let registry = FakeRegistry::default();
+    let web = archive(&[KPTFILE]);
+    let push = |tag: &str| {
+        let annotations = json!({"kpt.dev/revision": "1", "stoa.dev/workspace": "ws"});
+        registry.push("packages/web", tag, std::slice::from_ref(&web), annotations)
+    };
+    assert_eq!(push("v1"), push("latest"), "both tags have one manifest");
+    let (_, revisions) = Scene::new(&registry).await.discover("packages", &[]).await;
+    assert_eq!(
+        table(&revisions),
+        ["refs/tags/packages/web/latest: web latest 1 Published", "refs/tags/packages/web/v1: web ws 1 Published"]
+    );
+}
+
+#[tokio::test]
 async fn known_repositories_are_read_without_a_catalog() {
     let registry = FakeRegistry::default();
     registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
@@ -279,6 +297,20 @@ async fn known_repositories_are_read_without_a_catalog() {
     let request = DiscoverRequest { paths, ..DiscoverRequest::default() };
     let page = scene.sources.discover(&scene.source("packages"), DiscoverJob::first(request)).await.unwrap();
     assert_eq!(table(&page.revisions), ["refs/tags/packages/web/v1: web v1 1 Published"]);
+}
+
+#[tokio::test]
+async fn proxy_without_its_registry_removes_no_revision() {
+    let front = Front::start("", |_| Answer::own(404, &[], Bytes::new())).await;
+    let caches = TempDir::new().unwrap();
+    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    for name in ["packages", "packages/web"] {
+        let request = DiscoverRequest { paths: vec!["packages/web".to_owned()], ..DiscoverRequest::default() };
+        let failure = scene.sources.discover(&scene.source(name), DiscoverJob::first(request)).await.unwrap_err();
+        let problem = &failure.problems()[0];
+        assert_eq!(problem.reason, reason::SOURCE_UNAVAILABLE, "{name}: {problem:?}");
+        assert!(problem.message.starts_with("no registry answers at 127.0.0.1:"), "{name}: {problem:?}");
+    }
 }
 
 /// A request for the revision of a workspace with one file besides the Kptfile.
@@ -364,26 +396,73 @@ async fn files_that_no_image_has_are_refused() {
     assert!(scene.sources.push_artifact(&git, push_request(1, "ws", "")).await.is_err());
 }
 
-#[tokio::test]
-async fn registry_that_removes_nothing_says_so() {
-    let registry = FakeRegistry::default();
-    let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+/// A front of a registry that answers the deletion of the tag `v1` with a status, and is asked for the manifest before.
+async fn without_deletion(registry: &FakeRegistry, status: u16) -> Scene {
     let answers = registry.clone();
     // A front sees no method, so the second question for the manifest is the deletion.
     let asked = Mutex::new(0);
     let front = Front::start("", move |seen| {
         let is_manifest = seen.path.contains("/manifests/v1");
         *asked.lock().unwrap() += usize::from(is_manifest);
-        match is_manifest && *asked.lock().unwrap() == 2 || seen.path.contains("/manifests/sha256") {
-            true => Answer::own(405, &[], r#"{"errors": [{"message": "deletion is disabled"}]}"#),
+        let body = r#"{"errors": [{"message": "deletion is disabled"}]}"#;
+        match is_manifest && *asked.lock().unwrap() == 2 {
+            true => Answer::own(status, &[], body),
+            false if seen.path.contains("/manifests/sha256") => Answer::own(405, &[], body),
             false => answers.answer(seen.path.split('?').next().unwrap()),
         }
     })
     .await;
     let caches = TempDir::new().unwrap();
-    let scene = Scene { sources: sources_in(caches.path()), front, _caches: caches };
+    Scene { sources: sources_in(caches.path()), front, _caches: caches }
+}
+
+#[tokio::test]
+async fn registry_that_removes_nothing_says_so() {
+    // The last one is of a registry that knows no tags there.
+    for status in [405, 400, 404] {
+        let registry = FakeRegistry::default();
+        let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+        let scene = without_deletion(&registry, status).await;
+        let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
+        let removed = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap();
+        let Some(Removed::Refused(why)) = removed.outcome else { panic!("{status}: {removed:?}") };
+        assert!(why.contains("405: deletion is disabled"), "{status}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn manifest_with_countless_tags_is_not_removed() {
+    let registry = FakeRegistry::default();
+    let digest = registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    for number in 0..2001 {
+        registry.tag("packages/web", &format!("next-{number}"), "{}");
+    }
+    let scene = without_deletion(&registry, 405).await;
     let request = RemoveArtifactRequest { tag: "v1".to_owned(), digest, ..RemoveArtifactRequest::default() };
-    let removed = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap();
-    let Some(Removed::Refused(why)) = removed.outcome else { panic!("{removed:?}") };
-    assert!(why.contains("405: deletion is disabled"), "{why}");
+    let failure = scene.sources.remove_artifact(&scene.source("packages/web"), &request).await.unwrap_err();
+    let problem = &failure.problems()[0];
+    assert_eq!(problem.reason, reason::TOO_LARGE, "{problem:?}");
+    let seen = scene.front.seen();
+    assert!(seen.iter().all(|it| !it.path.contains("/manifests/next") && !it.path.contains("/manifests/sha256")));
+}
+
+#[tokio::test]
+async fn name_that_git_refuses_breaks_no_other_package() {
+    let registry = FakeRegistry::default();
+    // A name of Git's own folder on Windows.
+    let wrong = archive(&[KPTFILE, ("git~1/config", "")]);
+    registry.push("packages/one", "v1", std::slice::from_ref(&wrong), json!({}));
+    registry.push("packages/several", "v1", &[archive(&[KPTFILE]), wrong], json!({"kpt.dev/revision": "1"}));
+    registry.push("packages/web", "v1", &[archive(&[KPTFILE])], json!({}));
+    let (_, revisions) = Scene::new(&registry).await.discover("packages", &[]).await;
+    assert_eq!(
+        table(&revisions),
+        [
+            "refs/tags/packages/one/v1: one v1 1 Published InvalidManifest",
+            "refs/tags/packages/several/v1: several v1 1 Published InvalidManifest",
+            "refs/tags/packages/web/v1: web v1 1 Published",
+        ]
+    );
+    let message = &revisions[0].problem.as_ref().unwrap().message;
+    assert!(message.contains("git~1/config") && message.contains("Git refuses"), "{message}");
 }
