@@ -119,11 +119,16 @@ impl Question {
                 decisions.insert((on, names_targets.then_some(of)));
             }
         }
+        let complaint = self.complaint(&unknown);
+        if let Some(message) = complaint.clone().filter(|_| decisions.is_empty()) {
+            // It is about other objects. Taken as an empty decision, it would delete all files of the policy.
+            return Err(Failed { reason: reason::UNKNOWN_OBJECTS, message });
+        }
         let decision = |(cluster_types, deployment_targets): (BTreeSet<String>, Option<BTreeSet<String>>)| {
             let deployment_targets = deployment_targets.map(|names| names.into_iter().collect());
             SchedulingDecision { cluster_types: cluster_types.into_iter().collect(), deployment_targets }
         };
-        Ok(Decided { decisions: decisions.into_iter().map(decision).collect(), unknown: self.complaint(&unknown) })
+        Ok(Decided { decisions: decisions.into_iter().map(decision).collect(), unknown: complaint })
     }
 
     /// The message about objects that the policy does not select.

@@ -163,6 +163,10 @@ impl OfNamespace {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
     /// The pair of a state.
     pub(super) fn get(&self, name: &str) -> Option<&Pair> {
         self.pairs.get(name)
