@@ -162,9 +162,9 @@ impl Walk<'_> {
             Verdict::Waits(why) | Verdict::Failed(why) => return Ok(Some(why)),
         }
         let namespace = self.promotion.namespace().unwrap_or_default();
-        let environments = self.service.services().lookup.api::<Environment>()?;
-        if environments.get_opt(&namespace, &step.environment).await?.is_none() {
-            return Ok(Some(format!("Environment {namespace}/{} does not exist; create it", step.environment)));
+        let environment = self.service.environment(&step.environment).await?;
+        if let Some(why) = foreign(&namespace, &step.environment, environment.as_ref()) {
+            return Ok(Some(why));
         }
         let broken = match self.service.broken_by(&step.environment, self.base(), &spec.commit).await {
             Ok(broken) => broken,
@@ -295,6 +295,19 @@ impl Walk<'_> {
     }
 }
 
+/// The reason for which the Environment that an environment follows is none of a namespace. Its waves would not count, and its
+/// repository has an owner of its own.
+fn foreign(namespace: &str, name: &str, environment: Option<&Environment>) -> Option<String> {
+    match environment.map(|environment| environment.namespace().unwrap_or_default()) {
+        Some(of) if of == namespace => None,
+        Some(_) => Some(format!(
+            "an older Environment {name} is in another namespace than {namespace}; create the Promotion there, or delete that \
+             Environment"
+        )),
+        None => Some(format!("Environment {namespace}/{name} does not exist; create it")),
+    }
+}
+
 /// Whether an environment has the commit though its status does not say so: the server ended before it wrote the status, or the
 /// answer of the Git server was lost.
 fn is_unrecorded(commit: &str, current: &str, previous: &str) -> bool {
@@ -304,6 +317,16 @@ fn is_unrecorded(commit: &str, current: &str, previous: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn promotion_is_in_the_namespace_of_its_environment() {
+        let mut environment = Environment::default();
+        environment.metadata.namespace = Some("acme".to_owned());
+        assert_eq!(foreign("acme", "prod", Some(&environment)), None);
+        let why = foreign("other", "prod", Some(&environment)).unwrap();
+        assert!(why.contains("in another namespace than other") && !why.contains("acme"), "{why}");
+        assert_eq!(foreign("acme", "prod", None).unwrap(), "Environment acme/prod does not exist; create it");
+    }
 
     #[test]
     fn commit_that_no_status_has_is_rolled_back() {
