@@ -26,7 +26,7 @@ use crate::{
 const FILE: &[u8] = include_bytes!("../data/reconcilers.json.gz");
 /// Texts of files with an object that has a schema. Other files are not parsed.
 const MARKERS: [&str; 4] = ["toolkit.fluxcd.io/", "argoproj.io/", "fleet.cattle.io/", "ZarfPackageConfig"];
-/// The most problems of one document.
+/// The most problems of one file.
 const REPORTED: usize = 20;
 /// The most files with problems that are in memory.
 const MOST: usize = 1000;
@@ -66,6 +66,10 @@ pub fn problems(path: &str, content: &str) -> Vec<String> {
     };
     let mut problems = Vec::new();
     for mut document in documents {
+        let left = REPORTED - problems.len();
+        if left == 0 {
+            break;
+        }
         // A server ignores fields that are null.
         remove_nulls(&mut document.value);
         let object = &document.value;
@@ -73,7 +77,7 @@ pub fn problems(path: &str, content: &str) -> Vec<String> {
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let Some(validator) = SCHEMAS.get(&api_version).and_then(|kinds| kinds.get(&kind)) else { continue };
         let name = text(&object["metadata"]["name"]);
-        problems.extend(validator.iter_errors(object).take(REPORTED).map(|error| {
+        problems.extend(validator.iter_errors(object).take(left).map(|error| {
             let field = match path_of(&error.instance_path().to_string()) {
                 field if field.is_empty() => String::new(),
                 field => format!(", {field}"),
@@ -226,6 +230,12 @@ spec: {interval: 5m, prune: true, path: ./web, timeout: null, sourceRef: {kind: 
             "{found:?}"
         );
         assert_eq!(problems("a/b/platform-config.sh", GOOD.replace("5m", "1d").as_str()), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn file_has_a_limited_number_of_problems() {
+        let many = vec![GOOD.replace("5m", "1d"); REPORTED + 5].join("---\n");
+        assert_eq!(problems("a/b/reconciler.yaml", &many).len(), REPORTED);
     }
 
     #[test]

@@ -226,6 +226,10 @@ impl States {
         }
         let pairs = self.hub.pairs().of(&self.hub, &self.lookup, namespace).await?;
         let mut lists = self.lists();
+        // Another reader of the same version may have been faster, and both show the same states.
+        if let Some(list) = lists.iter().find(is_of) {
+            return Ok(list.pairs.clone());
+        }
         let newest = lists.iter_mut().rev().find(|list| list.namespace == namespace);
         match newest.filter(|newest| Arc::ptr_eq(&newest.pairs, &pairs)) {
             Some(newest) => {
@@ -273,6 +277,19 @@ impl Computed for States {
     fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
         let is_wanted = |list: &Remembered| namespace.is_none_or(|of| of.is_empty() || of == list.namespace);
         self.lists().iter().any(|list| is_wanted(list) && list.is_at(version))
+    }
+
+    fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
+        if namespace.is_some_and(|of| !of.is_empty()) {
+            return self.remembers(namespace, version);
+        }
+        // A namespace that is new, or that has no states any more, would be passed over without an event.
+        let Ok(now) = namespaces(&self.lookup) else { return false };
+        let lists = self.lists();
+        let at_version: Vec<&Remembered> = lists.iter().filter(|list| list.is_at(version)).collect();
+        let is_listed = |namespace: &String| at_version.iter().any(|list| list.namespace == *namespace);
+        let is_current = |list: &&Remembered| list.pairs.is_empty() || now.contains(&list.namespace);
+        now.iter().all(is_listed) && at_version.iter().all(is_current)
     }
 }
 

@@ -66,6 +66,12 @@ pub trait Computed: std::fmt::Debug + Send + Sync + 'static {
     fn remembers(&self, _namespace: Option<&str>, _version: Version) -> bool {
         false
     }
+
+    /// Whether all objects of a list at this version are known, so that a watch from it hears of every change since. A list that
+    /// ended has asked for all of them.
+    fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
+        self.remembers(namespace, version)
+    }
 }
 
 /// The computation of a store.
@@ -211,7 +217,7 @@ impl Computation {
             Some(_) | None => None,
         };
         if let Some(since) = changed_since
-            && !self.computed.remembers(namespace, since)
+            && !self.computed.remembers_all(namespace, since)
         {
             let expired = ApiError::expired("the objects have changed since this resource version; list them again");
             return Ok(stream::iter([Event::Error(expired)]).boxed());

@@ -67,10 +67,7 @@ async fn reconcile(service: FleetService, key: ObjectKey) -> Result<Option<Durat
     let promotions = service.services().lookup.api::<Promotion>()?;
     let Some(promotion) = promotions.get_opt(&key.0, &key.1).await? else { return Ok(None) };
     let status = promotion.status.clone().unwrap_or_default();
-    if promotion.metadata.deletion_timestamp.is_some()
-        || matches!(status.phase, PromotionPhase::Canceled | PromotionPhase::RolledBack)
-        || (status.phase == PromotionPhase::Succeeded && !promotion.spec.roll_back)
-    {
+    if promotion.metadata.deletion_timestamp.is_some() || is_over(status.phase, promotion.spec.roll_back) {
         return Ok(None);
     }
     let known = |step: &PromotionStep| {
@@ -121,6 +118,15 @@ async fn reconcile(service: FleetService, key: ObjectKey) -> Result<Option<Durat
     Ok(wait)
 }
 
+/// Whether nothing is left to do. A promotion that succeeded or was canceled can be rolled back.
+fn is_over(phase: PromotionPhase, roll_back: bool) -> bool {
+    match phase {
+        PromotionPhase::RolledBack => true,
+        PromotionPhase::Succeeded | PromotionPhase::Canceled => !roll_back,
+        PromotionPhase::Running | PromotionPhase::Failed => false,
+    }
+}
+
 fn summary(environments: &[PromotedEnvironment]) -> String {
     let all = environments.len();
     let promoted = environments.iter().filter(|it| it.phase == PromotionStepPhase::Promoted).count();
@@ -142,6 +148,13 @@ mod tests {
         let environment = |phase| PromotedEnvironment { phase, ..PromotedEnvironment::default() };
         let all = [PromotionStepPhase::Promoted, PromotionStepPhase::Proposed].map(environment);
         assert_eq!(summary(&all), "1 of 2 environments have the commit");
+    }
+
+    #[test]
+    fn canceled_promotion_can_be_rolled_back() {
+        assert!(is_over(PromotionPhase::Canceled, false) && !is_over(PromotionPhase::Canceled, true));
+        assert!(is_over(PromotionPhase::Succeeded, false) && !is_over(PromotionPhase::Succeeded, true));
+        assert!(is_over(PromotionPhase::RolledBack, true) && !is_over(PromotionPhase::Failed, false));
     }
 
     #[test]

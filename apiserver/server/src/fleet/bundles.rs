@@ -8,13 +8,14 @@ use stoa_machinery::ApiError;
 use stoa_proto::FilesRequest;
 use stoa_runs::{StepError, runner};
 use stoa_types::{reason, scheduler::GitOpsRepo};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     FleetService,
     repositories::{self, LARGEST, PATIENCE, Refusal},
 };
 
-/// How many bundles are made at once. Each has at most 64 MiB of files, by the limit of `Files`; others wait.
+/// How many bundles are in memory at once. Each has at most 64 MiB of files, by the limit of `Files`; others wait.
 pub(super) const BUNDLES: usize = 2;
 
 impl FleetService {
@@ -40,7 +41,9 @@ impl FleetService {
         if !is_folder(cluster_type) {
             return Err(missing(""));
         }
-        let _permit = self.bundles.acquire().await.map_err(|error| ApiError::internal(error.to_string()))?;
+        let permit = tokio::time::timeout(PATIENCE, self.bundles.clone().acquire_owned()).await;
+        let busy = |_| unavailable(format!("{BUNDLES} other bundles are made or read; retry later"));
+        let permit = permit.map_err(busy)?.map_err(|error| ApiError::internal(error.to_string()))?;
         let environment = self.environment(namespace).await?;
         let is_owned = repositories::is_owned_by_git(repo);
         let url = &repo.spec.repo;
@@ -83,7 +86,26 @@ impl FleetService {
             let of = BundleOf { title: &title, source: &source, revision: &revision, created: &created, tags: &tags };
             pack(&of, &files)
         });
-        packed.await.map(Bytes::from).map_err(|error| unfit(format!("the files of {cluster_type}: {error}")))
+        let packed = packed.await.map_err(|error| unfit(format!("the files of {cluster_type}: {error}")))?;
+        Ok(Archive::with(packed, permit))
+    }
+}
+
+/// An archive in memory, which has a permit until its client has read it.
+struct Archive {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Archive {
+    fn with(bytes: Vec<u8>, permit: OwnedSemaphorePermit) -> Bytes {
+        Bytes::from_owner(Self { bytes, _permit: permit })
+    }
+}
+
+impl AsRef<[u8]> for Archive {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -110,7 +132,23 @@ fn unavailable(message: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+
     use super::*;
+
+    #[test]
+    fn slow_reader_keeps_the_permit_of_its_bundle() {
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = permits.clone().try_acquire_owned().unwrap();
+        let archive = Archive::with(b"archive".to_vec(), permit);
+        let unread = archive.slice(3..);
+        drop(archive);
+        assert_eq!((&*unread, permits.available_permits()), (&b"hive"[..], 0));
+        drop(unread);
+        assert_eq!(permits.available_permits(), 1);
+    }
 
     #[test]
     fn folder_is_one_name_that_a_fleet_renders() {

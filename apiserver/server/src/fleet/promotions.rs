@@ -10,7 +10,7 @@ use stoa_types::{reason, scheduler::BaseRepo};
 use stoa_yaml_edit::{changed, parse};
 
 use super::{
-    At, FleetService,
+    At, FleetService, Known,
     edits::with_document,
     proposals::AUTHOR,
     reading::{ENVIRONMENT, SourceKey, path_of},
@@ -25,8 +25,21 @@ impl FleetService {
     /// 404 where the environment has no such BaseRepo, 503 where a repository is out of reach.
     pub(crate) async fn base_commit(&self, namespace: &str, base: &str) -> Result<String, ApiError> {
         let known = self.of(namespace, At::default()).await?;
-        let found = known.reading.plane.base_repos.get(base);
-        found.map(|found| found.spec.commit.clone()).ok_or_else(|| missing(namespace, base))
+        commit_of(&known, namespace, base)
+    }
+
+    /// The same as the repositories have it now.
+    ///
+    /// # Errors
+    ///
+    /// As [`base_commit`](Self::base_commit).
+    pub(crate) async fn current_base_commit(&self, namespace: &str, base: &str) -> Result<String, ApiError> {
+        self.looks.expire();
+        let known = self.read(namespace).await?;
+        match known.reading.failed.values().next() {
+            Some(failed) => Err(ApiError::service_unavailable(failed.message.clone())),
+            None => commit_of(&known, namespace, base),
+        }
     }
 
     /// The assignments that another commit of a base repository would break, each with its problems.
@@ -114,6 +127,11 @@ impl FleetService {
             false => Err((reason::PR_FAILED, format!("{}: {}", folder.of.repo, answer.rejected))),
         }
     }
+}
+
+fn commit_of(known: &Known, namespace: &str, base: &str) -> Result<String, ApiError> {
+    let found = known.reading.plane.base_repos.get(base);
+    found.map(|found| found.spec.commit.clone()).ok_or_else(|| missing(namespace, base))
 }
 
 fn missing(namespace: &str, base: &str) -> ApiError {

@@ -4,6 +4,7 @@
 //! requests of people stay as they are. A pull request that people close is not opened again before the files change.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
@@ -162,6 +163,7 @@ impl Proposal<'_> {
             ..PackageFile::default()
         };
         let services = self.service.services();
+        let deletable = self.frozen.deletable();
         let (name, email) = AUTHOR;
         let author = GitPerson { name: name.to_owned(), email: email.to_owned(), seconds: services.now().as_second() };
         let request = ProposeFilesRequest {
@@ -174,7 +176,8 @@ impl Proposal<'_> {
             owner: self.owner(),
             message: format!("{}\n\n{}", self.title(), self.commits()),
             author: Some(author),
-            keeps_others: self.known.fleet.inputs().keeps_files(),
+            keeps_others: self.known.fleet.inputs().keeps_files() || deletable.is_some_and(BTreeSet::is_empty),
+            deletable: deletable.into_iter().flatten().cloned().collect(),
             expected_base: String::new(),
         };
         services.runner.propose_files(request).await.map_err(|status| repositories::refusal(&status))

@@ -36,6 +36,8 @@ const LARGEST_REQUEST: usize = 32 << 20;
 const LARGEST_ANSWER: usize = 256 << 10;
 /// The most decisions of an answer: each takes a bit for every cluster type and target.
 const MOST_DECISIONS: usize = 1000;
+/// The memory of a candidate without its texts, about, in bytes.
+const CANDIDATE: usize = 256;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long the first answer may take.
@@ -90,6 +92,13 @@ impl Question {
         Some(Self { scheduler: scheduler.name, request })
     }
 
+    /// The memory that it takes, about, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let of_labels = |(key, value): (&String, &String)| key.len() + value.len();
+        let of = |it: &Candidate| CANDIDATE + it.name.len() + it.labels.iter().map(of_labels).sum::<usize>();
+        self.request.cluster_types.iter().chain(&self.request.deployment_targets).map(of).sum()
+    }
+
     /// The key of its connection.
     fn connection(&self) -> (String, String) {
         (self.scheduler.clone(), self.request.environment.clone())
@@ -119,11 +128,16 @@ impl Question {
                 decisions.insert((on, names_targets.then_some(of)));
             }
         }
+        let complaint = self.complaint(&unknown);
+        if let Some(message) = complaint.clone().filter(|_| decisions.is_empty()) {
+            // It is about other objects. Taken as an empty decision, it would delete all files of the policy.
+            return Err(Failed { reason: reason::UNKNOWN_OBJECTS, message });
+        }
         let decision = |(cluster_types, deployment_targets): (BTreeSet<String>, Option<BTreeSet<String>>)| {
             let deployment_targets = deployment_targets.map(|names| names.into_iter().collect());
             SchedulingDecision { cluster_types: cluster_types.into_iter().collect(), deployment_targets }
         };
-        Ok(Decided { decisions: decisions.into_iter().map(decision).collect(), unknown: self.complaint(&unknown) })
+        Ok(Decided { decisions: decisions.into_iter().map(decision).collect(), unknown: complaint })
     }
 
     /// The message about objects that the policy does not select.
@@ -191,10 +205,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer about a policy that no scheduler is asked about, since its namespace has so many others.
-    pub(crate) fn rejected(most: usize) -> Self {
+    /// The answer about a policy that no scheduler is asked about, since its namespace has so many others, or they select so much.
+    pub(crate) fn rejected(most: usize, bytes: usize) -> Self {
         let message = format!(
-            "the namespace has more than {most} policies with an external scheduler, or the policy is invalid; remove some"
+            "the namespace has more than {most} policies with an external scheduler, they select more than {} MiB of objects, or \
+             the policy is invalid; remove policies, or select less",
+            bytes >> 20
         );
         Self { decided: None, failed: Some(Failed { reason: reason::SCHEDULER_UNAVAILABLE, message }) }
     }

@@ -1,13 +1,15 @@
 //! Waves of a promotion: the cluster types whose folders stay as they are.
 //!
-//! The newest Promotion that has begun in an environment decides. Its status has the number of the wave before the environment has
-//! the commit, so that no proposal has the files of a later wave. A canceled Promotion still decides.
+//! The newest Promotion that has begun in an environment, and is not rolled back, decides. Its status has the number of the wave
+//! before the environment has the commit, so that no proposal has the files of a later wave. A canceled Promotion still decides. An
+//! older one begins no more, since its waves would not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use stoa_fleet::objects::ClusterType;
 use stoa_machinery::{ApiError, selector::LabelSelector};
@@ -24,6 +26,8 @@ pub(crate) struct Frozen {
     /// The wave in progress, or the last one.
     pub(crate) wave: Option<FleetWave>,
     cluster_types: BTreeSet<String>,
+    /// The cluster types of the waves so far; `None` where no wave follows.
+    begun: Option<BTreeSet<String>>,
 }
 
 impl Frozen {
@@ -37,19 +41,26 @@ impl Frozen {
         self.cluster_types.iter()
     }
 
+    /// The folders in which files may be deleted; `None` for all. A cluster type that the commit removes has no labels any more,
+    /// and so its folder belongs to the last wave.
+    pub(crate) fn deletable(&self) -> Option<&BTreeSet<String>> {
+        self.begun.as_ref()
+    }
+
     fn of(promotions: &[Promotion], environment: &str, cluster_types: &BTreeMap<String, Arc<ClusterType>>) -> Self {
         let Some((promotion, of)) = governing(promotions, environment) else { return Self::default() };
-        let is_over = of.phase == PromotionStepPhase::RolledBack
-            || promotion.status.as_ref().is_some_and(|status| status.phase == PromotionPhase::RolledBack);
         let step = promotion.spec.environments.iter().find(|step| step.environment == environment);
-        let (Some(step), Some(number), false) = (step, of.wave, is_over) else { return Self::default() };
-        let cluster_types = later(step, number, cluster_types);
+        let (Some(step), Some(number)) = (step, of.wave) else { return Self::default() };
+        let all = cluster_types;
+        let cluster_types = later(step, number, all);
+        let begun = || all.keys().filter(|name| !cluster_types.contains(*name)).cloned().collect();
+        let begun = (!is_last(step, number)).then(begun);
         let wave = FleetWave {
             promotion: name_of(promotion),
             number,
             frozen_cluster_types: i64::try_from(cluster_types.len()).unwrap_or(i64::MAX),
         };
-        Self { wave: Some(wave), cluster_types }
+        Self { wave: Some(wave), cluster_types, begun }
     }
 }
 
@@ -58,26 +69,43 @@ pub(crate) fn name_of(promotion: &Promotion) -> String {
     format!("{}/{}", promotion.namespace().unwrap_or_default(), promotion.name_any())
 }
 
-/// The state of an environment in a Promotion that has begun there.
+/// The state of an environment in a Promotion that has begun there, and is not rolled back.
 fn begun<'p>(promotion: &'p Promotion, environment: &str) -> Option<&'p PromotedEnvironment> {
-    let of = promotion.status.as_ref()?.environments.iter().find(|it| it.environment == environment)?;
+    let status = promotion.status.as_ref()?;
+    let of = status.environments.iter().find(|it| it.environment == environment)?;
     let is_ahead = matches!(of.phase, PromotionStepPhase::Pending | PromotionStepPhase::Waiting) && of.wave.is_none();
-    (!is_ahead).then_some(of)
+    let is_over = of.phase == PromotionStepPhase::RolledBack || status.phase == PromotionPhase::RolledBack;
+    (!is_ahead && !is_over).then_some(of)
+}
+
+/// The order of Promotions: by creation, and then by name.
+fn age(promotion: &Promotion) -> (Option<Time>, String) {
+    (promotion.metadata.creation_timestamp.clone(), promotion.name_any())
 }
 
 /// The newest Promotion that has begun in an environment.
 fn governing<'p>(promotions: &'p [Promotion], environment: &str) -> Option<(&'p Promotion, &'p PromotedEnvironment)> {
     let all = promotions.iter().filter_map(|promotion| Some((promotion, begun(promotion, environment)?)));
-    all.max_by_key(|(promotion, _)| (promotion.metadata.creation_timestamp.clone(), promotion.name_any()))
+    all.max_by_key(|(promotion, _)| age(promotion))
+}
+
+/// The newest Promotion that has begun in an environment, if it is newer than another one.
+fn newer<'p>(promotions: &'p [Promotion], than: &Promotion, environment: &str) -> Option<&'p Promotion> {
+    let (promotion, _) = governing(promotions, environment)?;
+    (age(promotion) > age(than)).then_some(promotion)
+}
+
+/// Whether no wave follows. The wave after those of the spec is the last one.
+fn is_last(step: &PromotionStep, number: i64) -> bool {
+    usize::try_from(number).unwrap_or_default() > step.waves.len()
 }
 
 /// The cluster types of the waves after a wave. Those that no wave selects are the last one.
 fn later(step: &PromotionStep, number: i64, cluster_types: &BTreeMap<String, Arc<ClusterType>>) -> BTreeSet<String> {
-    let count = usize::try_from(number).unwrap_or_default();
-    if count > step.waves.len() {
+    if is_last(step, number) {
         return BTreeSet::new();
     }
-    let begun = step.waves.iter().take(count);
+    let begun = step.waves.iter().take(usize::try_from(number).unwrap_or_default());
     // The strategy of the kind rejects invalid selectors.
     let begun: Vec<LabelSelector> =
         begun.filter_map(|wave| LabelSelector::structured(&wave.cluster_type_selector).ok()).collect();
@@ -98,6 +126,21 @@ impl FleetService {
         let of = environment.namespace().unwrap_or_default();
         let promotions = self.services.lookup.api::<Promotion>()?.list(Some(&of), "").await?;
         Ok(Frozen::of(&promotions, namespace, &known.fleet.inputs().cluster_types))
+    }
+
+    /// The name of a newer Promotion that has begun in an environment, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stored Promotions.
+    pub(crate) async fn newer_promotion(
+        &self,
+        than: &Promotion,
+        environment: &str,
+    ) -> Result<Option<String>, ApiError> {
+        let namespace = than.namespace().unwrap_or_default();
+        let promotions = self.services.lookup.api::<Promotion>()?.list(Some(&namespace), "").await?;
+        Ok(newer(&promotions, than, environment).map(name_of))
     }
 
     /// The cluster types of an environment that are in later waves than this one.
@@ -171,6 +214,34 @@ mod tests {
             frozen(&[old, promotion("other", 3, &json!({"environment": "dev", "phase": "Proposed"}))])
                 .contains(&"west".to_owned())
         );
+    }
+
+    #[test]
+    fn older_promotion_decides_again_after_a_rollback_of_the_newer_one() {
+        let old = promotion("old", 1, &json!({"environment": "prod", "phase": "Verifying", "wave": 1}));
+        let new = |phase: &str| promotion("new", 2, &json!({"environment": "prod", "phase": phase, "wave": 3}));
+        assert_eq!(frozen(&[old.clone(), new("RollingBack")]), [] as [&str; 0]);
+        assert_eq!(frozen(&[old.clone(), new("RolledBack")]), ["east", "south", "west"]);
+        let name = |promotions: &[Promotion], than: &Promotion| newer(promotions, than, "prod").map(name_of);
+        // The waves of an older promotion would not count.
+        assert_eq!(name(&[old.clone(), new("Promoted")], &old).as_deref(), Some("acme/new"));
+        assert_eq!(name(&[old.clone(), new("Promoted")], &new("Promoted")), None);
+        assert_eq!(name(&[old.clone(), new("RolledBack")], &old), None);
+        let ahead = promotion("ahead", 3, &json!({"environment": "prod", "phase": "Waiting"}));
+        assert_eq!(name(&[old.clone(), ahead], &old), None, "it has not begun");
+    }
+
+    #[test]
+    fn waves_delete_nothing_outside_their_cluster_types() {
+        let deletable = |wave: i64| -> Option<Vec<String>> {
+            let release = promotion("release", 1, &json!({"environment": "prod", "phase": "Proposed", "wave": wave}));
+            Frozen::of(&[release], "prod", &cluster_types()).deletable().map(|names| names.iter().cloned().collect())
+        };
+        // The commit may remove a cluster type, whose wave nobody knows then.
+        assert_eq!(deletable(1), Some(vec!["canary".to_owned()]));
+        assert_eq!(deletable(2), Some(["canary", "east", "west"].map(str::to_owned).to_vec()));
+        assert_eq!(deletable(3), None, "the last wave deletes everything that is stale");
+        assert_eq!(Frozen::default().deletable(), None);
     }
 
     #[test]

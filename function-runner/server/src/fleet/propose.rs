@@ -173,10 +173,7 @@ impl Proposal<'_> {
 
     /// All files after the proposal.
     fn files(&self, before: &BTreeMap<String, Entry>) -> Result<BTreeMap<String, (Oid, FileMode)>, Failure> {
-        let kept: HashSet<&str> = self.request.kept.iter().map(String::as_str).collect();
-        let stays = |path: &str| {
-            self.request.keeps_others || !path.contains('/') || path.starts_with('.') || is_inside(path, &kept)
-        };
+        let stays = stays(self.request);
         let mut after: BTreeMap<String, (Oid, FileMode)> = before
             .iter()
             .filter(|(path, _)| stays(path))
@@ -271,6 +268,17 @@ impl Proposal<'_> {
     }
 }
 
+/// Whether a file that the request does not have stays in the base, by its path.
+fn stays(request: &ProposeFilesRequest) -> impl Fn(&str) -> bool {
+    let kept: HashSet<&str> = request.kept.iter().map(String::as_str).collect();
+    let deletable: HashSet<&str> = request.deletable.iter().map(String::as_str).collect();
+    let keeps_others = request.keeps_others;
+    move |path: &str| {
+        let is_foreign = keeps_others || !path.contains('/') || path.starts_with('.');
+        is_foreign || is_inside(path, &kept) || !(deletable.is_empty() || is_inside(path, &deletable))
+    }
+}
+
 /// Whether a file is in one of these folders, or below one.
 fn is_inside(path: &str, folders: &HashSet<&str>) -> bool {
     path.match_indices('/').any(|(end, _)| folders.contains(&path[..end]))
@@ -295,6 +303,25 @@ fn too_large(err: &git2::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_outside_of_deletable_folders_stay() {
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let request = |deletable: &[&str], keeps_others| ProposeFilesRequest {
+            kept: names(&["east", "canary/web"]),
+            deletable: names(deletable),
+            keeps_others,
+            ..ProposeFilesRequest::default()
+        };
+        let paths = ["README.md", ".github/a", "canary/web/a", "canary/api/a", "east/web/a", "gone/web/a"];
+        let deleted = |request: &ProposeFilesRequest| -> Vec<&'static str> {
+            let stays = stays(request);
+            paths.into_iter().filter(|path| !stays(path)).collect()
+        };
+        assert_eq!(deleted(&request(&[], false)), ["canary/api/a", "gone/web/a"]);
+        assert_eq!(deleted(&request(&["canary"], false)), ["canary/api/a"]);
+        assert_eq!(deleted(&request(&["canary"], true)), [] as [&str; 0]);
+    }
 
     #[test]
     fn folder_contains_files_at_any_depth() {

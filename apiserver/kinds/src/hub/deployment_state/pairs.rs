@@ -128,8 +128,8 @@ impl OfNamespace {
             let endpoints = self.descriptors.different(&descriptors);
             let is_affected = |reconciler: &&Arc<ReconcilerPart>| endpoints.contains(reconciler.endpoint());
             for reconciler in self.reconcilers.values().filter(is_affected) {
-                next.remove_pairs(&reconciler.pairs(&self.descriptors));
-                next.pairs.extend(reconciler.pairs(&descriptors));
+                next.remove_pairs(&reconciler.pairs(&self.descriptors), &descriptors);
+                next.add_pairs(reconciler.pairs(&descriptors));
             }
         }
         next.descriptors = descriptors;
@@ -144,23 +144,48 @@ impl OfNamespace {
 
     fn replace(&mut self, name: &str, new: Option<Arc<ReconcilerPart>>) {
         if let Some(old) = self.reconcilers.remove(name) {
-            let pairs = old.pairs(&self.descriptors);
-            self.remove_pairs(&pairs);
+            let (pairs, descriptors) = (old.pairs(&self.descriptors), self.descriptors.clone());
+            self.remove_pairs(&pairs, &descriptors);
         }
         if let Some(new) = new {
-            self.pairs.extend(new.pairs(&self.descriptors));
+            self.add_pairs(new.pairs(&self.descriptors));
             self.reconcilers.insert(name.to_owned(), new);
         }
     }
 
-    fn remove_pairs(&mut self, pairs: &[(String, Pair)]) {
+    /// Names with dots may give two pairs one name. The first by the name of the reconciler counts.
+    fn add_pairs(&mut self, pairs: Vec<(String, Pair)>) {
         for (name, pair) in pairs {
-            // Names with dots may give two pairs one name.
-            let is_own = |known: &Pair| known.reconciler.name() == pair.reconciler.name();
-            if self.pairs.get(name).is_some_and(is_own) {
-                self.pairs.remove(name);
+            let is_first = |known: &Pair| pair.reconciler.name() <= known.reconciler.name();
+            if self.pairs.get(&name).is_none_or(is_first) {
+                self.pairs.insert(name, pair);
             }
         }
+    }
+
+    fn remove_pairs(&mut self, pairs: &[(String, Pair)], descriptors: &Descriptors) {
+        for (name, pair) in pairs {
+            let own = pair.reconciler.name();
+            if self.pairs.get(name).is_none_or(|known| known.reconciler.name() != own) {
+                continue;
+            }
+            self.pairs.remove(name);
+            if let Some(other) = self.other(name, own, descriptors) {
+                self.pairs.insert(name.clone(), other);
+            }
+        }
+    }
+
+    /// The first pair of another reconciler with the same name.
+    fn other(&self, name: &str, own: &str, descriptors: &Descriptors) -> Option<Pair> {
+        name.match_indices('.').find_map(|(end, _)| {
+            let reconciler = self.reconcilers.get(&name[..end]).filter(|reconciler| reconciler.name() != own)?;
+            reconciler.pairs(descriptors).into_iter().find(|(of, _)| of == name).map(|(_, pair)| pair)
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
     }
 
     /// The pair of a state.
@@ -172,5 +197,71 @@ impl OfNamespace {
     pub(super) fn after(&self, name: Option<&str>) -> impl Iterator<Item = (&String, &Pair)> {
         let start = name.map_or(Bound::Unbounded, Bound::Excluded);
         self.pairs.range::<_, str>((start, Bound::Unbounded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use serde_json::json;
+    use stoa_types::{hub::AssignedVersion, scheduler::Repository};
+
+    use super::*;
+
+    fn descriptor(name: &str, commit: &str) -> DeploymentDescriptor {
+        let mut descriptor = DeploymentDescriptor::default();
+        descriptor.metadata.name = Some(name.to_owned());
+        let (repo, branch) = ("https://git.example.com/web".to_owned(), "dev".to_owned());
+        descriptor.spec.deployment_target.manifests = Repository { repo, branch, path: "east".to_owned() };
+        let assigned = AssignedVersion {
+            git_ops_commit_id: commit.to_owned(),
+            version: "1.0".to_owned(),
+            build: String::new(),
+            commit: String::new(),
+            time: MicroTime(Timestamp::UNIX_EPOCH),
+        };
+        descriptor.status.get_or_insert_default().assigned_versions = vec![assigned];
+        descriptor
+    }
+
+    fn reconciler(name: &str, commit: &str) -> Arc<ReconcilerPart> {
+        let deployment = ObservedDeployment { git_ops_commit_id: commit.to_owned(), ..observed() };
+        let part = json!({
+            "metadata": {"name": name},
+            "spec": {"hostName": "drone", "manifestsEndpoint": "https://git.example.com/web/dev/east"},
+            "status": {"deployment": deployment},
+        });
+        Arc::new(serde_json::from_value(part).unwrap())
+    }
+
+    fn observed() -> ObservedDeployment {
+        ObservedDeployment {
+            git_ops_commit_id: String::new(),
+            status: stoa_types::hub::DeploymentStatus::Success,
+            status_message: String::new(),
+            since: MicroTime(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    #[test]
+    fn pairs_with_one_name_follow_from_objects_and_not_from_their_order() {
+        let mut descriptors = Descriptors::default();
+        descriptors.put(descriptor("b.c", "one"));
+        descriptors.put(descriptor("c", "two"));
+        let mut pairs = OfNamespace { descriptors: Arc::new(descriptors), ..OfNamespace::default() };
+        let owner = |pairs: &OfNamespace| pairs.get("a.b.c").map(|pair| pair.reconciler.name().to_owned());
+        // Both have the state a.b.c.
+        let (short, long) = (reconciler("a", "one"), reconciler("a.b", "two"));
+        for order in [[&short, &long], [&long, &short]] {
+            for reconciler in order {
+                pairs.replace(reconciler.name(), Some(reconciler.clone()));
+            }
+            assert_eq!(owner(&pairs).as_deref(), Some("a"));
+            pairs.replace("a", None);
+            assert_eq!(owner(&pairs).as_deref(), Some("a.b"), "the other one is there");
+            pairs.replace("a.b", None);
+            assert_eq!(owner(&pairs), None);
+        }
     }
 }

@@ -1,8 +1,9 @@
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use stoa_machinery::{
     RequestContext,
     definition::Target,
-    registry::{DeleteOptions, List, Store, UpdateSource},
+    registry::{DeleteOptions, Event, List, Store, UpdateSource, WatchOptions},
 };
 use stoa_types::hub::DeploymentStatus;
 
@@ -141,4 +142,32 @@ async fn states_follow_changes_of_both_kinds() {
     let change = UpdateSource::Object(moved);
     world.store("Reconciler").update(&context, NAMESPACE, "r1", Target::Main, change).await.unwrap();
     assert_eq!(world.states().await, ["r0.web-east 1.0c2", "r1.web-west "]);
+}
+
+#[tokio::test]
+async fn watch_of_all_namespaces_misses_no_namespace() {
+    let world = World::new(1).await;
+    let list = async || world.store("DeploymentState").list(None, &ListOptions::default()).await.unwrap().version;
+    let watch = async |version: Version| {
+        let options = WatchOptions { resource_version: Some(version.to_string()), ..WatchOptions::default() };
+        world.store("DeploymentState").watch(None, &options).await.unwrap().next().await
+    };
+    let version = list().await;
+    world.deploy("r0", "c1").await;
+    let event = watch(version).await;
+    assert!(matches!(&event, Some(Event::Modified(state)) if state.name() == "r0.web-east"), "{event:?}");
+
+    // A list from before a namespace cannot say what is new in it.
+    let version = list().await;
+    world.0.create_in("other", "DeploymentDescriptor", "web-east", descriptor("east", "1.0")).await;
+    world.0.create_in("other", "Reconciler", "r0", reconciler("east")).await;
+    let event = watch(version).await;
+    assert!(matches!(&event, Some(Event::Error(error)) if error.code() == 410), "{event:?}");
+
+    // Nor can one whose namespace has no reconcilers any more.
+    let version = list().await;
+    let context = RequestContext::internal("test");
+    world.store("Reconciler").delete(&context, "other", "r0", &DeleteOptions::default()).await.unwrap();
+    let event = watch(version).await;
+    assert!(matches!(&event, Some(Event::Error(error)) if error.code() == 410), "{event:?}");
 }

@@ -29,6 +29,8 @@ use crate::fleet::{Answer, Conversation, Question, Schedulers};
 const AT_ONCE: usize = 8;
 /// The most policies of a namespace with an external scheduler: each has a call.
 const MOST: usize = 200;
+/// The most bytes of the questions of a namespace. Each conversation has its own.
+const BYTES: usize = 128 << 20;
 
 /// The conversations of a namespace, by policy.
 type Conversations = BTreeMap<String, Conversation>;
@@ -75,16 +77,31 @@ async fn reconcile(memory: Memory, namespace: String) -> Result<Option<Duration>
         let of = |policy: &Arc<stoa_fleet::objects::SchedulingPolicy>| {
             Some((policy.name.clone(), Question::of(&inputs, policy)?))
         };
-        inputs.policies.values().filter_map(of).take(MOST).collect::<BTreeMap<_, _>>()
+        within(inputs.policies.values().filter_map(of), BYTES)
     });
     let answers = memory.converse(&namespace, questions.await);
     for policy in &external {
         let name = policy.name_any();
-        let answer = answers.get(&name).cloned().unwrap_or_else(|| Answer::rejected(MOST));
+        let answer = answers.get(&name).cloned().unwrap_or_else(|| Answer::rejected(MOST, BYTES));
         status::write(&memory.services, (&namespace, &name), |policy: &mut SchedulingPolicy| set(policy, &answer))
             .await?;
     }
     Ok(None)
+}
+
+/// The first questions, by policy, that have room together.
+fn within(questions: impl Iterator<Item = (String, Question)>, mut bytes: usize) -> BTreeMap<String, Question> {
+    let mut found = BTreeMap::new();
+    for (policy, question) in questions {
+        if found.len() == MOST {
+            break;
+        }
+        if let Some(left) = bytes.checked_sub(question.size()) {
+            bytes = left;
+            found.insert(policy, question);
+        }
+    }
+    found
 }
 
 impl Memory {

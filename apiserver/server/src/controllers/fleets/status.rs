@@ -22,6 +22,8 @@ use crate::fleet::{Failed, Known, ProposalState, Reading, Served, SourceKey};
 /// The most broken assignments that a status has, and the most characters of a message.
 const BROKEN: usize = 1000;
 const MESSAGE: usize = 2000;
+/// The most bytes of the messages of one list in a status. Etcd stores 1.5 MiB in all.
+const MESSAGES: usize = 256 << 10;
 /// How many problems a message names.
 const NAMED: usize = 5;
 
@@ -194,6 +196,22 @@ fn broken(tree: &Tree) -> Vec<BrokenAssignment> {
     all
 }
 
+/// Shortens the messages of a list to the bytes that a status may have.
+fn fitted<T>(mut all: Vec<T>, message: impl Fn(&mut T) -> &mut String) -> Vec<T> {
+    let size: usize = all.iter_mut().map(|it| message(it).len()).sum();
+    if size > MESSAGES {
+        let most = MESSAGES / all.len();
+        for it in &mut all {
+            let text = message(it);
+            if text.len() > most {
+                text.truncate(text.floor_char_boundary(most));
+                text.push('…');
+            }
+        }
+    }
+    all
+}
+
 /// The assignments that a status names.
 #[derive(Debug)]
 pub(super) struct Named {
@@ -210,7 +228,11 @@ impl Named {
         });
         let invalid = known.invalid.by_assignment(&known.fleet).into_iter();
         let invalid = invalid.map(|(name, problems)| InvalidResult { name, message: listed(&problems) });
-        Self { broken: broken(tree), replaced: replaced.collect(), invalid: invalid.collect() }
+        Self {
+            broken: fitted(broken(tree), |it| &mut it.message),
+            replaced: fitted(replaced.collect(), |it| &mut it.message),
+            invalid: fitted(invalid.collect(), |it| &mut it.message),
+        }
     }
 
     fn write(&self, status: &mut GitOpsRepoStatus, generation: Option<i64>) {
@@ -358,6 +380,19 @@ mod tests {
         assert_eq!(drifted(&status("a", 2), &state("a", &["x"])), None, "the proposal is not merged yet");
         let message = drifted(&status("a", 0), &state("a", &["x"])).unwrap();
         assert_eq!(message, "a commit of others changed 1 rendered files (x)");
+    }
+
+    #[test]
+    fn messages_of_a_list_fit_into_a_status() {
+        let named = |count: usize, message: &str| {
+            let one = || InvalidResult { name: "web".to_owned(), message: message.to_owned() };
+            fitted(std::iter::repeat_with(one).take(count).collect(), |it| &mut it.message)
+        };
+        assert_eq!(named(2, "é")[1].message, "é");
+        let many = named(1000, &"é".repeat(1000));
+        assert_eq!(many.len(), 1000);
+        assert!(many.iter().all(|it| it.message.starts_with('é') && it.message.ends_with('…')));
+        assert!(many.iter().map(|it| it.message.len()).sum::<usize>() <= MESSAGES + 1000 * '…'.len_utf8());
     }
 
     #[test]

@@ -149,15 +149,22 @@ impl Walk<'_> {
                 "an approval is missing; add one to status.approvals by the subresource approval".to_owned(),
             ));
         }
+        // It would bring an earlier commit back, without its waves: the newest Promotion decides about folders.
+        if let Some(newer) = self.service.newer_promotion(self.promotion, &step.environment).await? {
+            return Ok(Some(format!(
+                "promotion {newer} is newer, and has begun in environment {}; roll it back, or create another Promotion",
+                step.environment
+            )));
+        }
         let before = step.checks.as_ref().map_or(&[][..], |checks| checks.before.as_slice());
         match gates::checks(before, &step.environment, self.results()) {
             Verdict::Passed => {}
             Verdict::Waits(why) | Verdict::Failed(why) => return Ok(Some(why)),
         }
         let namespace = self.promotion.namespace().unwrap_or_default();
-        let environments = self.service.services().lookup.api::<Environment>()?;
-        if environments.get_opt(&namespace, &step.environment).await?.is_none() {
-            return Ok(Some(format!("Environment {namespace}/{} does not exist; create it", step.environment)));
+        let environment = self.service.environment(&step.environment).await?;
+        if let Some(why) = foreign(&namespace, &step.environment, environment.as_ref()) {
+            return Ok(Some(why));
         }
         let broken = match self.service.broken_by(&step.environment, self.base(), &spec.commit).await {
             Ok(broken) => broken,
@@ -244,7 +251,22 @@ impl Walk<'_> {
         for at in (0..self.environments.len()).rev() {
             let PromotedEnvironment { environment, previous_commit, phase, .. } = self.environments[at].clone();
             match phase {
-                PromotionStepPhase::Pending | PromotionStepPhase::Waiting | PromotionStepPhase::RolledBack => {}
+                PromotionStepPhase::RolledBack => {}
+                PromotionStepPhase::Pending | PromotionStepPhase::Waiting if previous_commit.is_empty() => {}
+                PromotionStepPhase::Pending | PromotionStepPhase::Waiting => {
+                    let current = self.service.current_base_commit(&environment, self.base()).await;
+                    match current {
+                        Ok(current) if is_unrecorded(&self.promotion.spec.commit, &current, &previous_commit) => {
+                            let phase = PromotionStepPhase::RollingBack;
+                            return self.write(at, &environment, &previous_commit, phase).await;
+                        }
+                        Err(error) if error.code() != 404 => {
+                            self.set(at, phase, error.message());
+                            return Ok(Next::In(WAIT));
+                        }
+                        Ok(_) | Err(_) => {}
+                    }
+                }
                 _ if previous_commit.is_empty() => {
                     self.set(at, PromotionStepPhase::RolledBack, "it had no commit before");
                 }
@@ -270,5 +292,47 @@ impl Walk<'_> {
             }
         }
         Ok(Next::Ended(PromotionPhase::RolledBack))
+    }
+}
+
+/// The reason for which the Environment that an environment follows is none of a namespace. Its waves would not count, and its
+/// repository has an owner of its own.
+fn foreign(namespace: &str, name: &str, environment: Option<&Environment>) -> Option<String> {
+    match environment.map(|environment| environment.namespace().unwrap_or_default()) {
+        Some(of) if of == namespace => None,
+        Some(_) => Some(format!(
+            "an older Environment {name} is in another namespace than {namespace}; create the Promotion there, or delete that \
+             Environment"
+        )),
+        None => Some(format!("Environment {namespace}/{name} does not exist; create it")),
+    }
+}
+
+/// Whether an environment has the commit though its status does not say so: the server ended before it wrote the status, or the
+/// answer of the Git server was lost.
+fn is_unrecorded(commit: &str, current: &str, previous: &str) -> bool {
+    current == commit && current != previous
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotion_is_in_the_namespace_of_its_environment() {
+        let mut environment = Environment::default();
+        environment.metadata.namespace = Some("acme".to_owned());
+        assert_eq!(foreign("acme", "prod", Some(&environment)), None);
+        let why = foreign("other", "prod", Some(&environment)).unwrap();
+        assert!(why.contains("in another namespace than other") && !why.contains("acme"), "{why}");
+        assert_eq!(foreign("acme", "prod", None).unwrap(), "Environment acme/prod does not exist; create it");
+    }
+
+    #[test]
+    fn commit_that_no_status_has_is_rolled_back() {
+        assert!(is_unrecorded("new", "new", "old"));
+        assert!(!is_unrecorded("new", "old", "old"), "it has not begun");
+        assert!(!is_unrecorded("new", "other", "old"), "somebody else moved it");
+        assert!(!is_unrecorded("new", "new", "new"), "it had the commit before");
     }
 }

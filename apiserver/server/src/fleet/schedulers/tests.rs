@@ -51,7 +51,7 @@ fn answer_counts_for_selected_objects_only() {
     );
     let many: Vec<String> = (0..7).map(|at| format!("c{at}\n")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let complaint = question.read(decisions(&[(&many, &[])])).unwrap().unknown.unwrap();
+    let complaint = question.read(decisions(&[(&many, &[]), (&["drone"], &[])])).unwrap().unknown.unwrap();
     assert!(complaint.contains("\"c0 \"") && complaint.ends_with(" and 2 more"), "{complaint}");
 }
 
@@ -62,6 +62,9 @@ fn unusable_answers_are_failures() {
     let failed = question.read(undecided).unwrap_err();
     assert_eq!(failed.reason, reason::UNDECIDED);
     assert_eq!(failed.message, "scheduler fake has not decided: no Placement");
+    let other = question.read(decisions(&[(&["gone"], &[]), (&["drone"], &["lost"])])).unwrap_err();
+    assert_eq!(other.reason, reason::UNKNOWN_OBJECTS, "it is no decision for nothing");
+    assert!(question.read(decisions(&[])).unwrap().decisions.is_empty(), "an empty answer is one");
     let many = Decisions { decisions: vec![Decision::default(); MOST_DECISIONS + 1], undecided: String::new() };
     let failed = question.read(many).unwrap_err();
     assert_eq!(failed.message, "scheduler fake: its answer has 1001 decisions, and 1000 are allowed");

@@ -1,4 +1,5 @@
 use serde_json::json;
+use stoa_proto::scheduler::{Candidate, DecideRequest};
 use stoa_types::{
     common::condition,
     scheduler::{ExternalScheduler, SchedulingPolicyStatus},
@@ -101,4 +102,23 @@ async fn decisions_outlive_the_scheduler_and_the_leader() {
     policies.update_with("shop", "drones", |policy: &mut SchedulingPolicy| policy.spec.scheduler = None).await.unwrap();
     let cleared = until(&world, "no decisions", |status| status.decisions.is_none()).await;
     assert_eq!((state(&cleared, reason::DECIDED), state(&cleared, reason::DECISIONS_VALID)), (None, None));
+}
+
+#[test]
+fn questions_of_a_namespace_have_limits() {
+    let question = |candidates: usize| {
+        let candidate = |at: usize| Candidate { name: format!("c{at:07}"), labels: HashMap::new() };
+        let cluster_types = (0..candidates).map(candidate).collect();
+        let request = DecideRequest { cluster_types, ..DecideRequest::default() };
+        Question { scheduler: "fake".to_owned(), request }
+    };
+    let one = question(1).size();
+    let found = |bytes: usize| {
+        let questions = [1, 5, 2].into_iter().map(|count| (format!("p{count}"), question(count)));
+        within(questions, bytes).into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(found(8 * one), ["p1", "p2", "p5"]);
+    assert_eq!(found(3 * one), ["p1", "p2"], "a large one keeps no other from its scheduler");
+    let many = (0..=MOST).map(|at| (format!("p{at}"), question(1)));
+    assert_eq!(within(many, BYTES).len(), MOST);
 }
