@@ -3187,6 +3187,8 @@ pub struct ProposeFilesRequest {
     pub keeps_others: bool,
     #[prost(string, tag = "11")]
     pub expected_base: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "12")]
+    pub deletable: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "9")]
     pub with_contents: bool,
 }
