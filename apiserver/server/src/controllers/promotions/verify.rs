@@ -1,14 +1,18 @@
 //! The end of a wave and of an environment: what its clusters report, its checks, and its soak time.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use serde::Deserialize;
 use stoa_machinery::{ApiError, registry::ListOptions, selector::LabelSelector};
 use stoa_types::{
     DurationString,
     delivery::{PromotedEnvironment, PromotionReports, PromotionStep, PromotionStepPhase},
-    hub::{Reconciler, manifests_endpoint, normal_endpoint},
+    hub::{ObservedDeployment, Reconciler, manifests_endpoint, normal_endpoint},
     scheduler::{FleetWave, GitOpsRepo, GitOpsRepoStatus},
 };
 
@@ -16,6 +20,32 @@ use super::{
     gates::{self, Tally, Verdict},
     walk::{AGAIN, Next, WAIT, Walk},
 };
+
+/// The fields of a Reconciler that decide about an environment, which may have a hundred thousand.
+#[derive(Deserialize)]
+struct Reporter {
+    metadata: ReporterMetadata,
+    spec: ReporterSpec,
+    status: Option<ReporterStatus>,
+}
+
+#[derive(Deserialize)]
+struct ReporterMetadata {
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReporterSpec {
+    manifests_endpoint: String,
+}
+
+#[derive(Deserialize)]
+struct ReporterStatus {
+    deployment: Option<ObservedDeployment>,
+}
 
 impl Walk<'_> {
     /// Ends the wave, or the environment, when reports and checks say so.
@@ -82,17 +112,16 @@ impl Walk<'_> {
         let selector = selector.map_err(ApiError::bad_request)?;
         let own = self.promotion.namespace().unwrap_or_default();
         let namespace = if reports.namespace.is_empty() { &own } else { &reports.namespace };
-        let is_wanted = |reconciler: &Reconciler| {
-            let is_labeled =
-                |selector: &LabelSelector| selector.matches(|key| reconciler.labels().get(key).map(String::as_str));
+        let is_wanted = |reconciler: &Reporter| {
+            let labels = &reconciler.metadata.labels;
+            let is_labeled = |selector: &LabelSelector| selector.matches(|key| labels.get(key).map(String::as_str));
             gates::is_of(&normal_endpoint(&reconciler.spec.manifests_endpoint), &branches, &later)
                 && selector.as_ref().is_none_or(is_labeled)
         };
-        let of = |reconciler: Reconciler| {
-            let deployment = is_wanted(&reconciler).then(|| reconciler.status.clone().and_then(|it| it.deployment))?;
-            Some((reconciler.name_any(), deployment))
-        };
-        let found = lookup.api::<Reconciler>()?.list_of(Some(namespace), &ListOptions::default(), of).await?;
+        let reconcilers = lookup.api::<Reconciler>()?.store().list(Some(namespace), &ListOptions::default()).await?;
+        let reporters = reconcilers.items.iter().filter_map(|stored| stored.decode_part::<Reporter>().ok());
+        let found = reporters.filter(is_wanted).map(|it| (it.metadata.name, it.status.and_then(|it| it.deployment)));
+        let found = found.collect();
         let environment = &mut self.environments[at];
         let tally = Tally::of(found, &environment.git_ops_commits);
         environment.reports = Some(tally.counts.clone());
