@@ -237,6 +237,11 @@ impl Walk<'_> {
             if has_files(&status, commit, wave.as_ref()) {
                 continue;
             }
+            if let Some(newer) = self.service.newer_promotion(self.promotion, environment).await? {
+                return Ok(Some(format!(
+                    "promotion {newer} is newer, and has begun in environment {environment}; cancel this one, or roll back {newer}"
+                )));
+            }
             let why = match status.pull_request {
                 Some(pull) => format!("pull request {} of {} is not merged", pull.number, repo.spec.repo),
                 None => format!("branch {} of {} does not have the files yet", repo.spec.branch, repo.spec.repo),
