@@ -104,7 +104,9 @@ fn talking(
     question: Question,
 ) -> (Conversation, impl Fn(&str, &dyn Fn(&Answer) -> bool) -> Answer + use<>) {
     let (sender, changes) = mpsc::channel();
-    let conversation = schedulers.converse(question, move || drop(sender.send(())));
+    let conversation = schedulers.converse(question, move || {
+        let _ = sender.send(());
+    });
     let answer = conversation.answer.clone();
     let until = move |what: &str, is_it: &dyn Fn(&Answer) -> bool| loop {
         let found = answer.lock().clone();
