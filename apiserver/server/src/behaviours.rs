@@ -83,7 +83,11 @@ static BEHAVIOURS: [Behaviour; 22] = [
     behaviour(&package_variant_set::KIND, |_| Vec::new(), controllers![package_variant_sets::run]),
     behaviour(&package_operation::KIND, Subresources::of_package_operations, controllers![package_operations::run]),
     // `fleets` brings about all kinds of fleets.
-    behaviour(&environment::KIND, |_| Vec::new(), controllers![fleets::run, fleets::schedulers::run, fleet_issues::run]),
+    behaviour(
+        &environment::KIND,
+        |_| Vec::new(),
+        controllers![fleets::run, fleets::schedulers::run, fleet_issues::run],
+    ),
     behaviour(&promotion::KIND, |_| Vec::new(), controllers![promotions::run]),
     behaviour(&gitops_repo::KIND, Subresources::of_gitops_repos, &[]),
     behaviour(&assignment::KIND, Subresources::of_assignments, &[]),
@@ -111,12 +115,9 @@ pub(crate) fn start(services: &AllServices, end: &CancellationToken, tasks: &mut
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
-
-    use stoa_kinds::hub::memory::Hub;
+    use std::time::Duration;
 
     use super::*;
-    use crate::fleet::without_tls;
     use crate::testing::{PATIENCE, TestServer};
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
     async fn every_controller_runs_until_its_token_ends() {
         let server = TestServer::with_secrets().await;
         let (end, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        start(&AllServices::new(server.services.clone(), without_tls(BTreeMap::new()), Hub::default(), None), &end, &mut tasks);
+        start(&AllServices::of_test(server.services.clone()), &end, &mut tasks);
         // Long enough for a controller without its objects to give up.
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(tasks.try_join_next().is_none(), "a controller ended before its token");

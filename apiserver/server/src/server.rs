@@ -33,9 +33,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    behaviours, compaction, controllers,
-    fleet::Schedulers,
-    git,
+    behaviours, compaction, controllers, git,
     options::{HistoryOptions, RunOptions, SchedulerOptions, StorageOptions},
     services::AllServices,
     storage::{self, Storage},
@@ -177,8 +175,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
         Runner::new(&parts.runner, metrics.registry()).context("the function-runners cannot be called")?;
     let of_runners = parts.runner.certificates.clone();
     let ca = parts.schedulers.scheduler_ca.clone().unwrap_or_else(|| of_runners.ca.clone());
-    let schedulers = Schedulers::new(parts.schedulers.addresses()?, RunnerCertificates { ca, ..of_runners })
-        .context("the external schedulers cannot be called")?;
+    let schedulers = (parts.schedulers.addresses()?, RunnerCertificates { ca, ..of_runners });
     let services = Services {
         lookup: parts.lookup.clone(),
         log: log.clone(),
@@ -199,7 +196,7 @@ pub(crate) async fn bind(parts: Parts) -> anyhow::Result<Bound> {
     let builder = Registry::builder(log.clone()).metrics(registry::Metrics::new(&metrics)?).end_with(end.clone());
     let builder = builder.window(parts.storage.history.window());
     let reports = Hub::new(parts.storage.hub.hub_retention_days);
-    let all = AllServices::new(services.clone(), schedulers, reports.clone(), parts.storage.hub.hub_backend.clone());
+    let all = AllServices::new(services.clone(), schedulers, reports.clone(), parts.storage.hub.hub_backend.clone())?;
     let rendered = Fleets::default();
     rendered.set(Arc::new(all.fleets.clone()));
     let subresources = Subresources::new(all.clone());

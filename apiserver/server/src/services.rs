@@ -3,8 +3,12 @@
 //! Start at [`AllServices`]. A function takes the part that it needs, and `From` selects that part. Elsewhere:
 //! [`crate::behaviours`] lists the controllers, and [`crate::subresources`] has the handlers.
 
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use http::Uri;
 use stoa_kinds::hub::memory::Hub;
-use stoa_runs::Services;
+use stoa_runs::{Services, runner::RunnerCertificates};
 
 use crate::{
     fleet::{FleetService, Schedulers},
@@ -24,8 +28,15 @@ pub(crate) struct AllServices {
 }
 
 impl AllServices {
-    /// The services over those of Runs. `hub_backend` is the Backend of the hub's archive; none: the server's own folder.
-    pub(crate) fn new(base: Services, schedulers: Schedulers, hub: Hub, hub_backend: Option<String>) -> Self {
+    /// The services over those of Runs, which call the external schedulers at these addresses. `hub_backend` is the Backend of the hub's archive; none: the server's own folder.
+    pub(crate) fn new(
+        base: Services,
+        (addresses, certificates): (BTreeMap<String, Uri>, RunnerCertificates),
+        hub: Hub,
+        hub_backend: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let schedulers =
+            Schedulers::new(addresses, certificates).context("the external schedulers cannot be called")?;
         let notifications = stoa_notifications::Services {
             lookup: base.lookup.clone(),
             log: base.log.clone(),
@@ -33,14 +44,22 @@ impl AllServices {
             recorder: base.recorder.clone(),
             clock: base.clock.clone(),
         };
-        Self {
+        Ok(Self {
             notifications,
             packages: PackageService::new(base.clone()),
             fleets: FleetService::new(base.clone()),
             schedulers,
             hub: HubService::new(base.clone(), hub, hub_backend),
             base,
-        }
+        })
+    }
+
+    /// The services of a test, without external schedulers.
+    #[cfg(test)]
+    pub(crate) fn of_test(base: Services) -> Self {
+        let none = std::path::PathBuf::new();
+        let certificates = RunnerCertificates { ca: none.clone(), certificate: none.clone(), key: none };
+        Self::new(base, (BTreeMap::new(), certificates), Hub::default(), None).expect("there is no certificate to read")
     }
 }
 

@@ -4,7 +4,6 @@
 //! log with failures.
 
 use std::{
-    collections::BTreeMap,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Duration,
@@ -12,7 +11,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use serde_json::json;
-use stoa_kinds::{core_v1, hub::memory::Hub, run_status::status};
+use stoa_kinds::{core_v1, run_status::status};
 use stoa_machinery::{
     log::MemoryLog,
     registry::{DeleteOptions, RegistryBuilder},
@@ -27,9 +26,7 @@ use stoa_types::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{
-    behaviours, controllers::runs, fleet::without_tls, services::AllServices, subresources::Subresources,
-};
+use crate::{behaviours, controllers::runs, services::AllServices, subresources::Subresources};
 
 /// Longer than anything in a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,7 +83,7 @@ impl TestServer {
     ) -> Self {
         // Futures of tests contain this one.
         let base = Box::pin(TestServices::over(log, runner, more, |services| {
-            let subresources = Subresources::new(AllServices::new(services.clone(), without_tls(BTreeMap::new()), Hub::default(), None));
+            let subresources = Subresources::new(AllServices::of_test(services.clone()));
             move |kind, definition| behaviours::attach(kind, definition, &subresources)
         }))
         .await;

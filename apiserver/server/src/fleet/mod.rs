@@ -46,7 +46,7 @@ use stoa_types::scheduler::{AssignmentPackageSpec, Environment, GitOpsRepo};
 use tokio::{runtime::Handle, sync::Semaphore};
 
 #[cfg(test)]
-pub(crate) use self::schedulers::testing::{FakeScheduler, decisions, without_tls};
+pub(crate) use self::schedulers::testing::{FakeScheduler, decisions};
 use self::{edits::Edits, rendering::OnRunner};
 pub(crate) use self::{
     proposals::{Proposal, ProposalState, digest},

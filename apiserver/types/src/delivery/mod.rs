@@ -16,8 +16,8 @@ pub use package_operation::{
 };
 pub use promotion::{
     CheckResult, PromotedEnvironment, Promotion, PromotionApproval, PromotionCheck, PromotionChecks, PromotionPhase,
-    PromotionReports, PromotionSpec, PromotionStatus, PromotionStep, PromotionStepPhase, PromotionWave, PromotionWindow,
-    ReportCounts,
+    PromotionReports, PromotionSpec, PromotionStatus, PromotionStep, PromotionStepPhase, PromotionWave,
+    PromotionWindow, ReportCounts,
 };
 pub use release::{Release, ReleaseSpec};
 pub use resource::{CloudIdentity, KubernetesIdentity, Resource, ResourcePhase, ResourceSpec, ResourceStatus};

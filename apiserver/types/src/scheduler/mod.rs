@@ -28,8 +28,7 @@ pub use deployment_target::{DeploymentTarget, DeploymentTargetSpec};
 pub use environment::{Environment, EnvironmentSpec, EnvironmentStatus};
 pub use gitops_repo::{
     BrokenAssignment, FleetPullRequest, FleetWave, GitOpsRepo, GitOpsRepoSpec, GitOpsRepoStatus, InvalidResult,
-    ReplacedValues,
-    ReportedIssue,
+    ReplacedValues, ReportedIssue,
 };
 pub use scheduling_policy::{
     ClusterTypeSelector, DeploymentTargetSelector, ExternalScheduler, SchedulingDecision, SchedulingPolicy,

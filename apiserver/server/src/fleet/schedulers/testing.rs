@@ -1,7 +1,6 @@
 //! An external scheduler of tests, without TLS.
 
 use std::{
-    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -50,15 +49,10 @@ impl FakeScheduler {
         let incoming = TcpIncoming::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let uri: Uri = format!("http://{}", incoming.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(Server::builder().add_service(SchedulerServer::new(self.clone())).serve_with_incoming(incoming));
-        without_tls([("fake".to_owned(), uri)].into())
+        let none = PathBuf::new();
+        let certificates = RunnerCertificates { ca: none.clone(), certificate: none.clone(), key: none };
+        Schedulers::new([("fake".to_owned(), uri)].into(), certificates).unwrap()
     }
-}
-
-/// The schedulers at these addresses, of which none has a certificate.
-pub(crate) fn without_tls(addresses: BTreeMap<String, Uri>) -> Schedulers {
-    let none = PathBuf::new();
-    let certificates = RunnerCertificates { ca: none.clone(), certificate: none.clone(), key: none };
-    Schedulers::new(addresses, certificates).unwrap()
 }
 
 #[tonic::async_trait]
