@@ -478,7 +478,7 @@ pub(crate) struct RunnerOptions {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SchedulerOptions {
     /// External scheduler of fleets: the name for SchedulingPolicies, and its address, such as
-    /// ocm=https://ocm-scheduler.stoa-system.svc:7443; repeatable. Only an address on loopback can begin with http://. The
+    /// ocm=https://ocm-scheduler:7443; repeatable. Only an address on loopback can begin with http://. The
     /// server shows its certificate for function-runners
     #[arg(long = "scheduler", value_name = "NAME=URL", value_parser = scheduler)]
     pub(crate) schedulers: Vec<(String, Uri)>,

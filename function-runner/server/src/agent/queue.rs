@@ -193,7 +193,7 @@ impl Queue {
     }
 
     /// The number of deployments that were dropped since the start because the queue was full.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn total_dropped(&self) -> u64 {
         self.dropped_in_all
     }
 
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(pending(&queue), pairs(&[("c2", 2), ("c3", 3)]));
         assert_eq!(queue.dropped, 1);
         queue.remove(2);
-        assert_eq!((queue.dropped, queue.dropped(), queue.len()), (0, 1, 0));
+        assert_eq!((queue.dropped, queue.total_dropped(), queue.len()), (0, 1, 0));
     }
 
     #[test]

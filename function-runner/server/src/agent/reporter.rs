@@ -104,7 +104,7 @@ impl Reporter {
 
     /// Writes the queue to its file. A failure is in the log.
     pub(super) fn save(&mut self) {
-        self.metrics.queued(self.queue.len(), self.queue.dropped() + self.rejected);
+        self.metrics.queued(self.queue.len(), self.queue.total_dropped() + self.rejected);
         if let Err(error) = self.queue.save() {
             tracing::error!(%error, "the queue file cannot be written; a restart would lose deployments");
         }
