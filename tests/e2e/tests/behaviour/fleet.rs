@@ -379,8 +379,11 @@ data: {{REGION: north}}
 
     /// The files of a branch of the GitOps repository.
     fn branch(&self, branch: &str) -> BTreeMap<String, String> {
-        let listed = self.gitops.git(&["ls-tree", "-r", "--name-only", branch]);
-        let read = |path: &str| (path.to_owned(), self.gitops.git(&["show", &format!("{branch}:{path}")]));
+        // The branch may move meanwhile.
+        let commit = self.gitops.git(&["rev-parse", branch]);
+        let commit = commit.trim();
+        let listed = self.gitops.git(&["ls-tree", "-r", "--name-only", commit]);
+        let read = |path: &str| (path.to_owned(), self.gitops.git(&["show", &format!("{commit}:{path}")]));
         listed.lines().map(read).collect()
     }
 }

@@ -225,8 +225,9 @@ fn published_from_scratch(packages: &Packages) {
     let patch = r#"{"spec": {"resources": {"namespace.yaml": ""}}}"#;
     let refused = packages.kubectl.refused(&[&args[..], &["--type=merge", "--patch", patch]].concat());
     assert!(refused.contains("only the files of a Draft can change"), "{refused}");
-    let package = packages.get("packages.porch.kpt.dev", "blueprints.network.basens");
-    assert_eq!(package["status"]["latestRevision"], 1);
+    wait_for("the package names its newest revision", || {
+        packages.get("packages.porch.kpt.dev", "blueprints.network.basens")["status"]["latestRevision"] == 1
+    });
 }
 
 #[test]

@@ -244,7 +244,9 @@ spec: {{reconciler: flux, namespaceService: flux}}
     fleet.until("Ready", "AssignmentsCreated");
     eventually("the other files are proposed to go", PATIENCE, || {
         let proposed = files("deployment/dev");
-        (proposed.contains("drone/web/") && !proposed.contains("large/") && !proposed.contains("small/")).then_some(())
+        // The cluster type has a README as long as it exists.
+        (proposed.contains("drone/web/") && !proposed.contains("large/web/") && !proposed.contains("small/"))
+            .then_some(())
     });
     scheduler.decide(Some(&["large"]));
     fleet.until_assigned(&["large"]);

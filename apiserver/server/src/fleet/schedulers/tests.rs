@@ -99,6 +99,7 @@ fn question_has_the_selected_objects() {
 }
 
 /// A conversation, and a wait for a state of its answer.
+#[expect(clippy::type_complexity, reason = "a closure that waits has no shorter name")]
 fn talking(
     schedulers: &Schedulers,
     question: Question,
