@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Tree};
+use git2::{Config, ConfigLevel, ErrorClass, ErrorCode, ObjectType, Oid, Repository, Signature, Tree};
 use sha2::{Digest as _, Sha256};
 use stoa_failpoint::reached;
 use stoa_git::cache::Kept;
@@ -283,11 +283,12 @@ impl Branch {
 
     fn update(&self, repository: &Opened, from: Option<Oid>, to: Oid) -> Result<Advance, RuntimeError> {
         let moved = match from {
-            Some(from) => repository.reference_matching(&self.reference, to, true, from, "stoa"),
-            None => repository.reference(&self.reference, to, false, "stoa"),
+            Some(from) => repository.reference_matching(&self.reference, to, true, from, "stoa").map(|_| true),
+            None => create(repository, &self.reference, to),
         };
         match moved {
-            Ok(_) => Ok(Advance::Done),
+            Ok(true) => Ok(Advance::Done),
+            Ok(false) => Ok(Advance::Raced("the branch was created meanwhile".to_owned())),
             Err(err)
                 if matches!(
                     err.code(),
@@ -399,6 +400,20 @@ impl Branch {
             Location::Local(_) => &self.shown,
         }
     }
+}
+
+/// Creates a reference; false if it exists. libgit2's own creation looks before it locks, so that the second of two would
+/// replace the first.
+fn create(repository: &Repository, name: &str, to: Oid) -> Result<bool, git2::Error> {
+    let mut transaction = repository.transaction()?;
+    transaction.lock_ref(name)?;
+    if found(repository.refname_to_id(name))?.is_some() {
+        return Ok(false);
+    }
+    let who = Signature::now("Stoa", "noreply@stoa.dev")?;
+    transaction.set_target(name, to, Some(&who), "stoa")?;
+    transaction.commit()?;
+    Ok(true)
 }
 
 /// The error of a repository that others have to change, or its settings.

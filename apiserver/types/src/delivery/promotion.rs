@@ -257,7 +257,7 @@ pub struct PromotionApproval {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PromotionStatus {
-    /// The phase.
+    /// The phase: Running, Failed, Succeeded, Canceled or RolledBack.
     #[serde(default)]
     pub phase: PromotionPhase,
     /// The environments, in order.
