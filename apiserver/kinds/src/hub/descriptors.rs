@@ -58,7 +58,7 @@ impl Descriptors {
     pub(super) fn put(&mut self, mut descriptor: DeploymentDescriptor) {
         let (name, endpoint) = (descriptor.name_any(), descriptor.spec.endpoint());
         self.remove(&name);
-        // Nobody reads it here, and it is larger than the rest.
+        // Field ownership takes more memory than the rest, and no reader of this index uses it.
         descriptor.metadata.managed_fields = None;
         let descriptor = Arc::new(descriptor);
         let of = self.by_endpoint.entry(endpoint).or_default();

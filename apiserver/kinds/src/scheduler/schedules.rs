@@ -102,8 +102,8 @@ impl NamedSchedule {
         let prefixes: Vec<String> = targets.iter().map(prefix).collect();
         let mut by_prefix: Vec<&Arc<DeploymentTarget>> = targets.iter().collect();
         by_prefix.sort_by_key(|target| &prefixes[target_at[&target.name] as usize]);
-        // This is the order of the names unless one prefix begins with another. The sort then finds little to do. It compares names
-        // without making them, of which there may be a million.
+        // This is the order of the names unless one prefix begins with another. The sort then finds little to do. There may be a
+        // million names, so that the comparison builds none of them.
         let mut by_name: Vec<(u32, u32)> = Vec::new();
         for target in by_prefix {
             let target_at = target_at[&target.name];

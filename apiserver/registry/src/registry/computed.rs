@@ -235,7 +235,7 @@ impl Computation {
             is_over: false,
         };
         if let Some(since) = changed_since {
-            // The watcher has the objects of its list, and hears of what differs now.
+            // The watcher has the objects of its list. It gets only those that differ now.
             watching.compute(since, false).await?;
         }
         watching.compute(version, is_initial || changed_since.is_some()).await?;

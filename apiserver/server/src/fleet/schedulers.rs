@@ -205,7 +205,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer about a policy that no scheduler is asked about, since its namespace has so many others, or they select so much.
+    /// The answer for a policy beyond the limits of its namespace: the number of policies, or the size of their questions.
     pub(crate) fn rejected(most: usize, bytes: usize) -> Self {
         let message = format!(
             "the namespace has more than {most} policies with an external scheduler, they select more than {} MiB of objects, or \

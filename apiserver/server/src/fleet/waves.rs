@@ -237,7 +237,7 @@ mod tests {
             let release = promotion("release", 1, &json!({"environment": "prod", "phase": "Proposed", "wave": wave}));
             Frozen::of(&[release], "prod", &cluster_types()).deletable().map(|names| names.iter().cloned().collect())
         };
-        // The commit may remove a cluster type, whose wave nobody knows then.
+        // A cluster type that the commit removes belongs to no wave. The last wave deletes its folder.
         assert_eq!(deletable(1), Some(vec!["canary".to_owned()]));
         assert_eq!(deletable(2), Some(["canary", "east", "west"].map(str::to_owned).to_vec()));
         assert_eq!(deletable(3), None, "the last wave deletes everything that is stale");

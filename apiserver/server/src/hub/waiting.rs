@@ -113,7 +113,7 @@ impl HubService {
 
     /// A Reconciler as the watch cache has it; `None` where it does not exist any more or does not decode.
     pub(super) async fn reconciler(&self, namespace: &str, name: &str) -> Result<Option<Reconciler>, ApiError> {
-        // A read of what is at hand waits for nothing, and others want the thread, too.
+        // A read from the cache never waits, so a long loop of them would keep the thread from other tasks.
         tokio::task::yield_now().await;
         match self.reconcilers()?.get(namespace, name, Some("0")).await {
             Ok(stored) => Ok(stored.decode().ok()),

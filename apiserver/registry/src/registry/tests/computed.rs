@@ -171,7 +171,7 @@ async fn remembered_list_goes_on_after_a_change() {
     let options = ListOptions { limit: Some(3), continue_token: page.continue_token, ..ListOptions::default() };
     let last = world.list(options).await;
     assert_eq!((names(&last), last.version), (vec!["a-3"], page.version), "as the list began");
-    // A watch from the list hears of what has changed since.
+    // A watch from the list gets the changes after it.
     let options = WatchOptions { resource_version: Some(page.version.to_string()), ..WatchOptions::default() };
     let mut events = world.parts.watch(Some("shop"), &options).await.expect("a watch");
     assert!(matches!(next(&mut events).await, Some(Event::Added(part)) if part.name() == "a-4"));

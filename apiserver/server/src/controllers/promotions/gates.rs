@@ -136,7 +136,7 @@ impl Tally {
     }
 }
 
-/// The first of so many texts.
+/// The first texts of a list of `count` texts, and the number of the others.
 fn listed(first: &[String], count: i64, separator: &str) -> String {
     let more = usize::try_from(count).unwrap_or_default().saturating_sub(first.len());
     let first = first.join(separator);
