@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stoa_machinery::{
-    ApiError, Object, ResourceDefinition,
+    ApiError, Object, ResourceDefinition, Version,
     definition::{Cell, Column, SelectableField},
     registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
@@ -215,6 +215,16 @@ impl Computed for Assignments {
             assignments.map(|assignment| Self::object(&namespace, &assignment, &renderings)).collect()
         };
         page(|| self.schedules.namespaces(), request, of_namespace).await
+    }
+
+    /// A GitOpsRepo writes its status with each commit. It changes conditions, and the same assignments follow.
+    fn remembers(&self, _namespace: Option<&str>, version: Version) -> bool {
+        self.schedules.are_same_since(version)
+    }
+
+    /// A watcher hears of the conditions, too.
+    fn remembers_all(&self, _namespace: Option<&str>, _version: Version) -> bool {
+        false
     }
 }
 

@@ -191,6 +191,11 @@ impl Schedules {
         ])
     }
 
+    /// Whether the schedules at a version are those of now.
+    pub(super) fn are_same_since(&self, version: Version) -> bool {
+        self.last_changes().is_ok_and(|changes| changes.iter().all(|change| *change <= version))
+    }
+
     /// The schedule of a namespace.
     pub(super) async fn of(&self, namespace: &str) -> Result<Arc<NamedSchedule>, ApiError> {
         // Before the lists: what changes meanwhile is compared the next time.

@@ -61,8 +61,8 @@ pub trait Computed: std::fmt::Debug + Send + Sync + 'static {
     /// As [`get`](Self::get).
     async fn page(&self, request: PageRequest<'_>) -> Result<Vec<Object>, ApiError>;
 
-    /// Whether further pages of a list at this version have the same objects though a base has changed since. Where they have not,
-    /// the client lists again.
+    /// Whether further pages of a list at this version have the same objects, perhaps with newer statuses, though a base has
+    /// changed since. Where they have not, the client lists again.
     fn remembers(&self, _namespace: Option<&str>, _version: Version) -> bool {
         false
     }

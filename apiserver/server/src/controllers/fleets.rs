@@ -74,8 +74,20 @@ struct Memory {
     failures: Arc<Mutex<HashMap<String, u32>>>,
     /// When the objects of a namespace were brought to those of Git last, and whether that left nothing to do.
     served: Arc<Mutex<HashMap<String, (Instant, Served)>>>,
-    /// The last deliveries of webhooks, by Environment.
-    delivered: Arc<Mutex<HashMap<ObjectKey, MicroTime>>>,
+    delivered: Arc<Deliveries>,
+}
+
+/// The last deliveries of webhooks, by Environment: `None` before the first one.
+#[derive(Debug, Default)]
+struct Deliveries(Mutex<HashMap<ObjectKey, Option<MicroTime>>>);
+
+impl Deliveries {
+    /// Whether an Environment has a delivery that it had not when it was seen before.
+    fn have_next(&self, environment: &Environment) -> bool {
+        let last = environment.status.as_ref().and_then(|status| status.last_webhook_time.clone());
+        let before = self.0.lock().insert(queue::key_of(environment), last.clone());
+        before.is_some_and(|before| last.is_some() && before != last)
+    }
 }
 
 pub(crate) async fn run(service: FleetService, end: CancellationToken) {
@@ -83,12 +95,9 @@ pub(crate) async fn run(service: FleetService, end: CancellationToken) {
     let memory = Memory::default();
     let (delivered, of_delivery) = (memory.delivered.clone(), service.clone());
     let environments = Trigger::on(&registry.api::<Environment>(), move |environment| {
-        if let Some(time) = environment.status.as_ref().and_then(|status| status.last_webhook_time.clone()) {
-            let key = queue::key_of(environment);
-            if delivered.lock().insert(key, time.clone()).is_some_and(|before| before != time) {
-                // The branches may have moved since the last request.
-                of_delivery.expire_looks();
-            }
+        if delivered.have_next(environment) {
+            // The branches may have moved since the last request.
+            of_delivery.expire_looks();
         }
         vec![(environment.name_any(), environment.name_any())]
     });
@@ -298,5 +307,27 @@ impl Reconciliation {
             let until = Instant::now() + wait_after(count, RETRY);
             refused.insert(key.clone(), Refused { attempt, count, until });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stoa_types::scheduler::EnvironmentSpec;
+
+    use super::*;
+
+    #[test]
+    fn first_delivery_and_each_later_one_count_once() {
+        let deliveries = Deliveries::default();
+        let mut environment = Environment::new("dev", EnvironmentSpec::default());
+        assert!(!deliveries.have_next(&environment));
+        for time in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"] {
+            let time = MicroTime(time.parse().expect("a time"));
+            environment.status.get_or_insert_default().last_webhook_time = Some(time);
+            assert!(deliveries.have_next(&environment));
+            assert!(!deliveries.have_next(&environment));
+        }
+        // A replica that has just begun to lead knows no commit that could be old.
+        assert!(!Deliveries::default().have_next(&environment));
     }
 }

@@ -33,17 +33,38 @@ pub(super) const LARGEST: u32 = 4 << 20;
 /// The keys of a Secret.
 pub(super) type Keys = BTreeMap<String, Vec<u8>>;
 
-/// Commits of branches, each with the time of the answer, by repository and branch.
-type KnownCommits = HashMap<(String, String, String), (Instant, String)>;
+/// The organization, the remote and the branch of a known commit.
+type BranchKey = (String, String, String);
 
 /// The last known commits of branches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Looks(Arc<Mutex<KnownCommits>>);
 
+/// Commits of branches, each with the time of the question.
+#[derive(Debug, Default)]
+struct KnownCommits {
+    of: HashMap<BranchKey, (Instant, String)>,
+    expired: Option<Instant>,
+}
+
 impl Looks {
-    /// Has the servers asked again about all branches.
+    /// Has the servers asked again about all branches. The answer to a question of before counts for nobody who asks later.
     pub(crate) fn expire(&self) {
-        self.0.lock().clear();
+        let mut known = self.0.lock();
+        known.of.clear();
+        known.expired = Some(Instant::now());
+    }
+
+    fn get(&self, key: &BranchKey) -> Option<String> {
+        let known = self.0.lock();
+        known.of.get(key).filter(|(asked, _)| asked.elapsed() < FRESH).map(|(_, commit)| commit.clone())
+    }
+
+    fn put(&self, key: BranchKey, asked: Instant, commit: &str) {
+        let mut known = self.0.lock();
+        if known.expired.is_none_or(|expired| asked > expired) {
+            known.of.insert(key, (asked, commit.to_owned()));
+        }
     }
 }
 
@@ -118,10 +139,10 @@ pub(super) fn is_owned_by_git<K: kube::Resource>(object: &K) -> bool {
 /// The commit of a branch.
 pub(super) async fn look(services: &Services, looks: &Looks, source: &Source, branch: &str) -> Result<String, Refusal> {
     let key = (source.organization.clone(), source.remote.clone(), branch.to_owned());
-    let known = looks.0.lock().get(&key).cloned();
-    if let Some((_, commit)) = known.filter(|(at, _)| at.elapsed() < FRESH) {
+    if let Some(commit) = looks.get(&key) {
         return Ok(commit);
     }
+    let asked = Instant::now();
     let request =
         LookRequest { source: Some(source.clone()), r#ref: branch.to_owned(), versions: Vec::new(), branch_only: true };
     let looked = tokio::time::timeout(PATIENCE, services.runner.look(request)).await.map_err(|_| late(source))?;
@@ -133,7 +154,7 @@ pub(super) async fn look(services: &Services, looks: &Looks, source: &Source, br
         }
         Err(status) => return Err(refusal(&status)),
     };
-    looks.0.lock().insert(key, (Instant::now(), commit.clone()));
+    looks.put(key, asked, &commit);
     Ok(commit)
 }
 
@@ -187,6 +208,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn commit_is_known_until_it_is_old_or_expired() {
+        let (looks, key) = (Looks::default(), ("dev".to_owned(), "remote".to_owned(), "main".to_owned()));
+        looks.put(key.clone(), Instant::now(), "a");
+        assert_eq!(looks.get(&key).as_deref(), Some("a"));
+        tokio::time::advance(FRESH).await;
+        assert_eq!(looks.get(&key), None);
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        looks.expire();
+        looks.put(key.clone(), asked, "a");
+        assert_eq!(looks.get(&key), None, "the branch may have moved after the question");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        looks.put(key.clone(), Instant::now(), "b");
+        assert_eq!(looks.get(&key).as_deref(), Some("b"));
+    }
 
     #[test]
     fn server_of_an_address_has_no_path_and_no_user() {

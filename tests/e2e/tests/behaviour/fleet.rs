@@ -429,6 +429,18 @@ spec: {{controlPlane: {{repo: \"{}\", branch: main, path: .}}}}
     });
     assert!(!files.keys().any(|path| path.starts_with("edge/strict/")), "{files:?}");
 
+    // The next page follows though the status of the repository changes meanwhile.
+    let list = format!("/apis/scheduler.kalypso.io/v1alpha1/namespaces/{namespace}/assignments?limit=1");
+    let page = |path: &str| -> Value { serde_json::from_str(&kubectl.raw(path)).unwrap() };
+    let first = page(&list);
+    let next = first["metadata"]["continue"].as_str().unwrap();
+    let change = r#"{"status": {"changedFiles": 99}}"#;
+    let repo = ["gitopsrepoes.scheduler.kalypso.io", "--namespace", namespace, "dev"];
+    kubectl.run(&[&["patch"], &repo[..], &["--subresource=status", "--type=merge", "--patch", change]].concat());
+    let second = page(&format!("{list}&continue={next}"));
+    assert_eq!(first["items"][0]["metadata"]["name"], "app-free-edge", "{first:#}");
+    assert_eq!(second["items"][0]["metadata"]["name"], name, "{second:#}");
+
     // A repository that is away deletes nothing, and its condition says why.
     let away = small.control_plane.path().with_extension("away");
     fs::rename(small.control_plane.path(), &away).unwrap();
