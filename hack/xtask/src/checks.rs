@@ -399,8 +399,8 @@ struct Setting<'a> {
     only: Option<String>,
 }
 
-/// Runs the tests. Some wait for processes where others compute, so that two runs of cargo's share the machine: the
-/// tests on the test bed are shown as they go, the others once those are through.
+/// Runs the tests. Some wait for processes where others compute, so that three runs of cargo's share the machine. The tests
+/// on the test bed are shown as they go, those of the other two runs afterwards.
 fn tests(setting: &Setting<'_>, targets: &Targets) -> Result<()> {
     let mut environment = environment(setting.work, setting.bed, setting.xtask)?;
     if setting.all {
@@ -423,14 +423,25 @@ fn tests(setting: &Setting<'_>, targets: &Targets) -> Result<()> {
         ensure!(status.success(), "tests failed");
         return Ok(());
     }
-    let shown_later = setting.work.join("tests.log");
-    let log = File::create(&shown_later).context("making the log of tests")?;
-    let mut beside = run_of(&programs, &targets.others);
-    let mut beside = beside.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
+    let mut beside = vec![("other tests", "tests.log", run_of(&programs, &targets.others))];
+    if !targets.own_clusters.is_empty() {
+        beside.push(("tests with clusters of their own", "clusters.log", run_of(&[], &targets.own_clusters)));
+    }
+    let mut started = Vec::new();
+    for (tests, file, mut run) in beside {
+        let shown_later = setting.work.join(file);
+        let log = File::create(&shown_later).context("making a log of tests")?;
+        let run = run.stdout(log.try_clone()?).stderr(log).spawn().context("running cargo")?;
+        started.push((tests, shown_later, run));
+    }
     let on_bed = run_of(&[], &targets.on_bed).status().context("running cargo");
-    let others = beside.wait().context("waiting for cargo");
-    io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing the log of tests")?;
-    let mut results = vec![("tests on the test bed", on_bed?), ("other tests", others?)];
+    let mut results = Vec::new();
+    for (tests, shown_later, mut run) in started {
+        let status = run.wait().context("waiting for cargo");
+        io::copy(&mut File::open(&shown_later)?, &mut io::stderr()).context("showing a log of tests")?;
+        results.push((tests, status?));
+    }
+    results.push(("tests on the test bed", on_bed?));
     if setting.only.is_none() {
         results.push(("documentation", run_of(&["--doc"], &[]).status().context("running cargo")?));
     }
@@ -445,6 +456,8 @@ fn tests(setting: &Setting<'_>, targets: &Targets) -> Result<()> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Targets {
     on_bed: Vec<String>,
+    /// Those that start clusters of their own.
+    own_clusters: Vec<String>,
     others: Vec<String>,
 }
 

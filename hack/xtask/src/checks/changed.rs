@@ -18,9 +18,9 @@ use crate::prose::git;
 const SHARED: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
 /// The crates whose integration tests share the test bed, where some of them switch APIs off and on.
 const ON_THE_TEST_BED: [&str; 2] = ["stoa-e2e", "stoa-runtime-kubernetes"];
-/// Those of their programs that have clusters of their own alone, and run with the others, so that both runs of tests
-/// take about as long.
-const WITH_OTHERS: [&str; 5] = ["history", "operation", "remote", "runners", "suspended"];
+/// Those of their programs that change clusters of their own alone, and run beside the test bed.
+const OWN_CLUSTERS: [&str; 9] =
+    ["boundaries", "crash", "history", "operation", "remote", "replicas", "runners", "suspended", "undecodable"];
 /// The crate whose tests need servers of the test bed, or clusters of their own.
 const END_TO_END: &str = "stoa-e2e";
 
@@ -95,12 +95,15 @@ impl Packages {
         for package in &self.all {
             let is_on_bed = ON_THE_TEST_BED.contains(&&*package.name);
             for name in &package.tests {
-                let with_others = !is_on_bed || !self.are_changed && WITH_OTHERS.contains(&&**name);
-                let into = if with_others { &mut targets.others } else { &mut targets.on_bed };
+                let into = match is_on_bed {
+                    false => &mut targets.others,
+                    true if !self.are_changed && OWN_CLUSTERS.contains(&&**name) => &mut targets.own_clusters,
+                    true => &mut targets.on_bed,
+                };
                 into.push(name.clone());
             }
         }
-        let Targets { on_bed, others } = &targets;
+        let Targets { on_bed, others, .. } = &targets;
         if let Some(twice) = on_bed.iter().find(|name| others.contains(name)) {
             bail!("a test on the test bed has the name of another: {twice:?}");
         }
@@ -203,8 +206,8 @@ mod tests {
         package.tests = vec!["behaviour".to_owned(), "history".to_owned()];
         let mut packages = Packages { all: vec![package], are_changed: false };
         let targets = packages.targets().unwrap();
-        assert_eq!((targets.on_bed, targets.others), (vec!["behaviour".to_owned()], vec!["history".to_owned()]));
+        assert_eq!((targets.on_bed, targets.own_clusters), (vec!["behaviour".to_owned()], vec!["history".to_owned()]));
         packages.are_changed = true;
-        assert_eq!(packages.targets().unwrap().others, Vec::<String>::new());
+        assert_eq!(packages.targets().unwrap().own_clusters, Vec::<String>::new());
     }
 }
