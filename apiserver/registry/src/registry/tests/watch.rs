@@ -126,9 +126,12 @@ async fn watch_outside_window_ends_with_expired_error() {
     let fixture = Fixture::over(Arc::new(MemoryLog::new()), window).await;
     fixture.gadget("a", 1).await;
     let mut slow = watch(&fixture, &from(1)).await;
-    for size in 2..20 {
+    for size in 2..19 {
         fixture.resize("a", size).await;
     }
+    // An event stays within the millisecond of its time, and the next event removes it.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    fixture.resize("a", 19).await;
     // The cache follows the log a moment later: its window is final once it has the last event.
     assert_eq!(lines(&mut watch(&fixture, &from(18)).await, 1).await, ["modified a size 19 at 19"]);
     let expected = "error 410 too old resource version: 1 (15)";
