@@ -45,6 +45,7 @@ pub mod notification_sink;
 pub mod organization;
 pub mod package;
 pub mod package_access;
+mod package_evaluation;
 pub mod package_function;
 pub mod package_names;
 pub mod package_objects;

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use serde_json::Value;
 use stoa_machinery::{ApiError, RequestContext};
-use stoa_types::porch::PackageRevision;
+use stoa_types::porch::{EvalTask, PackageRevision};
 
 /// The content of a package revision that is no part of its object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +53,19 @@ pub trait PackageRepositories: fmt::Debug + Send + Sync + 'static {
         &self,
         context: &RequestContext,
         content: Content,
+        revision: &mut PackageRevision,
+    ) -> Result<(), ApiError>;
+
+    /// Runs one function on the content of a draft, then renders and stores the result, and sets everything in the object that
+    /// follows from it.
+    ///
+    /// # Errors
+    ///
+    /// 422 where the function fails, 503 where its executor is out of reach, 504 where it takes too long. Nothing is stored then.
+    async fn evaluate(
+        &self,
+        context: &RequestContext,
+        task: &EvalTask,
         revision: &mut PackageRevision,
     ) -> Result<(), ApiError>;
 

@@ -16,7 +16,7 @@ use stoa_machinery::{
     strategy::{Admission, Completion, Strategy},
 };
 use stoa_types::{
-    porch::{LATEST_REVISION, Lifecycle, PackageRevision, PackageRevisionSpec, Task},
+    porch::{LATEST_REVISION, Lifecycle, PackageRevision, PackageRevisionResources, PackageRevisionSpec, Task},
     porchconfig::Repository,
     reason,
 };
@@ -25,8 +25,9 @@ use crate::{
     cluster::{self, Cluster},
     errors,
     kind::{Kind, Surroundings},
-    lookup::Lookup,
+    lookup::{self, Lookup},
     package_access::{self, RepositoryVerb},
+    package_evaluation,
     package_names::{self, revision_name},
     package_repositories::Packages,
     package_upstream,
@@ -245,6 +246,11 @@ impl PackageRevisionStrategy {
             let namespace = old.namespace().unwrap_or_default();
             package_access::require(context, RepositoryVerb::Edit, (&namespace, &old.spec.repository_name)).await?;
         }
+        if package_evaluation::appended(&new.spec.tasks, &old.spec.tasks).is_some() {
+            let (namespace, name) = (old.namespace().unwrap_or_default(), old.name_any());
+            lookup::require::<PackageRevisionResources>(context, "update", "", &namespace, &name).await?;
+            package_access::require_change(context, &self.lookup, RepositoryVerb::Edit, old).await?;
+        }
         if let Some(verb) = package_access::verb_of(new.spec.lifecycle, old.spec.lifecycle, subresource) {
             package_access::require_change(context, &self.lookup, verb, old).await?;
         }
@@ -292,7 +298,9 @@ fn gets_owner(new: &PackageRevision, old: &PackageRevision) -> bool {
 
 /// Keeps the fields that clients with older types of Porch leave out of an update.
 fn keep_unknown_fields(new: &mut PackageRevisionSpec, old: &PackageRevisionSpec) {
-    if new.tasks.is_empty() || with_all_fields(&new.tasks) == with_all_fields(&old.tasks) {
+    let is_same =
+        |new: &[Task]| package_evaluation::are_equal_but_for_eval(&with_all_fields(new), &with_all_fields(&old.tasks));
+    if new.tasks.is_empty() || is_same(&new.tasks) {
         new.tasks.clone_from(&old.tasks);
     }
     if new.readiness_gates.is_empty() {
@@ -508,9 +516,7 @@ impl Strategy for PackageRevisionStrategy {
         let changed = identity(&new.spec).into_iter().zip(identity(&old.spec)).filter(|(new, old)| new != old);
         let mut errors: Vec<_> =
             changed.map(|((path, value), _)| FieldError::invalid(path, value, "field is immutable")).collect();
-        if new.spec.tasks != old.spec.tasks {
-            errors.push(FieldError::forbidden("spec.tasks", "field is immutable"));
-        }
+        package_evaluation::validate(new, old, &mut errors);
         errors
     }
 
@@ -563,6 +569,11 @@ impl Strategy for PackageRevisionStrategy {
                 Ok(())
             }
             Completion::Update { new, old, .. } => {
+                if let Some(task) = package_evaluation::appended(&new.spec.tasks, &old.spec.tasks) {
+                    self.packages.get()?.evaluate(context, &task, new).await?;
+                    package_access::note_author(context, new);
+                    return Ok(());
+                }
                 let (is, was) = (new.spec.lifecycle, old.spec.lifecycle);
                 // Drafts and proposals are pushed a moment after the write.
                 if is == was || !(is.is_published() || was.is_published()) {

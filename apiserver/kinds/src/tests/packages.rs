@@ -11,7 +11,7 @@ use stoa_machinery::{
     auth::AllowAll,
     registry::{DeleteOptions, Event, ListOptions, Store, WatchOptions},
 };
-use stoa_types::porch::{Lifecycle, PackageContent, PackageRevision};
+use stoa_types::porch::{EvalTask, Lifecycle, PackageContent, PackageRevision};
 
 use super::*;
 use crate::package_repositories::{Content, PackageRepositories, Packages};
@@ -59,6 +59,11 @@ impl PackageRepositories for Remembering {
     async fn save(&self, _: &RequestContext, content: Content, revision: &mut PackageRevision) -> Result<(), ApiError> {
         self.note("save");
         self.store(revision, content);
+        Ok(())
+    }
+
+    async fn evaluate(&self, _: &RequestContext, task: &EvalTask, _: &mut PackageRevision) -> Result<(), ApiError> {
+        self.note(format!("evaluate {}", task.image));
         Ok(())
     }
 
@@ -409,6 +414,38 @@ async fn edit_and_clone_are_verbs_on_the_repository() {
     let saved = shop.write_as(&by("ann", &[]), "a.yaml", "").await;
     assert_eq!(saved.unwrap_err().code(), 403);
     shop.write_as(&by("ann", &[EDIT]), "a.yaml", "").await.unwrap();
+}
+
+#[tokio::test]
+async fn function_is_evaluated_for_users_who_may_edit_files() {
+    const UPDATE: &str = "update packagerevisionresources blueprints.network.basens.v1";
+    let shop = Shop::new().await;
+    shop.create(json!({})).await.unwrap();
+    shop.calls();
+    let evaluate = |allowed: &'static [&'static str], dry_run: bool| {
+        let change = UpdateSource::transform(|current| {
+            let mut object = current.clone();
+            object.0["spec"]["tasks"] = json!([{"type": "eval", "eval": {"image": "set-labels:v0.2.0"}}]);
+            Ok(object)
+        });
+        let mut context = by("bob", allowed);
+        context.dry_run = dry_run;
+        let revisions = shop.revisions();
+        async move {
+            let updated = revisions.update(&context, "shop", NAME, Target::Main, change).await;
+            updated.map(|(stored, _)| stored.object()).map_err(|error| error.code())
+        }
+    };
+    assert_eq!(evaluate(&[EDIT], false).await, Err(403));
+    assert_eq!(evaluate(&[UPDATE], false).await, Err(403));
+    evaluate(&[EDIT, UPDATE], true).await.unwrap();
+    assert!(shop.calls().is_empty(), "neither a rejected update nor a dry run calls a function");
+    let evaluated = evaluate(&[EDIT, UPDATE], false).await.unwrap();
+    assert_eq!(shop.calls(), ["evaluate set-labels:v0.2.0"]);
+    assert_eq!(evaluated.get_path(&["status", "changedBy"]).unwrap()[1]["name"], "bob", "an author");
+    // A later write is no further run.
+    shop.set_lifecycle(Lifecycle::Proposed, Target::Main).await.unwrap();
+    assert!(shop.calls().is_empty());
 }
 
 #[tokio::test]

@@ -8,8 +8,6 @@
 mod changes;
 mod downstream;
 
-pub(super) use self::changes::function;
-
 use std::time::Duration;
 
 use kube::ResourceExt as _;

@@ -3,7 +3,8 @@
 //! Start at [`PackageService`], which strategies reach as [`PackageRepositories`]. A save writes a document and names its digest in
 //! the object, so it is durable in the log before Git has it. A change of a published revision answers when Git has it.
 //!
-//! - `tasks`: the content of a new revision; `render`: the functions of a package; `derived`: fields that follow from the Kptfile;
+//! - `tasks`: the content of a new revision; `render`: the functions of a package, and single ones, which `functions` converts;
+//! - `derived`: fields that follow from the Kptfile;
 //! - `contents`: the documents; `refs` and `registries`: the addresses of revisions in Git and in registries; `commits` and
 //!   `artifacts`: the pushes to them;
 //! - `claims`: one writer per revision, and one publication per package, at a time;
@@ -18,6 +19,7 @@ mod claims;
 mod commits;
 mod contents;
 mod derived;
+mod functions;
 mod objects;
 mod refs;
 mod registries;
@@ -40,7 +42,8 @@ use stoa_machinery::{ApiError, RequestContext, status::FieldError};
 use stoa_runs::{Services, StepError, runner};
 use stoa_types::{
     porch::{
-        LATEST_REVISION, Lifecycle, PackageContent, PackageRevision, PackageRevisionResources, PackageRevisionSpec,
+        EvalTask, LATEST_REVISION, Lifecycle, PackageContent, PackageRevision, PackageRevisionResources,
+        PackageRevisionSpec,
     },
     porchconfig::Repository,
 };
@@ -50,6 +53,7 @@ pub(crate) use self::{
     claims::Claims,
     commits::{Pushed, lock_of},
     derived::{of_kptfile, set_condition},
+    functions::function,
     objects::objects,
     refs::{Address, Branches, RevisionInGit, registry_of},
     registries::{lock_in_registry, path as path_in_registry},
@@ -60,7 +64,7 @@ use self::{
     artifacts::RevisionInRegistry,
     commits::Publication,
     contents::{Contents, Document},
-    render::{Renders, RepositoryFunctions},
+    render::{Renders, RepositoryFunctions, Unevaluated},
     tasks::Made,
 };
 
@@ -350,6 +354,38 @@ impl PackageRepositories for PackageService {
             return Err(invalid_files(revision, "the package has no Kptfile; send all files of the package"));
         }
         let repository = self.repository(revision).await?;
+        self.render_and_store(&repository, revision, document).await
+    }
+
+    async fn evaluate(
+        &self,
+        _: &RequestContext,
+        task: &EvalTask,
+        revision: &mut PackageRevision,
+    ) -> Result<(), ApiError> {
+        let repository = self.repository(revision).await?;
+        let mut document = (*self.document(revision).await?).clone();
+        let organization = revision.namespace().unwrap_or_default();
+        let evaluated = render::evaluate(&self.services, &organization, &document, functions::of_task(task));
+        // The render of the result takes time, too.
+        let patience = self.patience / 2;
+        let tree = match tokio::time::timeout(patience, evaluated).await {
+            Ok(Ok(tree)) => tree,
+            Ok(Err(Unevaluated::Failed(why))) => return Err(invalid(revision, "spec.tasks", why)),
+            Ok(Err(Unevaluated::Unavailable(why))) => {
+                return Err(ApiError::service_unavailable(why).with_retry_after(2));
+            }
+            Err(_) => {
+                let seconds = patience.as_secs();
+                let why = format!(
+                    "function {} took longer than {seconds} s; add it to the pipeline of the Kptfile, which has more time",
+                    task.image
+                );
+                return Err(ApiError::timeout(why, 10));
+            }
+        };
+        document.set(&tree);
+        document.render_status = serde_json::Value::Null;
         self.render_and_store(&repository, revision, document).await
     }
 

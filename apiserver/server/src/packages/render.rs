@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use stoa_controller::blocking::on_own_thread;
 use stoa_packages::{
-    Functions, Limits, Tree,
+    FunctionError, Functions, Limits, Tree,
     function::{Call, ExecuteError, Executor, Output, Program},
     kptfile::Function,
     render::{self, RenderError, RenderFailure, Rendered},
@@ -126,6 +126,50 @@ pub(super) async fn render(
         Err(status) => document.render_status = status,
     }
     document
+}
+
+/// Why a function changed nothing.
+#[derive(Debug)]
+pub(super) enum Unevaluated {
+    /// It failed, or its configuration or answer is rejected.
+    Failed(String),
+    /// The function-runner is out of reach.
+    Unavailable(String),
+}
+
+impl Unevaluated {
+    fn of(failure: &RenderFailure) -> Self {
+        let why = reason(&failure.error);
+        match &failure.error {
+            RenderError::Function { source, .. }
+                if matches!(**source, FunctionError::Execute(ExecuteError::Unavailable(_))) =>
+            {
+                Self::Unavailable(why)
+            }
+            _ => Self::Failed(why),
+        }
+    }
+}
+
+/// The files of a document after one function on its objects. Functions of the package and of its repository do not run.
+///
+/// # Errors
+///
+/// [`Unevaluated`].
+pub(super) async fn evaluate(
+    services: &Services,
+    organization: &str,
+    document: &Document,
+    function: Function,
+) -> Result<Tree, Unevaluated> {
+    let tree = document.tree().map_err(|error| Unevaluated::Failed(error.to_string()))?;
+    let executor = OnRunner::new(services, organization);
+    on_own_thread(move || {
+        let functions = Functions { executor: &executor, uses_builtins: true };
+        let evaluated = render::eval(&tree, &function, &functions, &Limits::default());
+        evaluated.map(|evaluated| evaluated.tree).map_err(|failure| Unevaluated::of(&failure))
+    })
+    .await
 }
 
 /// Checks that the functions of a repository succeed on a document and change nothing.

@@ -15,7 +15,7 @@ pub use package_revision::{
 pub use package_revision_resources::{
     PackageRevisionResources, PackageRevisionResourcesSpec, PackageRevisionResourcesStatus,
 };
-pub use task::{CloneTask, EditTask, GitPackage, InitTask, OciPackage, Task, UpgradeTask, UpstreamPackage};
+pub use task::{CloneTask, EditTask, EvalTask, GitPackage, InitTask, OciPackage, Task, UpgradeTask, UpstreamPackage};
 
 /// The label with the value `true` of the newest published revision of a package.
 pub const LATEST_REVISION: &str = "kpt.dev/latest-revision";

@@ -43,7 +43,8 @@ pub struct PackageRevisionSpec {
     /// The lifecycle: Draft, Proposed, Published or DeletionProposed. Defaults to Draft.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// The operation that makes the content of a new revision: at most one.
+    /// The operation that makes the content of a new revision: at most one. After it, the tasks of type eval that were added to
+    /// the draft, one with each update.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<Task>,
     /// The conditions of the Kptfile that must be true before the revision is published. The server reads them from the

@@ -1,14 +1,17 @@
-//! Tasks: the operations that make the content of a new package revision.
+//! Tasks: the operations that make the content of a new package revision, and functions that run once on a draft.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NameReference;
+use crate::porchconfig::Selector;
 
-/// An operation that makes the content of a package revision.
+/// An operation that makes or changes the content of a package revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Task {
-    /// The type of the operation: init, clone, edit or upgrade. The field of the same name has its arguments.
+    /// The type of the operation: init, clone, edit, upgrade or eval. The field of the same name has its arguments.
     #[serde(rename = "type")]
     pub kind: String,
     /// A new package.
@@ -23,6 +26,9 @@ pub struct Task {
     /// The next revision of a package, with the changes of its upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<UpgradeTask>,
+    /// One run of a function on a draft.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval: Option<EvalTask>,
 }
 
 /// The arguments of a new package.
@@ -121,4 +127,22 @@ pub struct UpgradeTask {
     /// The merge strategy: resource-merge, fast-forward, force-delete-replace or copy-merge. Empty: that of the Kptfile.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub strategy: String,
+}
+
+/// The arguments of one run of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EvalTask {
+    /// The image of the function. A short name is one of kpt's catalog.
+    #[serde(default)]
+    pub image: String,
+    /// The file in the package with the configuration.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub config_path: String,
+    /// The configuration, instead of a file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config_map: BTreeMap<String, String>,
+    /// The objects that the function receives. Absent: all objects.
+    #[serde(default, rename = "match", skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
 }

@@ -1,4 +1,4 @@
-//! Function objects: listed from the function-runner and from Git, selected by labels, and removed with their Repository.
+//! Functions: objects that are listed from the function-runner and from Git, results, and single runs on a draft.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +10,7 @@ use stoa_e2e::{Kubectl, Server as _, Standalone, eventually, run};
 use tempfile::TempDir;
 
 use crate::PATIENCE;
+use crate::package_lifecycle::{NAMESPACE, Packages, init};
 
 /// An organization in which function repositories are registered.
 struct Functions {
@@ -167,4 +168,48 @@ fn results_of_a_failed_function_are_kept_by_severity() {
     let valid = save("safe");
     assert_eq!(valid["status"]["renderStatus"]["error"], "", "{valid}");
     assert!(valid["spec"]["resources"]["settings.yaml"].as_str().unwrap().contains("namespace: prod"));
+}
+
+#[test]
+fn function_runs_once_on_a_draft() {
+    let packages = Packages::new();
+    let name = packages.create("web", "v1", &init());
+    let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings # of the team\ndata:\n  mode: safe\n";
+    packages.write(&name, "settings.yaml", settings);
+    packages.write(&name, "namespace.yaml", NAMESPACE);
+    let before = packages.files(&name);
+    let args = ["patch", "packagerevisions.porch.kpt.dev", &name, "--namespace", &packages.namespace, "--type=json"];
+    let patch = |eval: Value| {
+        let task = json!({"type": "eval", "eval": eval});
+        format!("--patch={}", json!([{"op": "add", "path": "/spec/tasks/-", "value": task}]))
+    };
+    let failing = patch(json!({"image": "set-namespace:v0.4.1"}));
+    let refused = packages.kubectl.refused(&[&args[..], &[failing.as_str()]].concat());
+    assert!(refused.contains("spec.tasks") && refused.contains("set-namespace"), "{refused}");
+    let unknown = patch(json!({"image": "example.com/missing:v1"}));
+    let refused = packages.kubectl.refused(&[&args[..], &[unknown.as_str()]].concat());
+    assert!(refused.contains("example.com/missing:v1"), "{refused}");
+    assert_eq!(packages.files(&name), before, "a function that fails changes nothing");
+
+    let labels = json!({"image": "set-labels:v0.2.0", "configMap": {"team": "shop"}, "match": {"kind": "ConfigMap", "name": "settings"}});
+    packages.kubectl.run(&[&args[..], &[patch(labels).as_str()]].concat());
+    let after = packages.files(&name);
+    let changed = after["settings.yaml"].as_str().unwrap();
+    assert!(changed.contains("team: shop") && changed.contains("name: settings # of the team\n"), "{changed}");
+    assert_eq!((&after["namespace.yaml"], &after["Kptfile"]), (&before["namespace.yaml"], &before["Kptfile"]));
+    let revision = packages.revision(&name);
+    assert_eq!(revision["spec"]["tasks"][1]["eval"]["image"], "set-labels:v0.2.0", "{revision:#}");
+    eventually("Git has the result", PATIENCE, || {
+        let status = packages.revision(&name)["status"].clone();
+        (status["git"]["digest"] == status["content"]["digest"]).then_some(())
+    });
+    assert!(packages.git(&["show", "drafts/web/v1:web/settings.yaml"]).contains("team: shop"));
+
+    // A later save does not run it again, and a proposal takes no further one.
+    packages.write(&name, "settings.yaml", settings);
+    assert_eq!(packages.files(&name)["settings.yaml"], settings);
+    packages.set_lifecycle(&name, "Proposed");
+    let again = patch(json!({"image": "set-labels:v0.2.0", "configMap": {"team": "shop"}}));
+    let refused = packages.kubectl.refused(&[&args[..], &[again.as_str()]].concat());
+    assert!(refused.contains("only a Draft takes tasks of type eval"), "{refused}");
 }

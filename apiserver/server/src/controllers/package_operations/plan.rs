@@ -17,10 +17,7 @@ use stoa_types::{
     porch::PackageRevision,
 };
 
-use crate::{
-    controllers::package_variants::function,
-    packages::{PackageService, Upstreams, upstream_lock},
-};
+use crate::packages::{PackageService, Upstreams, function, upstream_lock};
 
 /// How many packages are planned at once.
 const AT_ONCE: usize = 8;

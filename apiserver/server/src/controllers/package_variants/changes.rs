@@ -13,11 +13,11 @@ use stoa_packages::{
 };
 use stoa_types::{
     porch::{Lifecycle, PackageRevision},
-    porchconfig::{DownstreamTarget, Function, InjectionPoint, InjectionSelector, PackageVariant, Pipeline, Selector},
+    porchconfig::{DownstreamTarget, Function, InjectionPoint, InjectionSelector, PackageVariant, Pipeline},
 };
 
 use super::downstream;
-use crate::packages::{Agent, PackageService, UpstreamState, objects, upstream_state};
+use crate::packages::{Agent, PackageService, UpstreamState, function, objects, upstream_state};
 
 /// Brings a revision to the wanted upstream. A draft is merged in place, and a published revision gets a draft.
 pub(super) async fn upgrade(
@@ -171,26 +171,6 @@ fn injector(selector: InjectionSelector) -> Injector {
 fn functions(pipeline: &Pipeline) -> kptfile::Pipeline {
     let all = |functions: &[Function]| functions.iter().map(function).collect();
     kptfile::Pipeline { mutators: all(&pipeline.mutators), validators: all(&pipeline.validators) }
-}
-
-/// A function as a Kptfile has it.
-pub(crate) fn function(of: &Function) -> kptfile::Function {
-    let Function { name, image, exec, config_path, config_map, selectors, exclude } = of.clone();
-    let selected = |selectors: Vec<Selector>| selectors.into_iter().map(selector).collect();
-    kptfile::Function {
-        image,
-        exec,
-        config_path,
-        config_map,
-        name,
-        selectors: selected(selectors),
-        exclude: selected(exclude),
-    }
-}
-
-fn selector(of: Selector) -> kptfile::Selector {
-    let Selector { api_version, kind, name, namespace, labels, annotations } = of;
-    kptfile::Selector { api_version, kind, name, namespace, labels, annotations }
 }
 
 #[cfg(test)]
