@@ -1,4 +1,4 @@
-//! Moves a package to another upstream.
+//! Moves a package to another upstream, or to a newer revision of itself.
 //!
 //! Start at [`rebase`]. It merges as an update does: the changes from the old upstream to the new one, and those here.
 
@@ -15,8 +15,8 @@ pub struct Rebase<'t> {
     pub new: &'t Tree,
     /// The package here.
     pub local: &'t Tree,
-    /// The revision of the new upstream.
-    pub revision: &'t UpstreamLock,
+    /// The revision of the new upstream. `None` for a newer revision of the package itself: its upstream stays.
+    pub revision: Option<&'t UpstreamLock>,
 }
 
 /// Moves a package to another upstream. Its changes stay, and so does the strategy of its updates.
@@ -28,7 +28,7 @@ pub struct Rebase<'t> {
 /// [`UpdateError`] when one of the trees cannot be read.
 pub fn rebase(rebase: &Rebase<'_>) -> Result<Updated, UpdateError> {
     let Rebase { old, new, local, revision } = *rebase;
-    let update = Update { origin: old, upstream: new, local, strategy: None, revision: Some(revision) };
+    let update = Update { origin: old, upstream: new, local, strategy: None, revision };
     apply(&update, UpdateStrategy::ResourceMerge)
 }
 
@@ -65,7 +65,7 @@ mod tests {
         ]);
         let git = GitLock { repo: "new".to_owned(), reference: "v1".to_owned(), ..GitLock::default() };
         let revision = UpstreamLock { kind: "git".to_owned(), git: Some(git) };
-        let rebased = rebase(&Rebase { old: &old, new: &new, local: &local, revision: &revision }).unwrap();
+        let rebased = rebase(&Rebase { old: &old, new: &new, local: &local, revision: Some(&revision) }).unwrap();
         assert_eq!(rebased.conflicts, []);
         assert_eq!(rebased.tree.paths().collect::<Vec<_>>(), ["Kptfile", "all.yaml", "c.md"]);
         assert_eq!(rebased.tree.text("all.yaml"), Some(&*config("a", "  a: two\n  b: mine # ours\n")));
@@ -73,5 +73,16 @@ mod tests {
         assert_eq!(kptfile.upstream_lock, Some(revision));
         let upstream = kptfile.upstream.unwrap();
         assert_eq!((upstream.git.unwrap().repo.as_str(), upstream.update_strategy.as_str()), ("new", "fast-forward"));
+    }
+
+    #[test]
+    fn newer_revision_of_the_package_keeps_its_upstream() {
+        let old = tree(&[("a.yaml", &config("a", "  a: one\n  b: one\n"))]);
+        let published = tree(&[("a.yaml", &config("a", "  a: two\n  b: one\n"))]);
+        let draft = tree(&[("a.yaml", &config("a", "  a: one\n  b: mine\n"))]);
+        let rebased = rebase(&Rebase { old: &old, new: &published, local: &draft, revision: None }).unwrap();
+        assert_eq!(rebased.conflicts, []);
+        assert_eq!(rebased.tree.text("a.yaml"), Some(&*config("a", "  a: two\n  b: mine\n")));
+        assert_eq!(rebased.tree.text("Kptfile"), Some(KPTFILE));
     }
 }

@@ -37,9 +37,7 @@ impl Child {
 
     /// How much memory it takes now, in bytes.
     pub fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        kibibytes.unwrap().parse::<u64>().unwrap() << 10
+        memory_of(self.id())
     }
 
     /// Asks it to end, as whoever replaces a pod does.
@@ -68,4 +66,11 @@ impl Drop for Child {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// How much memory a process takes now, in bytes.
+pub(crate) fn memory_of(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    kibibytes.unwrap().parse::<u64>().unwrap() << 10
 }

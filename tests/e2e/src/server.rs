@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::caller;
+use crate::child::memory_of;
 use crate::command::{eventually, run, setting};
 use crate::kubectl::Kubectl;
 
@@ -129,6 +130,11 @@ impl Standalone {
     /// Its data folder.
     pub fn data(&self) -> PathBuf {
         self.data.clone()
+    }
+
+    /// How much memory it takes now, in bytes. Its runner is another process.
+    pub fn memory(&self) -> u64 {
+        memory_of(self.process.id())
     }
 
     /// Ends it as a crash does. Its runner ends by itself then.

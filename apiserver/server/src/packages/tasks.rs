@@ -8,6 +8,7 @@ use stoa_packages::{
     clone::{self, CloneRequest, Init},
     git_layout,
     kptfile::{GitLock, UpdateStrategy, UpstreamLock},
+    rebase::{self, Rebase},
     update::{self, Update},
 };
 use stoa_proto::ResolveRequest;
@@ -191,6 +192,11 @@ async fn from_git(
     Ok((document, lock))
 }
 
+fn is_same_package(one: &PackageRevision, other: &PackageRevision) -> bool {
+    let package = |of: &PackageRevision| (of.spec.repository_name.clone(), of.spec.package_name.clone());
+    package(one) == package(other)
+}
+
 /// The content of another revision of the package, without its results and owners.
 async fn edited(
     service: &PackageService,
@@ -198,9 +204,7 @@ async fn edited(
     reference: &NameReference,
 ) -> Result<Document, ApiError> {
     let source = named(service, revision, ("spec.tasks[0].edit.sourceRef.name", reference)).await?;
-    let package =
-        |revision: &PackageRevision| (revision.spec.repository_name.clone(), revision.spec.package_name.clone());
-    if package(&source) != package(revision) {
+    if !is_same_package(&source, revision) {
         let why = "must be a revision of the same package; use a task of type clone for another one";
         return Err(invalid(revision, "spec.tasks[0].edit.sourceRef.name", why));
     }
@@ -241,14 +245,22 @@ async fn upgraded(service: &PackageService, revision: &PackageRevision, task: &U
         tree_of(&*service.document(&old).await?)?
     };
     let local = tree_of(&document)?;
-    let request = Update {
-        origin: &origin,
-        upstream: &upstream,
-        local: &local,
-        strategy: strategy(revision, &task.strategy)?,
-        revision: Some(&lock),
+    let strategy = strategy(revision, &task.strategy)?;
+    let updated = match is_same_package(&new, revision) {
+        // A newer revision of the package itself does not become its upstream.
+        true if strategy.is_none_or(|strategy| strategy == UpdateStrategy::ResourceMerge) => {
+            rebase::rebase(&Rebase { old: &origin, new: &upstream, local: &local, revision: None })
+        }
+        true => {
+            let why = "must be resource-merge for a newer revision of the same package";
+            return Err(invalid(revision, "spec.tasks[0].upgrade.strategy", why));
+        }
+        false => {
+            let revision = Some(&lock);
+            update::update(&Update { origin: &origin, upstream: &upstream, local: &local, strategy, revision })
+        }
     };
-    let updated = update::update(&request).map_err(|error| refused(&error))?;
+    let updated = updated.map_err(|error| refused(&error))?;
     document.set(&updated.tree);
     Ok(Made { document, conflicts: updated.conflicts.iter().map(ToString::to_string).collect() })
 }
