@@ -1,4 +1,4 @@
-//! A render that lasts longer than its request, by a function that waits for the test.
+//! A render that lasts longer than its request, by a function that waits for the test, and contents in memory.
 
 use std::collections::BTreeMap;
 
@@ -145,4 +145,17 @@ async fn interrupted_render_begins_anew() {
     scene.until_rendered("True").await;
     release.abort();
     controller.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_content_is_read_from_memory() {
+    let scene = Scene::new().await;
+    let saved = scene.saved().await;
+    scene.released.notify_one();
+    std::fs::remove_dir_all(scene.service.documents()).unwrap();
+    let content = scene.service.content(&saved).await.unwrap();
+    assert_eq!(content.resources["Kptfile"], KPTFILE);
+    // Another process has to read it.
+    let restarted = PackageService::new(scene.world.services.clone());
+    assert!(restarted.content(&saved).await.is_err());
 }

@@ -186,6 +186,24 @@ fn selected_objects_are_merged_back() {
 }
 
 #[test]
+fn comments_that_a_function_loses_are_restored() {
+    let text = "# head\napiVersion: v1\nkind: ConfigMap # kind\nmetadata:\n  name: a\ndata:\n  # above\n  a: x # why\n  b: y # also\n";
+    let tree = tree(&[("Kptfile", &kptfile("p", "{mutators: [{exec: f}]}")), ("x.yaml", text)]);
+    // JSON has no comments, and the keys come in another order.
+    let fake = fake(|_, input| {
+        let mut list = crate::text::read_list(input).unwrap().value;
+        let items = list["items"].as_array_mut().unwrap();
+        let item = items.iter_mut().find(|item| item["kind"] == "ConfigMap").unwrap();
+        item["data"]["a"] = "changed".into();
+        let answer = list.to_string();
+        assert!(!answer.contains('#'), "{answer}");
+        success(answer)
+    });
+    let rendered = rendered_by(&tree, &fake).unwrap().tree;
+    assert_eq!(rendered.text("x.yaml"), Some(&*text.replace("a: x", "a: changed")));
+}
+
+#[test]
 fn function_with_nothing_selected_runs() {
     let pipeline = "{mutators: [{exec: f, selectors: [{name: none}]}]}";
     let tree = tree(&[("Kptfile", &kptfile("p", pipeline)), ("x.yaml", &config_map("a"))]);

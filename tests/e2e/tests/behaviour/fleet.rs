@@ -4,6 +4,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -449,7 +451,17 @@ spec: {{controlPlane: {{repo: \"{}\", branch: main, path: .}}}}
         condition(&environment, "Ready")
     };
     eventually("the condition", PATIENCE, || (ready()["status"] == "False").then_some(()));
-    assert!(ready()["message"].as_str().unwrap().contains("nothing is deleted"), "{}", ready());
+    let failed = ready();
+    assert!(failed["message"].as_str().unwrap().contains("nothing is deleted"), "{failed}");
+    // The first retry follows after five seconds. The error stays, with the time of the first failure.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        let now = ready();
+        for field in ["status", "reason", "lastTransitionTime"] {
+            assert_eq!(now[field], failed[field], "{now}");
+        }
+        sleep(Duration::from_millis(500));
+    }
     assert!(kubectl.try_get(&["clustertypes.scheduler.kalypso.io", "--namespace", namespace, "edge"]).is_some());
     fs::rename(&away, small.control_plane.path()).unwrap();
     eventually("the repository is back", PATIENCE, || (ready()["status"] == "True").then_some(()));

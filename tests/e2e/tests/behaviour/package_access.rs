@@ -1,11 +1,12 @@
 //! Permissions on packages: by repository, and by the separation of authors and approvers.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stoa_e2e::{Cluster, Kubectl, Server as _, eventually, unique};
 
 use crate::{
     PATIENCE,
     package_lifecycle::{Packages, init, reference, wait_for},
+    package_variants::{blueprint, next},
 };
 
 /// Lets a user do this in the namespace of some packages. Each rule has a group, a resource, verbs and names.
@@ -134,4 +135,67 @@ fn author_cannot_approve_without_approve_own() {
         let output = as_approver.command(&delete).output().unwrap();
         if output.status.success() { Ok(()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
     });
+}
+
+/// Upgrades the package `copy` as somebody, and waits for the end; the operation.
+fn upgrade(user: &Kubectl, packages: &Packages) -> Result<Value, String> {
+    let name = unique("op");
+    let operation = json!({
+        "apiVersion": "delivery.stoa.dev/v1alpha1", "kind": "PackageOperation",
+        "metadata": {"name": name, "namespace": packages.namespace},
+        "spec": {"operation": "Upgrade", "requireApproval": false, "selector": {"packages": ["copy"]}},
+    });
+    user.try_create(&operation.to_string())?;
+    let object = format!("packageoperation/{name}");
+    Ok(packages.kubectl.watch(&packages.namespace, &object, PATIENCE, |operation| {
+        let phase = operation["status"]["phase"].as_str().unwrap_or_default();
+        ["Succeeded", "Failed", "Canceled"].contains(&phase).then(|| operation.clone())
+    }))
+}
+
+#[test]
+fn bulk_operations_have_the_rights_of_their_creator() {
+    let packages = Packages::in_cluster();
+    let upstream = blueprint(&packages, "basens");
+    let clone = json!({"type": "clone", "clone": {"upstreamRef": {"upstreamRef": reference(&upstream)}}});
+    let copy = packages.create("copy", "v1", &clone);
+    packages.publish(&copy);
+    next(
+        &packages,
+        &upstream,
+        "v2",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  size: new\n",
+    );
+    wait_for("the newer upstream is shown", || packages.revision(&copy)["status"]["upstream"]["outdated"] == true);
+
+    let name = unique("ann");
+    let user = Cluster::shared().kubectl().impersonate(&name);
+    let denied = |right: &str| {
+        allowed(|| match upgrade(&user, &packages) {
+            Err(error) if error.contains(right) => Ok(()),
+            Err(error) => Err(error),
+            Ok(operation) => panic!("{operation:#} was created without {right}"),
+        });
+    };
+    denied("packageoperations");
+    grant(&packages, &name, &[("delivery.stoa.dev", "packageoperations", &["create"], &[])]);
+    denied("packagerevisions");
+    grant(&packages, &name, &[(PACKAGES, "packagerevisions", &["create"], &[])]);
+    // The operation has the rights of its creator on the repositories, too.
+    let failed = allowed(|| upgrade(&user, &packages));
+    assert_eq!(failed["status"]["phase"], "Failed", "{failed:#}");
+    let message = failed["status"]["packages"][0]["message"].as_str().unwrap();
+    assert!(message.contains("clone") && message.contains("blueprints"), "{message}");
+    assert_eq!(packages.names().iter().filter(|name| name.contains(".copy.op")).count(), 0, "nothing is written");
+    grant(&packages, &name, &[(REPOSITORIES, "repositories", &["clone", "edit"], &["blueprints"])]);
+    let done = allowed(|| match upgrade(&user, &packages)? {
+        operation if operation["status"]["phase"] == "Succeeded" => Ok(operation),
+        // A decision of the cluster may be remembered.
+        operation => Err(operation["status"]["packages"][0]["message"].to_string()),
+    });
+    let draft = packages.revision(done["status"]["packages"][0]["revision"].as_str().unwrap());
+    assert_eq!(draft["status"]["changedBy"][0]["name"], name.as_str(), "{draft:#}");
+    assert!(
+        packages.files(draft["metadata"]["name"].as_str().unwrap())["settings.yaml"].as_str().unwrap().contains("new")
+    );
 }
