@@ -1,7 +1,8 @@
 //! Functions as pods: an image that is allowed runs in a cluster, with Porch's wrapper server before its program.
 //!
-//! Start at [`Pods`]. A pod serves all calls of one image for some time. It has no service account, no privileges and no network
-//! (by the NetworkPolicy in `manifests/functions`). The kubelet ends it, even if this runner does not.
+//! Start at [`Pods`]. A pod serves all calls of one image for some time, those of other function-runners too. It has no service
+//! account, no privileges and no network (by the NetworkPolicy in `manifests/functions`). The kubelet ends it, even if no runner
+//! does.
 //!
 //! `image` reads the digest and the program of an image, and `manifest` writes the pod.
 
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
@@ -81,7 +83,7 @@ pub(super) struct Pods(Arc<Shared>);
 struct Shared {
     options: Options,
     limits: Limits,
-    /// A random id of this process, by which it knows its own pods.
+    /// A random id of this process, which its pods name.
     instance: String,
     client: OnceCell<Client>,
     /// One pod for each image. A call waits while another one starts the pod.
@@ -113,7 +115,7 @@ impl Pods {
         Arc::clone(slots.entry(image.to_owned()).or_default())
     }
 
-    /// A pod that is ready, which is made unless there is one.
+    /// A pod that is ready: the one of the last call, or another one that serves the same, or a new one.
     async fn ready(&self, image: &str) -> Result<Warm, Failure> {
         let slot = self.slot(image);
         let mut warm = slot.lock().await;
@@ -125,16 +127,16 @@ impl Pods {
         }
         // A tag may move, so the registry is asked for each new pod.
         let program = Box::pin(image::read(image)).await?;
-        let new = self.start(image, &program).await?;
+        let new = Box::pin(self.obtain(image, &program)).await?;
         *warm = Some(new.clone());
         Ok(new)
     }
 
-    /// Makes a pod, and waits until it is ready.
-    async fn start(&self, image: &str, program: &Program) -> Result<Warm, Failure> {
+    /// A pod that a function-runner made for the same, or else a new one, once it is ready.
+    async fn obtain(&self, image: &str, program: &Program) -> Result<Warm, Failure> {
         let api = self.api().await?;
         let shared = &self.0;
-        let pod = manifest::pod(&manifest::Wanted {
+        let wanted = manifest::pod(&manifest::Wanted {
             image,
             program,
             wrapper: &shared.options.wrapper,
@@ -143,14 +145,18 @@ impl Pods {
             answer: shared.limits.answer,
             port: PORT,
         });
-        let made = api.create(&PostParams::default(), &pod).await.map_err(|error| unavailable("be created", &error))?;
-        let name = made.name_any();
-        let since = Instant::now();
+        let name = match self.find(&api, &wanted).await? {
+            Some(name) => name,
+            None => {
+                let made = api.create(&PostParams::default(), &wanted).await;
+                made.map_err(|error| unavailable("be created", &error))?.name_any()
+            }
+        };
         let waited = tokio::time::timeout(START, async {
             loop {
-                let pod = api.get(&name).await.map_err(|error| unavailable("be read", &error))?;
+                let pod = api.get(&name).await.map_err(|error| unread(image, &error))?;
                 match state(&pod) {
-                    State::Ready(address) => return Ok(address),
+                    State::Ready(address) => return Ok((address, age(&pod))),
                     State::Broken(why) => {
                         let message = format!("the pod of function {image} does not start: {why}");
                         return Err(Failure::new(Code::FailedPrecondition, reason::NOT_AVAILABLE, message));
@@ -159,7 +165,7 @@ impl Pods {
                 }
             }
         });
-        let address = match waited.await {
+        let ready = match waited.await {
             Ok(found) => found,
             Err(_) => {
                 let message = format!(
@@ -170,8 +176,11 @@ impl Pods {
                 Err(Failure::new(Code::Unavailable, reason::UNAVAILABLE, message))
             }
         };
-        match address {
-            Ok(address) => Ok(Warm { pod: name, address, since }),
+        match ready {
+            Ok((address, age)) => {
+                let now = Instant::now();
+                Ok(Warm { pod: name, address, since: now.checked_sub(age).unwrap_or(now) })
+            }
             Err(failure) => {
                 self.remove(&name).await;
                 Err(failure)
@@ -179,20 +188,45 @@ impl Pods {
         }
     }
 
+    /// The newest pod that serves the same as the wanted one and is young enough. Pods that have ended are removed meanwhile.
+    async fn find(&self, api: &Api<Pod>, wanted: &Pod) -> Result<Option<String>, Failure> {
+        let listed = api.list(&ListParams::default().labels(manifest::LABEL)).await;
+        let listed = listed.map_err(|error| unavailable("be listed", &error))?;
+        let function = wanted.labels().get(manifest::FUNCTION);
+        let mut found: Option<(Duration, String)> = None;
+        for pod in listed {
+            if has_ended(&pod) {
+                self.remove(&pod.name_any()).await;
+                continue;
+            }
+            let is_same = pod.labels().get(manifest::FUNCTION) == function;
+            let is_usable = pod.metadata.deletion_timestamp.is_none() && !matches!(state(&pod), State::Broken(_));
+            let age = age(&pod);
+            if is_same && is_usable && age < REUSE && found.as_ref().is_none_or(|(newest, _)| age < *newest) {
+                found = Some((age, pod.name_any()));
+            }
+        }
+        Ok(found.map(|(_, name)| name))
+    }
+
     /// Removes a pod that gets no more calls, once those under way have ended.
     fn remove_after_calls(&self, pod: String) {
         let pods = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(pods.0.limits.time).await;
+            // The clock of another runner may be late.
+            tokio::time::sleep(pods.0.limits.time * 2).await;
             pods.remove(&pod).await;
         });
     }
 
     async fn remove(&self, pod: &str) {
         let Ok(api) = self.api().await else { return };
-        if let Err(error) = api.delete(pod, &DeleteParams::default()).await {
+        match api.delete(pod, &DeleteParams::default()).await {
+            Ok(_) => {}
+            // Another function-runner was first.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
             // The kubelet ends the pod at its deadline.
-            tracing::warn!(%error, pod, "the pod of a function cannot be removed");
+            Err(error) => tracing::warn!(%error, pod, "the pod of a function cannot be removed"),
         }
     }
 
@@ -207,7 +241,7 @@ impl Pods {
         }
     }
 
-    /// Removes the pods of this process, and those of others that have ended.
+    /// Removes the pods that have ended. Others serve the other function-runners, and the next process.
     pub(super) async fn shut_down(&self) {
         if self.0.client.get().is_none() {
             return;
@@ -215,9 +249,7 @@ impl Pods {
         let Ok(api) = self.api().await else { return };
         let Ok(pods) = api.list(&ListParams::default().labels(manifest::LABEL)).await else { return };
         for pod in pods {
-            let is_own = pod.labels().get(manifest::LABEL).is_some_and(|instance| *instance == self.0.instance);
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if is_own || matches!(phase, Some("Failed" | "Succeeded")) {
+            if has_ended(&pod) {
                 self.remove(&pod.name_any()).await;
             }
         }
@@ -275,6 +307,29 @@ fn unavailable(what: &str, error: &kube::Error) -> Failure {
     }
 }
 
+/// The failure to read a pod that starts.
+fn unread(image: &str, error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            let message = format!("the pod of function {image} was removed while it started; try again");
+            Failure::new(Code::Unavailable, reason::UNAVAILABLE, message)
+        }
+        error => unavailable("be read", error),
+    }
+}
+
+/// The time since a pod was made.
+fn age(pod: &Pod) -> Duration {
+    let now = Timestamp::now();
+    let made = pod.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    // The clock of the cluster may be ahead.
+    Duration::try_from(now.duration_since(made)).unwrap_or_default()
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Failed" | "Succeeded"))
+}
+
 /// How far a pod is.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
@@ -309,82 +364,4 @@ fn state(pod: &Pod) -> State {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn state_of(status: &Value) -> State {
-        state(&serde_json::from_value(json!({"metadata": {"name": "f"}, "status": status})).unwrap())
-    }
-
-    #[test]
-    fn pod_is_ready_with_address_and_condition() {
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert_eq!(state_of(&json!({"phase": "Pending"})), State::Starting);
-        assert_eq!(state_of(&json!({"phase": "Running", "podIP": "10.0.0.1"})), State::Starting);
-        let running = json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": ready});
-        assert_eq!(state_of(&running), State::Ready("10.0.0.1:9446".to_owned()));
-        let other = json!({"phase": "Running", "podIP": "fd00::1", "conditions": ready});
-        assert_eq!(state_of(&other), State::Ready("[fd00::1]:9446".to_owned()));
-    }
-
-    #[test]
-    fn broken_pod_says_why() {
-        let waiting = json!([{
-            "name": "function", "ready": false, "restartCount": 0, "image": "", "imageID": "",
-            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-        }]);
-        let broken = state_of(&json!({"phase": "Pending", "containerStatuses": waiting}));
-        assert_eq!(broken, State::Broken("ImagePullBackOff: no such image".to_owned()));
-        let failed = state_of(&json!({"phase": "Failed", "reason": "DeadlineExceeded"}));
-        assert_eq!(failed, State::Broken("its phase is Failed: DeadlineExceeded".to_owned()));
-    }
-
-    fn pods() -> Pods {
-        let options = Options {
-            namespace: "functions".to_owned(),
-            images: vec!["registry.example.com/fn/".to_owned()],
-            wrapper: "registry.example.com/wrapper:v1".to_owned(),
-            kubeconfig: None,
-        };
-        Pods::new(options, Limits { memory: 1, processor: START, time: START, answer: 1 })
-    }
-
-    #[test]
-    fn only_allowed_images_run() {
-        let pods = pods();
-        assert!(pods.has("registry.example.com/fn/check:v1"));
-        assert!(!pods.has("registry.example.com/other/check:v1") && !pods.has("example.com/registry.example.com/fn/a"));
-    }
-
-    #[test]
-    fn allowed_beginning_ends_with_a_part_of_the_name() {
-        for (beginning, image, is_allowed) in [
-            ("example.com/fn", "example.com/fn/check:v1", true),
-            ("example.com/fn", "example.com/fn:v1", true),
-            ("example.com/fn", "example.com/fn@sha256:00", true),
-            ("example.com/fn", "example.com/fn-other/check:v1", false),
-            ("example.com/fn", "example.com/fn2:v1", false),
-            ("example.com/fn/check:v1", "example.com/fn/check:v1", true),
-            ("example.com/fn/check:v1", "example.com/fn/check:v1@sha256:00", true),
-            ("example.com/fn/check:v1", "example.com/fn/check:v10", false),
-            ("example.com", "example.com/fn/check:v1", true),
-            ("example.com", "example.com:5000/fn/check:v1", false),
-            ("example.com", "example.com.other.org/fn/check:v1", false),
-            ("", "example.com/fn/check:v1", false),
-        ] {
-            assert_eq!(super::is_allowed(image, beginning), is_allowed, "{beginning} {image}");
-        }
-    }
-
-    #[test]
-    fn images_without_pod_keep_no_slot() {
-        let pods = pods();
-        drop(pods.slot("a"));
-        let _used = pods.slot("b");
-        drop(pods.slot("c"));
-        let slots = pods.0.slots.lock().unwrap();
-        assert!(!slots.contains_key("a") && slots.contains_key("b"));
-    }
-}
+mod tests;

@@ -8,6 +8,8 @@ use super::image::Program;
 
 /// The label of all pods of functions; its value is the process that made the pod.
 pub(super) const LABEL: &str = "stoa.dev/function-runner";
+/// The label whose value is the same for pods that serve the same: image by digest, command and limits.
+pub(super) const FUNCTION: &str = "stoa.dev/function";
 /// How long a pod exists at most, in seconds: the time of reuse, and a call.
 const DEADLINE: u32 = 30 * 60;
 /// The folder of the wrapper server.
@@ -32,8 +34,7 @@ pub(super) struct Wanted<'a> {
 /// The pod, without privileges, service account and writable files.
 pub(super) fn pod(wanted: &Wanted<'_>) -> Pod {
     let Wanted { image, program, wrapper, instance, memory, answer, port } = wanted;
-    let hash = Sha256::digest(image.as_bytes());
-    let name: String = hash.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let name = hash(image, 5);
     let security = json!({
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
@@ -51,48 +52,58 @@ pub(super) fn pod(wanted: &Wanted<'_>) -> Pod {
         "--".to_owned(),
     ];
     command.extend(program.command.iter().cloned());
+    let spec = json!({
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": DEADLINE,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": UNPRIVILEGED,
+            "runAsGroup": UNPRIVILEGED,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [{
+            "name": "wrapper-server",
+            "image": wrapper,
+            "command": ["cp", "-a", "/wrapper-server/.", TOOLS],
+            "securityContext": security,
+            "resources": resources,
+            "volumeMounts": tools,
+        }],
+        "containers": [{
+            "name": "function",
+            "image": program.image,
+            "command": command,
+            "securityContext": security,
+            "resources": resources,
+            "volumeMounts": [{"name": "tools", "mountPath": TOOLS, "readOnly": true}],
+            "ports": [{"name": "grpc", "containerPort": port}],
+            "readinessProbe": {"grpc": {"port": port}, "periodSeconds": 1},
+        }],
+        "volumes": [{"name": "tools", "emptyDir": {"sizeLimit": "64Mi"}}],
+    });
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "generateName": format!("function-{name}-"),
-            "labels": {LABEL: instance, "app.kubernetes.io/name": "stoa-function"},
+            "labels": {
+                LABEL: instance,
+                FUNCTION: hash(&spec.to_string(), 16),
+                "app.kubernetes.io/name": "stoa-function",
+            },
             "annotations": {"stoa.dev/function-image": image},
         },
-        "spec": {
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": DEADLINE,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "securityContext": {
-                "runAsNonRoot": true,
-                "runAsUser": UNPRIVILEGED,
-                "runAsGroup": UNPRIVILEGED,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "initContainers": [{
-                "name": "wrapper-server",
-                "image": wrapper,
-                "command": ["cp", "-a", "/wrapper-server/.", TOOLS],
-                "securityContext": security,
-                "resources": resources,
-                "volumeMounts": tools,
-            }],
-            "containers": [{
-                "name": "function",
-                "image": program.image,
-                "command": command,
-                "securityContext": security,
-                "resources": resources,
-                "volumeMounts": [{"name": "tools", "mountPath": TOOLS, "readOnly": true}],
-                "ports": [{"name": "grpc", "containerPort": port}],
-                "readinessProbe": {"grpc": {"port": port}, "periodSeconds": 1},
-            }],
-            "volumes": [{"name": "tools", "emptyDir": {"sizeLimit": "64Mi"}}],
-        },
+        "spec": spec,
     });
     serde_json::from_value(pod).expect("it has the form of a pod")
+}
+
+/// The first bytes of the hash of a text, in hexadecimal digits.
+fn hash(text: &str, bytes: usize) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
