@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the lint knows tests, not their helpers")]
 
 mod renderer;
+mod shipped;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
