@@ -117,7 +117,11 @@ fn common(environment: &str, workloads: usize) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use stoa_fleet::{ControlPlane, Fleet, changed::changed, render::render};
+    use stoa_fleet::{
+        ControlPlane, Fleet,
+        changed::changed,
+        render::{Output, render, render_each},
+    };
 
     use super::*;
     use crate::fleet::templates::Replacing;
@@ -139,5 +143,30 @@ mod tests {
         let new = old.next(ControlPlane::read(&sources, Some(&plane)).inputs);
         let changes = changed(&old, &BTreeMap::new(), &new, &Replacing).unwrap();
         assert_eq!(changes.written.len(), dimensions.of_edited_region() * 2);
+    }
+
+    #[test]
+    fn hundreds_of_workloads_are_on_hundreds_of_cluster_types() {
+        let dimensions = Dimensions { cluster_types: 200, workloads: 200 };
+        let mut sources = sources("prod", dimensions);
+        let plane = ControlPlane::read(&sources, None);
+        assert!(plane.problems.is_empty(), "{}", plane.problems[0]);
+        let old = Fleet::new(plane.inputs.clone());
+        assert_eq!(old.schedule().assignments().count(), 40_000);
+        let mut files = 0;
+        render_each(&old, &Replacing, &mut |output| match output {
+            Output::File(..) => files += 1,
+            Output::Broken(folder, broken) => panic!("{folder}: {:?}", broken.problems),
+            Output::Warning(warning) => panic!("{warning}"),
+        })
+        .unwrap();
+        assert_eq!(files, 3 * 40_000 + 200);
+        // A region is half of this fleet. The files of the other half are not rendered again.
+        let (path, text) = edited("after");
+        sources.branch.insert(path, text.into());
+        let new = old.next(ControlPlane::read(&sources, Some(&plane)).inputs);
+        let changes = changed(&old, &BTreeMap::new(), &new, &Replacing).unwrap();
+        assert_eq!((changes.written.len(), changes.deleted.len()), (20_000, 0));
+        assert!(changes.written.keys().all(|path| path.ends_with("/platform-config.yaml")));
     }
 }

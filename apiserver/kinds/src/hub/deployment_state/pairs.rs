@@ -264,4 +264,31 @@ mod tests {
             assert_eq!(owner(&pairs), None);
         }
     }
+
+    #[test]
+    fn report_of_one_cluster_in_100_000_touches_no_other() {
+        let mut descriptors = Descriptors::default();
+        descriptors.put(descriptor("web", "one"));
+        let mut pairs = OfNamespace { descriptors: Arc::new(descriptors), ..OfNamespace::default() };
+        let name = |number: usize| format!("cluster-{number:06}");
+        for number in 0..100_000 {
+            pairs.replace(&name(number), Some(reconciler(&name(number), "one")));
+        }
+        // A list that began earlier goes on with what it saw.
+        let earlier = pairs.clone();
+        pairs.replace(&name(70_000), Some(reconciler(&name(70_000), "two")));
+        let commit = |pairs: &OfNamespace, name: &str| {
+            let pair = pairs.get(&format!("{name}.web")).unwrap();
+            pair.reconciler.deployment().unwrap().git_ops_commit_id.clone()
+        };
+        assert_eq!((commit(&earlier, &name(70_000)), commit(&pairs, &name(70_000))), ("one".into(), "two".into()));
+        let is_shared = |((a, old), (b, new)): ((&String, &Pair), (&String, &Pair))| {
+            assert_eq!(a, b);
+            Arc::ptr_eq(&old.reconciler, &new.reconciler)
+        };
+        assert_eq!(earlier.after(None).zip(pairs.after(None)).filter(|both| is_shared(*both)).count(), 99_999);
+        // A page begins where the last one ended.
+        let next: Vec<&String> = pairs.after(Some("cluster-069999.web")).take(2).map(|(name, _)| name).collect();
+        assert_eq!(next, ["cluster-070000.web", "cluster-070001.web"]);
+    }
 }
