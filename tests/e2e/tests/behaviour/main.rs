@@ -18,6 +18,7 @@ mod custom_resources;
 mod drift;
 mod faults;
 mod fleet;
+mod fleet_journeys;
 mod guide;
 mod health;
 mod hooks;
