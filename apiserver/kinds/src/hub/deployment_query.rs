@@ -25,6 +25,8 @@ use crate::{
     scheduler::assignment::uid,
 };
 
+/// The numbers of deployments in each state.
+pub const COUNTS: &str = "counts";
 /// The transitions of reconcilers.
 pub const HISTORY: &str = "history";
 /// The versions of two environments.
@@ -36,7 +38,12 @@ pub const LAG: &str = "lag";
 type Parameter = (&'static str, &'static str);
 
 /// The queries in the order of their names, each with its content and its parameters.
-const QUERIES: [(&str, &str, &[Parameter]); 3] = [
+const QUERIES: [(&str, &str, &[Parameter]); 4] = [
+    (
+        COUNTS,
+        "The number of deployments of each workload in an environment, by state.",
+        &[("environment", "The environment."), ("workload", "The workload.")],
+    ),
     (
         DIFFERENCES,
         "The versions of each workload in two environments.",
@@ -150,6 +157,6 @@ mod tests {
     #[test]
     fn queries_are_in_the_order_of_their_names() {
         assert!(QUERIES.is_sorted_by_key(|(name, ..)| *name));
-        assert!(exists(HISTORY) && exists(DIFFERENCES) && exists(LAG) && !exists("rows"));
+        assert!(exists(COUNTS) && exists(HISTORY) && exists(DIFFERENCES) && exists(LAG) && !exists("rows"));
     }
 }

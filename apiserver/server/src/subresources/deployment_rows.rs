@@ -1,6 +1,9 @@
-//! `deploymentqueries/rows`: the history of deployments, the differences of two environments, and rollouts, as tables.
+//! `deploymentqueries/rows`: the history of deployments, their numbers, the differences of two environments, and rollouts, as
+//! tables.
 //!
 //! A table is a list of objects with the same fields, which data sources of Grafana for JSON read as it is.
+
+mod counted;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -15,7 +18,7 @@ use stoa_hub::{
     tables::{Newest, Rollout, Rollouts},
 };
 use stoa_kinds::hub::{
-    deployment_query::{self, DIFFERENCES, HISTORY},
+    deployment_query::{self, COUNTS, DIFFERENCES, HISTORY},
     descriptors,
 };
 use stoa_machinery::{
@@ -29,6 +32,7 @@ use stoa_types::{
     names,
 };
 
+use self::counted::Counted;
 use super::{
     format::{Format, bad_parameter},
     non_empty,
@@ -50,6 +54,7 @@ pub(super) async fn rows(hub: HubService, call: SubresourceCall) -> Result<Subre
         return Err(ApiError::not_found(group, plural, &call.name));
     }
     let rows = match call.name.as_str() {
+        COUNTS => counts(&hub, &call).await?,
         HISTORY => history(&hub, &call).await?,
         DIFFERENCES => differences(&hub, &call).await?,
         _ => lag(&hub, &call).await?,
@@ -227,6 +232,15 @@ fn lags(rollout: &Rollout) -> Value {
         "p90Seconds": seconds(1),
         "maxSeconds": seconds(2),
     })
+}
+
+async fn counts(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, ApiError> {
+    let lookup = &hub.services().lookup;
+    lookup.api::<Reconciler>()?.store().reach_current().await?;
+    let text = |name: &str| non_empty(&call.query, name).map(str::to_owned);
+    let counted = Counted::new(text("environment"), text("workload"));
+    let counted = hub.memory().fold_states(lookup, &call.namespace, counted, Counted::add).await?;
+    Ok(counted.into_rows())
 }
 
 /// The deployments of a workload in an environment.

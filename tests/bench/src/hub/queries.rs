@@ -32,6 +32,7 @@ pub(super) async fn measure(bench: &mut Bench, clusters: &Clusters) -> Result<()
         ("lag of a workload", format!("lag/rows?since=30d&environment={one}&workload={workload}"), of_workload),
         ("lag of a day", "lag/rows?since=1d".to_owned(), 1),
         ("differences", format!("differences/rows?environment={one}&with={other}"), 100),
+        ("counts", "counts/rows".to_owned(), 1),
     ] {
         let path = clusters.path(&format!("deploymentqueries/{query}"));
         let mut times = Vec::new();

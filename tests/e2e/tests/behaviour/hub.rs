@@ -217,6 +217,9 @@ spec:
     assert_eq!(differences.len(), 1, "{differences:#?}");
     assert_eq!((&differences[0]["versions"], &differences[0]["otherVersions"]), (&json!("0.0.2, c9"), &json!("0.0.1")));
     assert_eq!(differences[0]["isSame"], false);
+    let counts = rows(&kubectl, "counts/rows?environment=dev");
+    let numbers = ["total", "succeeded", "failed", "inProgress", "unknown"].map(|name| &counts[0][name]);
+    assert_eq!((counts.len(), numbers), (1, [&json!(2), &json!(1), &json!(0), &json!(1), &json!(0)]), "{counts:#?}");
     let rollouts = rows(&kubectl, "lag/rows?environment=dev&since=30d");
     let rollout = rollouts.iter().find(|row| row["gitOpsCommitId"] == "c2").unwrap();
     assert_eq!(
@@ -224,7 +227,7 @@ spec:
         (&json!("0.0.2"), &json!(2), &json!(1), &json!(1))
     );
     let queries = kubectl.run(&["get", "deploymentqueries", "--namespace", NAMESPACE, "--output=name"]);
-    assert_eq!(queries.lines().count(), 3, "{queries}");
+    assert_eq!(queries.lines().count(), 4, "{queries}");
     let wrong = kubectl.refused(&["get", "--raw", &path("deploymentqueries/history/rows?since=soon")]);
     assert!(wrong.contains("since"), "{wrong}");
 }
