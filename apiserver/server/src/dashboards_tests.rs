@@ -1,4 +1,5 @@
-//! The dashboards in `manifests/dashboards`: the API serves each query, and a process reports each metric.
+//! The dashboards in `manifests/dashboards`, and the alerts in `manifests/alerts`: the API serves each query, and a process
+//! reports each metric.
 
 use std::{
     collections::BTreeMap,
@@ -94,56 +95,90 @@ fn dashboards_are_in_the_kustomization() {
     assert_eq!(uids.len(), 5);
 }
 
+/// Checks that the API serves a query of a file, with its columns and parameters.
+fn check_query(server: &TestServer, file: &str, namespace: &str, query: &Value) {
+    let definition = serde_json::to_value(DeploymentState::crd()).unwrap();
+    let rows =
+        [include_str!("subresources/deployment_rows.rs"), include_str!("subresources/deployment_rows/counted.rs")];
+    let url = text(query, "url");
+    let parts: Vec<&str> = url.split('/').collect();
+    let ["", "apis", group, version, "namespaces", of, plural, rest @ ..] = parts.as_slice() else {
+        panic!("{file}: {url}");
+    };
+    assert_eq!(*of, namespace, "{file}: {url}");
+    let store = server.registry.store(group, version, plural);
+    let store = store.unwrap_or_else(|| panic!("{file}: no resource is at {url}"));
+    let is_states = *plural == names::plural::<DeploymentState>();
+    match rest {
+        [] => assert!(is_states && store.definition().verbs.contains(&"list"), "{file}: {url}"),
+        [name, subresource] => {
+            let found = store.definition().subresources.iter().find(|of| of.name == *subresource);
+            assert!(found.is_some_and(|of| of.verbs.contains(&"get")), "{file}: {url}");
+            assert!(deployment_query::exists(name), "{file}: {url}");
+        }
+        _ => panic!("{file}: {url}"),
+    }
+    assert_eq!(query["root_selector"], if is_states { "items" } else { "" }, "{file}: {url}");
+    for column in query["columns"].as_array().unwrap() {
+        let selector = text(column, "selector");
+        let is_there = match is_states {
+            true => is_state_field(&definition, selector),
+            false => rows.iter().any(|source| source.contains(&format!("\"{selector}\":"))),
+        };
+        assert!(is_there, "{file}: {url} has no field {selector}");
+    }
+    for parameter in query["url_options"]["params"].as_array().unwrap() {
+        let (key, value) = (text(parameter, "key"), text(parameter, "value"));
+        let field = value.split_once('=').map(|(field, _)| field);
+        let is_known = match is_states {
+            true => key == "fieldSelector" && field.is_none_or(|field| is_state_field(&definition, field)),
+            false => deployment_query::has_parameter(rest[0], key),
+        };
+        assert!(is_known, "{file}: {url} has no parameter {key}={value}");
+    }
+}
+
 #[tokio::test]
 async fn api_serves_the_queries_of_dashboards() {
     let server = TestServer::new().await;
-    let definition = serde_json::to_value(DeploymentState::crd()).unwrap();
-    let rows = include_str!("subresources/deployment_rows.rs");
     let mut count = 0;
     for (file, dashboard) in dashboards() {
         let mut queries = Vec::new();
         with(&dashboard, "url", &mut queries);
         for query in queries {
-            let url = text(query, "url");
-            let parts: Vec<&str> = url.split('/').collect();
-            let ["", "apis", group, version, "namespaces", "${namespace}", plural, rest @ ..] = parts.as_slice() else {
-                panic!("{file}: {url}");
-            };
-            let store = server.registry.store(group, version, plural);
-            let store = store.unwrap_or_else(|| panic!("{file}: no resource is at {url}"));
-            let is_states = *plural == names::plural::<DeploymentState>();
-            match rest {
-                [] => assert!(is_states && store.definition().verbs.contains(&"list"), "{file}: {url}"),
-                [name, subresource] => {
-                    let found = store.definition().subresources.iter().find(|of| of.name == *subresource);
-                    assert!(found.is_some_and(|of| of.verbs.contains(&"get")), "{file}: {url}");
-                    assert!(deployment_query::exists(name), "{file}: {url}");
-                }
-                _ => panic!("{file}: {url}"),
-            }
-            assert_eq!(query["root_selector"], if is_states { "items" } else { "" }, "{file}: {url}");
-            for column in query["columns"].as_array().unwrap() {
-                let selector = text(column, "selector");
-                let is_there = match is_states {
-                    true => is_state_field(&definition, selector),
-                    false => rows.contains(&format!("\"{selector}\":")),
-                };
-                assert!(is_there, "{file}: {url} has no field {selector}");
-            }
-            for parameter in query["url_options"]["params"].as_array().unwrap() {
-                let (key, value) = (text(parameter, "key"), text(parameter, "value"));
-                let field = value.split_once('=').map(|(field, _)| field);
-                let is_known = match is_states {
-                    true => key == "fieldSelector" && field.is_none_or(|field| is_state_field(&definition, field)),
-                    false => deployment_query::has_parameter(rest[0], key),
-                };
-                assert!(is_known, "{file}: {url} has no parameter {key}={value}");
-            }
+            check_query(&server, &file, "${namespace}", query);
             count += 1;
         }
     }
     assert!(count > 10, "{count} queries");
+    let definition = serde_json::to_value(DeploymentState::crd()).unwrap();
     assert!(!is_state_field(&definition, "spec.nope") && !deployment_query::has_parameter("lag", "host"));
+}
+
+#[tokio::test]
+async fn alerts_compare_numbers_that_the_api_serves() {
+    let server = TestServer::new().await;
+    let folder = repository().join("manifests/alerts");
+    let kustomization = fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
+    assert!(kustomization.contains("grafana_alert: \"1\"") && kustomization.contains("files: [hub.json]"));
+    let alerts: Value = serde_json::from_str(&fs::read_to_string(folder.join("hub.json")).unwrap()).unwrap();
+    let mut columns = Vec::new();
+    for rule in alerts["groups"][0]["rules"].as_array().unwrap() {
+        let title = text(rule, "title");
+        let [query, threshold] = &rule["data"].as_array().unwrap()[..] else { panic!("{title}: {rule:#}") };
+        assert_eq!((&rule["condition"], &threshold["model"]["expression"]), (&threshold["refId"], &query["refId"]));
+        check_query(&server, title, "fleet", &query["model"]);
+        // Grafana compares the number of each row, whose texts are the labels of the alert.
+        let all = query["model"]["columns"].as_array().unwrap();
+        let (numbers, labels): (Vec<&Value>, Vec<&Value>) = all.iter().partition(|column| column["type"] == "number");
+        assert_eq!(numbers.len(), 1, "{title}");
+        columns.push(text(numbers[0], "selector"));
+        let summary = text(&rule["annotations"], "summary");
+        for label in labels {
+            assert!(summary.contains(&format!("{{{{ .Labels.{} }}}}", text(label, "text"))), "{title}: {summary}");
+        }
+    }
+    assert_eq!(columns, ["failed", "inProgress", "unknown"]);
 }
 
 #[test]
