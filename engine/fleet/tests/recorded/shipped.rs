@@ -185,7 +185,7 @@ fn values_and_secrets_of_cluster_types_are_consolidated() {
 }
 
 #[test]
-fn plain_text_in_place_of_a_secret_is_refused_and_not_repeated() {
+fn plain_text_of_a_secret_breaks_the_assignment() {
     for (data, expected) in [
         ("SEALED_SECRETS: \"{TOKEN: hunter2}\"", "SEALED_SECRETS.TOKEN is no ciphertext"),
         ("SEALED_SECRETS: hunter2", "SEALED_SECRETS is no map"),
