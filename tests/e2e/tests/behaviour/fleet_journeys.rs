@@ -399,7 +399,9 @@ fn workload_may_do_what_its_folder_permits() {
         object("v1", "ConfigMap", &namespace, "data: {a: b}"),
         object("v1", "Service", &namespace, "spec: {ports: [{port: 80}]}"),
     ] {
-        flux.would_create(&permitted).unwrap_or_else(|error| panic!("{permitted}: {error}"));
+        // The authorizer of the cluster reads a new RoleBinding a moment later.
+        let created = || flux.would_create(&permitted).ok();
+        eventually_or(PATIENCE, created, || format!("{permitted}: {:?}", flux.would_create(&permitted)));
     }
     let role = "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\nsubjects: []";
     for forbidden in [
