@@ -38,6 +38,8 @@ const REUSE: Duration = Duration::from_secs(25 * 60);
 const START: Duration = Duration::from_secs(60);
 /// The time between reads of a pod that starts.
 const READ_INTERVAL: Duration = Duration::from_millis(250);
+/// The bytes of a message beside the objects and the image.
+const ENVELOPE: usize = 1 << 10;
 /// The port of the wrapper server.
 const PORT: u16 = 9446;
 /// Reasons of containers that do not start without a change.
@@ -192,17 +194,19 @@ impl Pods {
     async fn find(&self, api: &Api<Pod>, wanted: &Pod) -> Result<Option<String>, Failure> {
         let listed = api.list(&ListParams::default().labels(manifest::LABEL)).await;
         let listed = listed.map_err(|error| unavailable("be listed", &error))?;
-        let function = wanted.labels().get(manifest::FUNCTION);
         let mut found: Option<(Duration, String)> = None;
         for pod in listed {
             if has_ended(&pod) {
                 self.remove(&pod.name_any()).await;
                 continue;
             }
-            let is_same = pod.labels().get(manifest::FUNCTION) == function;
             let is_usable = pod.metadata.deletion_timestamp.is_none() && !matches!(state(&pod), State::Broken(_));
             let age = age(&pod);
-            if is_same && is_usable && age < REUSE && found.as_ref().is_none_or(|(newest, _)| age < *newest) {
+            if manifest::is_same(&pod, wanted)
+                && is_usable
+                && age < REUSE
+                && found.as_ref().is_none_or(|(newest, _)| age < *newest)
+            {
                 found = Some((age, pod.name_any()));
             }
         }
@@ -267,6 +271,16 @@ impl Executor for Pods {
     }
 
     async fn run(&self, call: &Call) -> Result<Output, Failure> {
+        let largest = self.0.limits.answer.saturating_sub(ENVELOPE + call.image.len());
+        if call.list.len() > largest {
+            // The wrapper server would reject it as if it were overloaded, and the pod of all runners would be removed.
+            let message = format!(
+                "function {} takes objects of {largest} bytes at most, and not of {}; select fewer objects",
+                call.image,
+                call.list.len()
+            );
+            return Err(Failure::new(Code::FailedPrecondition, reason::FUNCTION_FAILED, message));
+        }
         let (pods, image) = (self.clone(), call.image.clone());
         // A caller may leave meanwhile. Its pod serves the next one, and is not lost.
         let ready = tokio::spawn(async move { Box::pin(pods.ready(&image)).await }.in_current_span()).await;

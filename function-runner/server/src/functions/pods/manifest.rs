@@ -1,6 +1,7 @@
 //! The pod of a function.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kube::ResourceExt as _;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -9,7 +10,7 @@ use super::image::Program;
 /// The label of all pods of functions; its value is the process that made the pod.
 pub(super) const LABEL: &str = "stoa.dev/function-runner";
 /// The label whose value is the same for pods that serve the same: image by digest, command and limits.
-pub(super) const FUNCTION: &str = "stoa.dev/function";
+const FUNCTION: &str = "stoa.dev/function";
 /// How long a pod exists at most, in seconds: the time of reuse, and a call.
 const DEADLINE: u32 = 30 * 60;
 /// The folder of the wrapper server.
@@ -101,6 +102,44 @@ pub(super) fn pod(wanted: &Wanted<'_>) -> Pod {
     serde_json::from_value(pod).expect("it has the form of a pod")
 }
 
+/// Whether a pod of the cluster serves the same as the wanted one. Its spec has to say so as well: everybody who may create pods in
+/// the namespace can write the label.
+pub(super) fn is_same(found: &Pod, wanted: &Pod) -> bool {
+    let programs = |pod: &Pod| pod.spec.as_ref().map(programs);
+    found.labels().get(FUNCTION) == wanted.labels().get(FUNCTION) && programs(found) == programs(wanted)
+}
+
+/// The part of a spec that decides which programs run. A cluster adds defaults to the rest.
+fn programs(spec: &PodSpec) -> PodSpec {
+    let program = |container: &Container| {
+        let Container { name, image, command, args, env, env_from, lifecycle, volume_mounts, working_dir, .. } =
+            container.clone();
+        Container {
+            name,
+            image,
+            command,
+            args,
+            env,
+            env_from,
+            lifecycle,
+            volume_mounts,
+            working_dir,
+            ..Container::default()
+        }
+    };
+    let of = |containers: &[Container]| containers.iter().map(program).collect::<Vec<_>>();
+    PodSpec {
+        init_containers: spec.init_containers.as_deref().map(of),
+        containers: of(&spec.containers),
+        ephemeral_containers: spec.ephemeral_containers.clone(),
+        volumes: spec.volumes.clone(),
+        host_network: spec.host_network,
+        host_pid: spec.host_pid,
+        share_process_namespace: spec.share_process_namespace,
+        ..PodSpec::default()
+    }
+}
+
 /// The first bytes of the hash of a text, in hexadecimal digits.
 fn hash(text: &str, bytes: usize) -> String {
     Sha256::digest(text.as_bytes()).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
@@ -108,15 +147,16 @@ fn hash(text: &str, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
-    #[test]
-    fn pod_has_no_privileges_and_has_limits() {
+    fn check() -> Pod {
         let program = Program {
             image: "registry.example.com/fn/check@sha256:00".to_owned(),
             command: vec!["/usr/local/bin/function".to_owned(), "-v".to_owned()],
         };
-        let pod = pod(&Wanted {
+        pod(&Wanted {
             image: "registry.example.com/fn/check:v1",
             program: &program,
             wrapper: "registry.example.com/wrapper:v1",
@@ -124,7 +164,49 @@ mod tests {
             memory: 1 << 30,
             answer: 1 << 20,
             port: 9446,
-        });
+        })
+    }
+
+    #[test]
+    fn pod_of_somebody_else_is_another_one() {
+        let with = |pointer: &str, field: &str, value: Value| {
+            let mut pod = serde_json::to_value(check()).unwrap();
+            pod.pointer_mut(pointer).unwrap()[field] = value;
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        // The defaults of a cluster.
+        for (pointer, field, value) in [
+            ("/metadata", "name", json!("function-1")),
+            ("/spec", "nodeName", json!("node")),
+            ("/spec", "serviceAccountName", json!("default")),
+            ("/spec/containers/0", "imagePullPolicy", json!("IfNotPresent")),
+            ("/spec/containers/0/resources/limits", "memory", json!("1Gi")),
+            ("/spec/containers/0/ports/0", "protocol", json!("TCP")),
+        ] {
+            assert!(is_same(&with(pointer, field, value), &check()), "{pointer}/{field}");
+        }
+        let image = json!("registry.example.com/other:v1");
+        let container = json!({"name": "other", "image": image});
+        let both = json!([check().spec.unwrap().containers[0], container]);
+        for (pointer, field, value) in [
+            ("/metadata/labels", FUNCTION, json!("other")),
+            ("/spec/containers/0", "image", image.clone()),
+            ("/spec/initContainers/0", "image", image.clone()),
+            ("/spec/containers/0", "args", json!(["-o"])),
+            ("/spec/containers/0", "command", json!(["/other"])),
+            ("/spec/containers/0", "env", json!([{"name": "LD_PRELOAD", "value": "/other.so"}])),
+            ("/spec/containers/0", "lifecycle", json!({"postStart": {"exec": {"command": ["/other"]}}})),
+            ("/spec", "containers", both),
+            ("/spec", "volumes", json!([{"name": "tools", "hostPath": {"path": "/other"}}])),
+            ("/spec", "hostNetwork", json!(true)),
+        ] {
+            assert!(!is_same(&with(pointer, field, value), &check()), "{pointer}/{field}");
+        }
+    }
+
+    #[test]
+    fn pod_has_no_privileges_and_has_limits() {
+        let pod = check();
         assert_eq!(pod.metadata.labels.unwrap()[LABEL], "a");
         let spec = pod.spec.unwrap();
         assert_eq!((spec.automount_service_account_token, spec.active_deadline_seconds), (Some(false), Some(1800)));

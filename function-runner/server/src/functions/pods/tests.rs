@@ -140,15 +140,27 @@ impl FakeCluster {
     }
 }
 
+const IMAGE: &str = "registry.example.com/fn/check:v1";
+
+fn program(digest: &str) -> Program {
+    Program { image: format!("registry.example.com/fn/check@sha256:{digest}"), command: vec!["/function".to_owned()] }
+}
+
 #[tokio::test]
-async fn runners_share_the_pod_of_a_function() {
-    const IMAGE: &str = "registry.example.com/fn/check:v1";
+async fn pod_with_the_label_alone_gets_no_calls() {
     let cluster = Arc::<FakeCluster>::default();
     let (one, other) = (cluster.runner(), cluster.runner());
-    let program = |digest: &str| Program {
-        image: format!("registry.example.com/fn/check@sha256:{digest}"),
-        command: vec!["/function".to_owned()],
-    };
+    let first = one.obtain(IMAGE, &program("00")).await.unwrap();
+    cluster.change(&first.pod, "/spec/containers/0/image", "example.com/of-somebody-else:v1");
+    let second = other.obtain(IMAGE, &program("00")).await.unwrap();
+    assert_ne!(second.pod, first.pod);
+    assert_eq!(one.obtain(IMAGE, &program("00")).await.unwrap().pod, second.pod);
+}
+
+#[tokio::test]
+async fn runners_share_the_pod_of_a_function() {
+    let cluster = Arc::<FakeCluster>::default();
+    let (one, other) = (cluster.runner(), cluster.runner());
     let first = one.obtain(IMAGE, &program("00")).await.unwrap();
     let same = other.obtain(IMAGE, &program("00")).await.unwrap();
     assert_eq!((&first.pod, &first.address), (&same.pod, &same.address));
