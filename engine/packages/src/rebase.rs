@@ -4,7 +4,7 @@
 
 use crate::files::Tree;
 use crate::kptfile::{UpdateStrategy, UpstreamLock};
-use crate::update::{Update, UpdateError, Updated, apply};
+use crate::update::{Side, Update, UpdateError, Updated, apply, kptfile};
 
 /// A move of a package to another upstream.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct Rebase<'t> {
     pub new: &'t Tree,
     /// The package here.
     pub local: &'t Tree,
-    /// The revision of the new upstream. `None` for a newer revision of the package itself: its upstream stays.
+    /// The revision of the new upstream. `None` for a newer revision of the package itself, which keeps its own upstream.
     pub revision: Option<&'t UpstreamLock>,
 }
 
@@ -28,8 +28,19 @@ pub struct Rebase<'t> {
 /// [`UpdateError`] when one of the trees cannot be read.
 pub fn rebase(rebase: &Rebase<'_>) -> Result<Updated, UpdateError> {
     let Rebase { old, new, local, revision } = *rebase;
+    let moved = if revision.is_none() { newer_upstream(rebase)? } else { None };
+    let revision = revision.or(moved.as_ref());
     let update = Update { origin: old, upstream: new, local, strategy: None, revision };
     apply(&update, UpdateStrategy::ResourceMerge)
+}
+
+/// The upstream that a newer revision of the package was upgraded to meanwhile. Its content comes with that revision. An upgrade of
+/// the package here counts more.
+fn newer_upstream(rebase: &Rebase<'_>) -> Result<Option<UpstreamLock>, UpdateError> {
+    let lock = |side, tree| kptfile(side, tree, "").map(|found| found.and_then(|kptfile| kptfile.upstream_lock));
+    let old = lock(Side::Origin, rebase.old)?;
+    let is_here = lock(Side::Local, rebase.local)? != old;
+    Ok(lock(Side::Upstream, rebase.new)?.filter(|new| !is_here && Some(new) != old.as_ref()))
 }
 
 #[cfg(test)]
@@ -84,5 +95,26 @@ mod tests {
         assert_eq!(rebased.conflicts, []);
         assert_eq!(rebased.tree.text("a.yaml"), Some(&*config("a", "  a: two\n  b: mine\n")));
         assert_eq!(rebased.tree.text("Kptfile"), Some(KPTFILE));
+    }
+
+    #[test]
+    fn newer_revision_of_the_package_brings_its_newer_upstream() {
+        let lock = |reference: &str| {
+            let git = GitLock { repo: "up".to_owned(), reference: reference.to_owned(), ..GitLock::default() };
+            UpstreamLock { kind: "git".to_owned(), git: Some(git) }
+        };
+        let at = |reference: &str| {
+            let git = format!("  type: git\n  git:\n    repo: up\n    ref: {reference}\n");
+            tree(&[("Kptfile", &format!("{KPTFILE}upstream:\n{git}upstreamLock:\n{git}"))])
+        };
+        for (old, new, local, expected) in
+            [("v1", "v2", "v1", "v2"), ("v1", "v1", "v2", "v2"), ("v1", "v2", "v3", "v3")]
+        {
+            let (old, new, local) = (at(old), at(new), at(local));
+            let rebased = rebase(&Rebase { old: &old, new: &new, local: &local, revision: None }).unwrap();
+            let kptfile = Kptfile::parse(rebased.tree.text("Kptfile").unwrap()).unwrap();
+            assert_eq!(kptfile.upstream_lock, Some(lock(expected)));
+            assert_eq!(kptfile.upstream.unwrap().git.unwrap().reference, expected);
+        }
     }
 }

@@ -274,7 +274,7 @@ fn set_upstream(
 }
 
 /// The Kptfile of a package, if it has one.
-fn kptfile(side: Side, tree: &Tree, package: &str) -> Result<Option<Kptfile>, UpdateError> {
+pub(crate) fn kptfile(side: Side, tree: &Tree, package: &str) -> Result<Option<Kptfile>, UpdateError> {
     let path = join(package, KPTFILE);
     let Some(file) = tree.get(&path) else { return Ok(None) };
     let text = std::str::from_utf8(&file.content).map_err(|_| kptfile_error(side, package, KptfileError::NotText))?;
