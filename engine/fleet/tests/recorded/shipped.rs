@@ -195,6 +195,10 @@ fn plain_text_of_a_secret_breaks_the_assignment() {
             "SOPS_SECRETS: \"{a: {metadata: {name: a}, stringData: {TOKEN: hunter2}}}\"",
             "SOPS_SECRETS.a is not encrypted",
         ),
+        (
+            "SOPS_SECRETS: \"{a: {metadata: {name: a}, stringData: {TOKEN: hunter2}, sops: {version: 3.9.0}}}\"",
+            "SOPS_SECRETS.a has plain text in stringData.TOKEN",
+        ),
         ("SOPS_SECRETS: \"{a: hunter2}\"", "SOPS_SECRETS.a is no Secret"),
         ("SOPS_SECRETS: hunter2", "SOPS_SECRETS is no map"),
     ] {
