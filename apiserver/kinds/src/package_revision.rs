@@ -300,8 +300,13 @@ fn gets_owner(new: &PackageRevision, old: &PackageRevision) -> bool {
 fn keep_unknown_fields(new: &mut PackageRevisionSpec, old: &PackageRevisionSpec) {
     let is_same =
         |new: &[Task]| package_evaluation::are_equal_but_for_eval(&with_all_fields(new), &with_all_fields(&old.tasks));
-    if new.tasks.is_empty() || is_same(&new.tasks) {
+    if new.tasks.is_empty() {
         new.tasks.clone_from(&old.tasks);
+    } else if let Some(known) = new.tasks.get_mut(..old.tasks.len())
+        && is_same(known)
+    {
+        // A further task may follow.
+        known.clone_from_slice(&old.tasks);
     }
     if new.readiness_gates.is_empty() {
         new.readiness_gates.clone_from(&old.readiness_gates);

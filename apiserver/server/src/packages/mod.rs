@@ -378,7 +378,7 @@ impl PackageRepositories for PackageService {
             Err(_) => {
                 let seconds = patience.as_secs();
                 let why = format!(
-                    "function {} took longer than {seconds} s; add it to the pipeline of the Kptfile, which has more time",
+                    "function {} took longer than {seconds} s; retry, or add it to the pipeline of the Kptfile, which has more time",
                     task.image
                 );
                 return Err(ApiError::timeout(why, 10));
