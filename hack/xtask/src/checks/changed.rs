@@ -103,8 +103,8 @@ impl Packages {
                 into.push(name.clone());
             }
         }
-        let Targets { on_bed, others, .. } = &targets;
-        if let Some(twice) = on_bed.iter().find(|name| others.contains(name)) {
+        let Targets { on_bed, own_clusters, others } = &targets;
+        if let Some(twice) = on_bed.iter().chain(own_clusters).find(|name| others.contains(name)) {
             bail!("a test on the test bed has the name of another: {twice:?}");
         }
         Ok(targets)
