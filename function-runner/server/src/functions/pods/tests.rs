@@ -140,40 +140,43 @@ impl FakeCluster {
     }
 }
 
-const IMAGE: &str = "registry.example.com/fn/check:v1";
-
-fn program(digest: &str) -> Program {
-    Program { image: format!("registry.example.com/fn/check@sha256:{digest}"), command: vec!["/function".to_owned()] }
+/// The pod of a function by the digest of its image.
+async fn obtained(runner: &Pods, digest: &str) -> Warm {
+    let program = Program {
+        image: format!("registry.example.com/fn/check@sha256:{digest}"),
+        command: vec!["/function".to_owned()],
+    };
+    Box::pin(runner.obtain("registry.example.com/fn/check:v1", &program)).await.unwrap()
 }
 
 #[tokio::test]
 async fn pod_with_the_label_alone_gets_no_calls() {
     let cluster = Arc::<FakeCluster>::default();
     let (one, other) = (cluster.runner(), cluster.runner());
-    let first = one.obtain(IMAGE, &program("00")).await.unwrap();
+    let first = obtained(&one, "00").await;
     cluster.change(&first.pod, "/spec/containers/0/image", "example.com/of-somebody-else:v1");
-    let second = other.obtain(IMAGE, &program("00")).await.unwrap();
+    let second = obtained(&other, "00").await;
     assert_ne!(second.pod, first.pod);
-    assert_eq!(one.obtain(IMAGE, &program("00")).await.unwrap().pod, second.pod);
+    assert_eq!(obtained(&one, "00").await.pod, second.pod);
 }
 
 #[tokio::test]
 async fn runners_share_the_pod_of_a_function() {
     let cluster = Arc::<FakeCluster>::default();
     let (one, other) = (cluster.runner(), cluster.runner());
-    let first = one.obtain(IMAGE, &program("00")).await.unwrap();
-    let same = other.obtain(IMAGE, &program("00")).await.unwrap();
+    let first = obtained(&one, "00").await;
+    let same = obtained(&other, "00").await;
     assert_eq!((&first.pod, &first.address), (&same.pod, &same.address));
-    let moved = other.obtain(IMAGE, &program("01")).await.unwrap();
+    let moved = obtained(&other, "01").await;
     assert_ne!(moved.pod, first.pod, "the tag moved to another image");
     // The end of a runner leaves its pods to the other one.
     one.shut_down().await;
     assert_eq!(cluster.names(), [first.pod.as_str(), moved.pod.as_str()]);
     // A pod that is too old is no longer shared.
     cluster.change(&first.pod, "/metadata/creationTimestamp", "2020-01-01T00:00:00Z");
-    let next = one.obtain(IMAGE, &program("00")).await.unwrap();
+    let next = obtained(&one, "00").await;
     assert_ne!(next.pod, first.pod);
     cluster.change(&first.pod, "/status/phase", "Failed");
-    assert_eq!(other.obtain(IMAGE, &program("00")).await.unwrap().pod, next.pod);
+    assert_eq!(obtained(&other, "00").await.pod, next.pod);
     assert_eq!(cluster.names(), [moved.pod.as_str(), next.pod.as_str()], "the ended pod is removed");
 }
