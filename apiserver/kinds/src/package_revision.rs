@@ -196,7 +196,7 @@ impl PackageRevisionStrategy {
         Ok(())
     }
 
-    /// Requires leave to clone the upstream of a new revision.
+    /// Requires leave to clone the upstream of a new revision. Another revision of the package itself needs none.
     async fn require_clone(&self, context: &RequestContext, revision: &PackageRevision) -> Result<(), ApiError> {
         let namespace = revision.namespace().unwrap_or_default();
         let upstream = revision.spec.tasks.first().and_then(|task| match task.kind.as_str() {
@@ -209,6 +209,9 @@ impl PackageRevisionStrategy {
         let Some(upstream) = self.lookup.api::<PackageRevision>()?.get_opt(&namespace, name).await? else {
             return Ok(());
         };
+        if is_same_package(&upstream, revision) {
+            return Ok(());
+        }
         package_access::require(context, RepositoryVerb::Clone, (&namespace, &upstream.spec.repository_name)).await
     }
 
@@ -334,6 +337,12 @@ fn note_proposal(context: &RequestContext, new: &mut PackageRevision, old: &Pack
     if is_proposal && new.spec.lifecycle != old.spec.lifecycle && !context.is_internal() {
         package_access::note_author(context, new);
     }
+}
+
+/// Whether two revisions of a namespace are of one package.
+pub fn is_same_package(one: &PackageRevision, other: &PackageRevision) -> bool {
+    let package = |of: &PackageRevision| (of.spec.repository_name.clone(), of.spec.package_name.clone());
+    package(one) == package(other)
 }
 
 /// Whether a revision has another one as its upstream.

@@ -411,6 +411,10 @@ async fn edit_and_clone_are_verbs_on_the_repository() {
     assert_eq!(code(&[EDIT], &own).await, Ok(()));
     assert_eq!(code(&[EDIT], &copy).await, Err(403));
     assert_eq!(code(&[EDIT, "clone repositories blueprints"], &copy).await, Ok(()));
+    let reference = json!({"name": NAME});
+    let upgrade = json!({"newUpstreamRef": reference, "localPackageRevisionRef": reference});
+    let next = json!({"workspaceName": "v2", "tasks": [{"type": "upgrade", "upgrade": upgrade}]});
+    assert_eq!(code(&[EDIT], &next).await, Ok(()), "a newer revision of the package itself");
     let saved = shop.write_as(&by("ann", &[]), "a.yaml", "").await;
     assert_eq!(saved.unwrap_err().code(), 403);
     shop.write_as(&by("ann", &[EDIT]), "a.yaml", "").await.unwrap();

@@ -1,7 +1,7 @@
 //! The content of a new revision, by its task: init, clone, edit or upgrade.
 
 use kube::ResourceExt as _;
-use stoa_kinds::{errors, lookup::require_secret, validation::without_credentials};
+use stoa_kinds::{errors, lookup::require_secret, package_revision::is_same_package, validation::without_credentials};
 use stoa_machinery::{ApiError, RequestContext, status::FieldError};
 use stoa_packages::{
     Tree,
@@ -190,11 +190,6 @@ async fn from_git(
         }),
     };
     Ok((document, lock))
-}
-
-fn is_same_package(one: &PackageRevision, other: &PackageRevision) -> bool {
-    let package = |of: &PackageRevision| (of.spec.repository_name.clone(), of.spec.package_name.clone());
-    package(one) == package(other)
 }
 
 /// The content of another revision of the package, without its results and owners.
