@@ -15,7 +15,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use super::{Change, Expect, Key, Lease, Log, LogError, Origin, Record, RecordStream, Version, Write};
 
 /// How long anything that has to happen may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A lease that does not expire while a test runs.
 const LONG: Duration = Duration::from_secs(600);
 /// A lease whose expiry a test waits for.
@@ -498,14 +498,29 @@ pub async fn expired_lease_can_be_taken(log: Arc<dyn Log>) {
 
 /// A renewal extends a lease by its full length from now.
 pub async fn renewal_keeps_a_lease(log: Arc<dyn Log>) {
-    let ttl = Duration::from_secs(2);
-    let lease = log.acquire("run/x", "one", ttl).await.expect("free");
-    let start = Instant::now();
-    while start.elapsed() < ttl + ttl / 4 {
-        tokio::time::sleep(ttl / 10).await;
-        log.renew(&lease).await.expect("renewed in time");
+    let is_kept = async |name: &str, ttl: Duration| {
+        let mut renewed = Instant::now();
+        let lease = log.acquire(name, "one", ttl).await.expect("free");
+        let start = Instant::now();
+        let outcome = loop {
+            if start.elapsed() >= ttl + ttl / 4 {
+                break log.acquire(name, "two", LONG).await;
+            }
+            tokio::time::sleep(ttl / 10).await;
+            let begun = Instant::now();
+            if let Err(error) = log.renew(&lease).await {
+                break Err(error);
+            }
+            renewed = begun;
+        };
+        let is_kept = matches!(outcome, Err(LogError::Held { .. }));
+        assert!(is_kept || renewed.elapsed() >= ttl, "the lease was lost in time: {outcome:?}");
+        is_kept
+    };
+    // A busy machine may renew a short lease too late, which says nothing.
+    if !is_kept("run/x", Duration::from_secs(2)).await {
+        assert!(is_kept("run/y", Duration::from_secs(20)).await, "no renewal came in time");
     }
-    assert!(matches!(log.acquire("run/x", "two", LONG).await, Err(LogError::Held { .. })));
 }
 
 /// Renewing a lease that somebody else took is refused.

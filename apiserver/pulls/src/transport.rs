@@ -5,7 +5,7 @@ use std::{
     hash::{Hash as _, Hasher as _},
     ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stoa_outbound::{Client, InvalidBundle, causes};
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 use crate::{
     Address, Provider, PullError,

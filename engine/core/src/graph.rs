@@ -360,8 +360,8 @@ mod tests {
         let reduced = graph.reduced().unwrap();
         assert_eq!(reduced.order().unwrap().len(), 10_000);
         assert_eq!(reduced.graph.edge_count(), 9_999, "a chain is left");
-        // Unoptimised and on a busy machine; optimised it takes a twentieth.
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        // Unoptimised and on a busy machine; optimised it takes a hundredth.
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     }
 
     proptest! {

@@ -518,6 +518,6 @@ mod tests {
             assert!(schema.is_atomic_map(&path(&format!("f{n:05}"))) && !schema.is_atomic_map(&path(&format!("g{n}"))));
         }
         // One after the other takes minutes.
-        assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
     }
 }

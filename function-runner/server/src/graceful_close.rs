@@ -105,13 +105,16 @@ mod tests {
 
     #[tokio::test]
     async fn last_answer_arrives_despite_unread_input() {
+        let began = tokio::time::Instant::now();
         let (mut client, server) = answered().await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         client.write_all(b"and more of it").await.unwrap();
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).await.unwrap();
         assert_eq!(answer.len(), ANSWER);
-        assert!(!server.is_finished(), "the client has not closed it yet");
+        // A busy machine may take longer than the server waits.
+        let has_ended = server.is_finished();
+        assert!(!has_ended || began.elapsed() >= LINGER, "the client has not closed it yet");
         drop(client);
         server.await.unwrap();
     }
@@ -119,6 +122,6 @@ mod tests {
     #[tokio::test]
     async fn close_times_out_for_a_silent_client() {
         let (_client, server) = answered().await;
-        tokio::time::timeout(LINGER * 5, server).await.unwrap().unwrap();
+        tokio::time::timeout(LINGER * 30, server).await.unwrap().unwrap();
     }
 }

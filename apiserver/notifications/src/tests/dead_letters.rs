@@ -128,7 +128,6 @@ async fn user_deletes_dead_letter_during_redelivery() {
 
     // It fails once more, and does not come back.
     receiver.behave(|_| Reply::Never);
-    bed.update("chat", |sink| sink.spec.timeout = "2s".into()).await;
     bed.call("chat", "redelivery", &[("id", id(1))]).await;
     receiver.next().await;
     receiver.behave(|_| Reply::Code(422));

@@ -199,7 +199,7 @@ async fn only_certificates_of_the_authority_get_in() {
         Err(LogError::Unavailable(_))
     ));
     // Certificates are exchanged while it is open.
-    let options = EtcdOptions { patience: Duration::from_millis(300), ..etcd.options() };
+    let options = EtcdOptions { patience: Duration::from_secs(5), ..etcd.options() };
     let log = EtcdLog::open(options).await.unwrap();
     log.set_tls(&false_server).unwrap();
     assert!(log.read(&Key::new("/a")).await.is_err());

@@ -319,7 +319,7 @@ async fn values_of_many_mebibytes_are_planned() {
 #[tokio::test]
 async fn calls_have_limits() {
     let Some(options) = support::options("frame") else { return };
-    let limits = Limits { read: Duration::from_millis(300), answer: 1000, ..Limits::default() };
+    let limits = Limits { read: Duration::from_secs(5), answer: 1000, ..Limits::default() };
     let provider = Provider::start(&DirectLauncher, &options, limits, None).await.unwrap();
     let hanging = config(&provider, "frame_thing", r#"{"name":"n","fail":"plan:hang"}"#);
     let error = plan(&provider, "frame_thing", None, &hanging, None).await.unwrap_err();

@@ -88,7 +88,7 @@ async fn a_provider_that_hangs_is_an_error() {
     let (tenant, network, environment) = ("a".into(), Network::Deny, Vec::new());
     let configuration = Json::parse(b"{}").unwrap();
     let spec = ProviderSpec { tenant, network, executable, digest, environment, configuration };
-    let pool = Pool::new(PoolOptions { start_limit: Duration::from_millis(300), ..options() });
+    let pool = Pool::new(PoolOptions { start_limit: Duration::from_secs(5), ..options() });
     let error = pool.get(&spec).await.unwrap_err().to_string();
     assert!(error.contains("accepted no calls within") && error.ends_with("starting"), "{error}");
 }
@@ -184,7 +184,7 @@ async fn wrong_executables_and_configurations_are_errors() {
 /// Waits until a process has ended and was waited for.
 async fn vanished(process: &str) {
     let mut interval = tokio::time::interval(Duration::from_millis(10));
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if !std::fs::exists(process).unwrap() {
             return;
         }

@@ -15,7 +15,7 @@ fn script(folder: &Path, text: &str) -> StartOptions {
     let path = folder.join("provider");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    StartOptions { time_limit: Duration::from_millis(500), ..StartOptions::new(path) }
+    StartOptions { time_limit: Duration::from_secs(5), ..StartOptions::new(path) }
 }
 
 #[tokio::test]

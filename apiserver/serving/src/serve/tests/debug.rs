@@ -199,18 +199,23 @@ fn nothing_fails_while_profiles_are_taken() {
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let mut samples = 0;
-        for _ in 0..2 {
+        let (mut samples, mut profiles) = (0, 0);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        // A busy machine has less time for all of it.
+        let is_enough = |samples: i64| answered.load(Relaxed) > 10 && interrupted.load(Relaxed) > 100 && samples > 20;
+        while profiles < 2 || !is_enough(samples) && tokio::time::Instant::now() < deadline {
             let bytes = alone_again().await.until(sleep(Duration::from_millis(300))).await.unwrap();
             samples += profile::tests::read(&bytes).iter().map(|stack| stack.samples).sum::<i64>();
+            profiles += 1;
         }
+        let is_enough = is_enough(samples);
         over.store(true, Relaxed);
         interrupts.join().unwrap();
         for client in clients {
             client.await.unwrap();
         }
         let (answered, interrupted) = (answered.load(Relaxed), interrupted.load(Relaxed));
-        assert!(answered > 10 && interrupted > 100 && samples > 20, "{answered} {interrupted} {samples}");
+        assert!(is_enough, "{answered} {interrupted} {samples}");
         Arc::into_inner(server).unwrap().end().await;
     });
 }

@@ -84,10 +84,10 @@ async fn stalled_client_occupies_slot_until_deadline() {
     let ann = setup.cas.client("ann");
     let mut stuck = server.connect(Identity::Certificate(&ann)).await;
     let mut client = server.connect(Identity::Certificate(&ann)).await;
-    let unread = stuck.send(Method::GET, "/apis/g.io/v1/endless?timeout=1s", &[]).await.unwrap();
+    let unread = stuck.send(Method::GET, "/apis/g.io/v1/endless?timeout=5s", &[]).await.unwrap();
     assert_eq!(unread.status(), StatusCode::OK);
     assert_eq!(client.get(STACKS).await.code, StatusCode::TOO_MANY_REQUESTS);
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while client.get(STACKS).await.code != StatusCode::OK {
         assert!(tokio::time::Instant::now() < deadline, "the share was never given back");
     }
@@ -98,7 +98,7 @@ async fn stalled_client_occupies_slot_until_deadline() {
 
 #[tokio::test]
 async fn a_watch_outlives_the_deadline_and_counts_its_events() {
-    let limits = Limits { request_timeout: Duration::from_millis(20), ..Limits::default() };
+    let limits = Limits { request_timeout: Duration::from_millis(200), ..Limits::default() };
     let setup = Setup { limits, ..Setup::default() };
     let server = setup.start().await;
     let ann = setup.cas.client("ann");
@@ -109,7 +109,13 @@ async fn a_watch_outlives_the_deadline_and_counts_its_events() {
     assert_eq!(other.get(SLOWS).await.code, StatusCode::GATEWAY_TIMEOUT);
     server.echo.events.lock().as_ref().unwrap().send(Bytes::from_static(b"{}\n{}\n")).unwrap();
     assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n{}\n");
-    let metrics = other.get("/metrics").await.text;
+    // A busy machine may not answer this within the deadline either.
+    let metrics = loop {
+        let answer = other.get("/metrics").await;
+        if answer.code != StatusCode::GATEWAY_TIMEOUT {
+            break answer.text;
+        }
+    };
     assert!(
         metrics.contains("apiserver_watch_events_total{group=\"g.io\",resource=\"stacks\",version=\"v1\"} 2"),
         "{metrics}"

@@ -249,9 +249,9 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         }
         // What is longer has more time.
-        let pieces = vec![vec![b'x'; 256 << 10]; 8];
-        let server = Server::start("Content-Length: 2097152", pieces, Duration::from_millis(200)).await;
-        assert_eq!(exchanged(&server, None).await.unwrap().len(), 2 << 20);
+        let pieces = vec![vec![b'x'; 1 << 20]; 8];
+        let server = Server::start("Content-Length: 8388608", pieces, Duration::from_millis(200)).await;
+        assert_eq!(exchanged(&server, None).await.unwrap().len(), 8 << 20);
     }
 
     #[tokio::test]

@@ -446,8 +446,8 @@ async fn second_runner_starts_after_silence_timeout() {
     let (world, mut conversations) = TestServer::scripted(&[A]).await;
     world.destroy("one").await;
     let mut first = conversations.recv().await.unwrap();
-    first.begin("first").await;
     let silent = Instant::now();
+    first.begin("first").await;
     let mut second = tokio::time::timeout(WAITED_OUT + SOON, conversations.recv()).await.unwrap().unwrap();
     assert!(silent.elapsed() >= WAITED_OUT, "{:?}", silent.elapsed());
     tokio::time::timeout(SOON, second.begin("another")).await.expect("it begins at once");
