@@ -11,7 +11,7 @@ use stoa_e2e::{Caller, Cluster, Kubectl, Server as _, unique};
 /// The garbage collector finds kinds that are new to it within half a minute.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long what has to stay is looked at.
-const A_WHILE: Duration = Duration::from_secs(2);
+const A_WHILE: Duration = Duration::from_secs(5);
 
 /// Where objects of a kind are made, and an object of it.
 #[derive(Clone, Copy, Debug)]

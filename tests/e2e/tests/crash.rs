@@ -25,9 +25,9 @@ const CRASHES: usize = 10;
 /// A crash comes at most this long after the run before it was seen at work or the restart.
 const LONGEST: Duration = Duration::from_secs(4);
 /// How long after the last restart a run may take.
-const RECOVERY: Duration = Duration::from_secs(60);
+const RECOVERY: Duration = Duration::from_secs(120);
 /// How long a request may find nobody at home after a restart.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What crashes and comes back.
 trait Crashing: Server {

@@ -9,7 +9,7 @@ use stoa_e2e::{Answer, Caller, Cluster, Kubectl, Server as _, unique};
 
 const BACKENDS: &str = "/apis/platform.stoa.dev/v1alpha1/backends?limit=1";
 /// Longer than a decision or a review is remembered, by Stoa and by kube-apiserver after another.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Which user was refused, by the sentence that says so.
 fn refused_user(answer: &Answer) -> &str {

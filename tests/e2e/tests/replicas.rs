@@ -31,7 +31,7 @@ const REPLICAS: usize = 3;
 /// How long anything that has to happen may take on a machine that is busy building.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long it may take, after the replica that leads was killed, until another does.
-const FAILOVER: Duration = Duration::from_secs(40);
+const FAILOVER: Duration = Duration::from_secs(60);
 /// How long a call may take before whoever made it gives it up: a process that is killed may leave one unanswered.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How many objects a run has, so that whoever leads can be killed in the middle of it.
