@@ -297,7 +297,7 @@ fn full_runner_delays_runs_and_rejects_callers() {
 /// A Spec of very many small values.
 fn very_many_values(namespace: &str) -> String {
     let spec = config_maps(namespace, 1, "a");
-    format!("{spec}    x: [{}]\n", "{a: 1},".repeat(600_000))
+    format!("{spec}    x: [{}]\n", "{a: 1},".repeat(720_000))
 }
 
 #[test]

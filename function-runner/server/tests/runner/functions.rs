@@ -201,7 +201,7 @@ async fn failed_function_keeps_its_results() {
 #[tokio::test(flavor = "multi_thread")]
 async fn executable_reaches_nothing_and_has_limits() {
     let Some(samples) = samples() else { return };
-    let limits = ["--worker-timeout-seconds=3", "--worker-output-mib=1", "--worker-memory-mib=256"];
+    let limits = ["--worker-timeout-seconds=15", "--worker-output-mib=1", "--worker-memory-mib=256"];
     let scene = Scene::new(samples, &limits).await;
     let answer = scene.run(CHECK, "reach").await;
     assert!(answer.is_ok(), "{answer:?}");

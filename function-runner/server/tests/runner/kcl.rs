@@ -105,7 +105,7 @@ async fn programs_that_break_the_library_fail_alone() {
     let (code, _, message) = first_problem(&status);
     assert!(code == Code::InvalidArgument && message.starts_with("rendering took more than "), "{message}");
     scene.still_works().await;
-    assert!(start.elapsed() < Duration::from_secs(90), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(180), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

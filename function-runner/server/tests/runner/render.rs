@@ -337,11 +337,11 @@ fn play(part: &'static str) -> [(&'static str, &'static str); 1] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_renderer_fails_one_request() {
-    let Some(scene) = Scene::standin(&["--worker-timeout-seconds=5", "--worker-memory-mib=256"]) else { return };
+    let Some(scene) = Scene::standin(&["--worker-timeout-seconds=15", "--worker-memory-mib=256"]) else { return };
     let well = async || scene.generate(&play("well"), "well", "Kustomize").await.unwrap();
     well().await;
     for (part, expected) in [
-        ("sleep", "rendering took more than 5 s; split the stack"),
+        ("sleep", "rendering took more than 15 s; split the stack"),
         ("allocate", "rendering took more than 256 MiB of memory; split the stack"),
         ("exit", "the renderer ended while it rendered the stack (exit status: 3); see the log of the function-runner"),
     ] {

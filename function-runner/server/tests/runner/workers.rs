@@ -87,7 +87,8 @@ impl Scene {
         let start = Instant::now();
         while self.metric(name) != value {
             assert!(start.elapsed() < PATIENCE, "{name} is {} and not {value}", self.metric(name));
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // A fast machine is busy for a moment only.
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
@@ -199,7 +200,7 @@ async fn dead_worker_fails_its_job_alone() {
     assert_eq!(causes, [2, 1, 1]);
 
     // A worker comes to the end of its job when the runner is told to end, though it is told, too.
-    let large = format!("{OBJECT}x: [{}]\n", "{a: 1},".repeat(150_000));
+    let large = format!("{OBJECT}x: [{}]\n", "{a: 1},".repeat(290_000));
     let begun = scene.begin("shop", "Auto", &large).await;
     scene.until(BUSY, 1).await;
     let last = scene.bed.workers();
