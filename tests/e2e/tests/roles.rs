@@ -1,7 +1,7 @@
 //! The ClusterRoles that people get: each may do what it says and no more, as an access review says it and as requests
 //! are answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -169,14 +169,19 @@ async fn roles_may_do_what_they_say_and_no_more() {
             }
         }
     }
-    // The last binding has arrived everywhere when it has arrived at kube-apiserver.
-    let (last, ..) = users.last().expect("there are roles");
-    let arrived = Question { who: user(last), verb: "use", what: "platform/workspaces", namespace: "" };
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while !arrived.as_reviewed(&caller).await {
-        assert!(tokio::time::Instant::now() < deadline, "the roles are not bound");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    // Bindings of both kinds have arrived everywhere when they have arrived at kube-apiserver.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let mut arrived = BTreeSet::new();
+    for (question, _) in questions.iter().filter(|(_, wanted)| *wanted) {
+        if !arrived.insert(question.who) {
+            continue;
+        }
+        while !question.as_reviewed(&caller).await {
+            assert!(tokio::time::Instant::now() < deadline, "{question:?}: the role is not bound");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
+    assert_eq!(arrived.len(), users.len(), "each role has a right");
 
     let count = questions.len();
     let wrong: Vec<String> = stream::iter(questions)

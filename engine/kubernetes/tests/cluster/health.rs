@@ -155,8 +155,24 @@ async fn objects_of_kind_share_one_watch() {
         // The health as of the apply, which knew of no condition, is taken first.
         assert_eq!(test.runtime.wait_healthy(desired, &ignore).await.unwrap(), Health::Current);
     }
+    let log = std::path::Path::new(&kubeconfig()).with_file_name("logs").join("audit.log");
+    let collection = format!("/{}/widgets?", test.namespace);
+    let watches = || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            // Its end is logged at some time after the last who waited is gone.
+            .filter(|event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
+            .filter(|event| event["requestURI"].as_str().is_some_and(|uri| uri.contains(&collection)))
+            .count()
+    };
     let ready = async {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let mut waits = 0;
+        while watches() == 0 {
+            waits += 1;
+            assert!(waits < 120, "nothing is watched");
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        }
         for n in 0..20 {
             widgets.patch_status(&format!("w{n}"), &PatchParams::default(), &set("True")).await.unwrap();
         }
@@ -165,17 +181,7 @@ async fn objects_of_kind_share_one_watch() {
         futures_util::future::join_all(wanted.iter().map(|desired| test.runtime.wait_healthy(desired, &ignore)));
     let (healthy, ()) = tokio::join!(healthy, ready);
     assert!(healthy.into_iter().all(|health| health.unwrap() == Health::Current));
-    let log = std::path::Path::new(&kubeconfig()).with_file_name("logs").join("audit.log");
-    let text = std::fs::read_to_string(&log).unwrap();
-    let collection = format!("/{}/widgets?", test.namespace);
-    let watches = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        // Its end is logged at some time after the last who waited is gone.
-        .filter(|event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
-        .filter(|event| event["requestURI"].as_str().is_some_and(|uri| uri.contains(&collection)))
-        .count();
-    assert_eq!(watches, 1);
+    assert_eq!(watches(), 1);
     let crd = test.read(&definition).await.unwrap();
     let Live::Present(crd) = crd else { panic!("{crd:?}") };
     test.delete(&recorded(&definition, crd)).await.unwrap();
