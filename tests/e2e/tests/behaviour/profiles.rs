@@ -28,13 +28,8 @@ fn traces(profile: &[u8]) -> String {
     run(Command::new("go").args(["tool", "pprof", "-symbolize=none", "-traces"]).arg(file.path()))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn profile_tells_what_requests_take_while_they_are_answered() {
-    let stoa = Standalone::start();
-    let kubectl = stoa.kubectl();
-    let kubeconfig = Kubeconfig::read_from(&kubectl.kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    let client = kube::Client::try_from(config).unwrap();
+/// What is sampled while requests are answered.
+async fn sampled(client: &kube::Client, kubectl: &Kubectl) -> String {
     let over = Arc::<AtomicBool>::default();
     let asking = [(); 4].map(|()| {
         let (client, over) = (client.clone(), over.clone());
@@ -44,17 +39,34 @@ async fn profile_tells_what_requests_take_while_they_are_answered() {
             }
         })
     });
+    let kubectl = kubectl.clone();
     let profile = tokio::task::spawn_blocking(move || profile(&kubectl, SECONDS)).await.unwrap();
     // Whoever names what was sampled needs the processor, too.
     over.store(true, Relaxed);
     for asks in asking {
         tokio::time::timeout(Duration::from_secs(30), asks).await.expect("an answer").unwrap();
     }
-    let traces = tokio::task::spawn_blocking(move || traces(&profile)).await.unwrap();
+    tokio::task::spawn_blocking(move || traces(&profile)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profile_tells_what_requests_take_while_they_are_answered() {
     // From the runtime's threads to the encryption, through the filters.
-    for function in ["std::thread::", "tokio::runtime::", "rustls::", "stoa_serving::serve::chain::"] {
-        assert!(traces.contains(function), "no {function} in\n{traces}");
+    const FUNCTIONS: [&str; 4] = ["std::thread::", "tokio::runtime::", "rustls::", "stoa_serving::serve::chain::"];
+    let stoa = Standalone::start();
+    let kubectl = stoa.kubectl();
+    let kubeconfig = Kubeconfig::read_from(&kubectl.kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let mut traces = String::new();
+    // A busy machine may have little time for the requests.
+    for _ in 0..10 {
+        traces += &sampled(&client, &kubectl).await;
+        if FUNCTIONS.iter().all(|function| traces.contains(function)) {
+            return;
+        }
     }
+    panic!("not all of {FUNCTIONS:?} are in\n{traces}");
 }
 
 #[test]
