@@ -75,7 +75,7 @@ impl Flunders {
         });
         self.kubectl.apply(&service.to_string());
         self.kubectl.claim("e2e", &registration.to_string());
-        let available = ["wait", "--for=condition=Available", "--timeout=60s", "apiservice", API_SERVICE];
+        let available = ["wait", "--for=condition=Available", "--timeout=120s", "apiservice", API_SERVICE];
         self.kubectl.run(&available);
     }
 

@@ -311,7 +311,7 @@ async fn namespace_deletion_removes_contents_after_finalizers() {
         assert_eq!(causes[0]["reason"], "NamespaceTerminating", "{answer:?}");
     }
     stage.let_go(Kind::Source, "held").await;
-    stage.kubectl.run(&["wait", "--for=delete", &format!("namespace/{namespace}"), "--timeout=90s"]);
+    stage.kubectl.run(&["wait", "--for=delete", &format!("namespace/{namespace}"), "--timeout=120s"]);
     // Nothing is left behind that a namespace of the same name would find.
     stage.kubectl.run(&["create", "namespace", &namespace]);
     let list = stage.caller.get(&Kind::Source.path(&namespace), &[]).await;

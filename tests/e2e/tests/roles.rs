@@ -238,7 +238,7 @@ async fn organization_members_have_roles_until_removal() {
         admin.apply(&format!(
             "{{apiVersion: config.stoa.dev/v1alpha1, kind: Organization, metadata: {{name: {name}}}, spec: {{}}}}"
         ));
-        admin.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("organization/{name}")]);
+        admin.run(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("organization/{name}")]);
     }
     let (ann, team) = (unique("ann"), unique("team"));
     let robot = format!("system:serviceaccount:{here}:robot");

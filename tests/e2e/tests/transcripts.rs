@@ -25,13 +25,13 @@ impl Stage {
         organization.succeed("web", "Apply", "");
         let kubectl = server.kubectl();
         let ready = |object: &str| {
-            kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", "--namespace", name, object]);
+            kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", "--namespace", name, object]);
         };
         ready("stack/web");
         ready("source/config");
         ready(&format!("project/{name}"));
         ready(&format!("workspace/{name}"));
-        kubectl.run(&["wait", "--for=jsonpath={.status.stacks}=1", "--timeout=60s", &format!("workspace/{name}")]);
+        kubectl.run(&["wait", "--for=jsonpath={.status.stacks}=1", "--timeout=120s", &format!("workspace/{name}")]);
         Self { organization, server, values }
     }
 

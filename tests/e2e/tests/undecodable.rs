@@ -182,7 +182,7 @@ async fn corrupted_object_fails_alone() {
         stage.cluster.kubectl().run(&[
             "wait",
             "--for=condition=Available",
-            "--timeout=60s",
+            "--timeout=120s",
             "apiservice",
             "v1alpha1.config.stoa.dev",
         ]);
@@ -196,7 +196,7 @@ async fn corrupted_object_fails_alone() {
     let kubectl = stage.cluster.kubectl();
     block_in_place(|| {
         kubectl.apply(DELETERS);
-        kubectl.run(&["delete", "namespace", &stage.namespace, "--timeout=90s"])
+        kubectl.run(&["delete", "namespace", &stage.namespace, "--timeout=120s"])
     });
     assert_eq!(stage.stored("broken").await.unwrap(), BROKEN);
     stage.counts(1).await;

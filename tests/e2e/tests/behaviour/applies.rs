@@ -204,7 +204,7 @@ fn one_run_applies_and_destroys_difficult_resources() {
     assert!(!kubectl.succeeds(&["get", "crd", &format!("widgets.{group}")]));
 
     let brief = organization.start("web", "Preview", "ttlSecondsAfterFinished: 1");
-    let gone = ["wait", "--for=delete", "--timeout=60s", "--namespace", name, &format!("run/{brief}")];
+    let gone = ["wait", "--for=delete", "--timeout=120s", "--namespace", name, &format!("run/{brief}")];
     kubectl.run(&gone);
 }
 

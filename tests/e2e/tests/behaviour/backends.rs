@@ -51,7 +51,7 @@ spec:
         id = bucket.access_key,
         key = bucket.secret_key
     ));
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("backend/{backend}")]);
     backend
 }
 

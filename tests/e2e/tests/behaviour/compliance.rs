@@ -45,7 +45,7 @@ pub(crate) fn define_kinds(kubectl: &Kubectl) {
     DEFINED.get_or_init(|| {
         kubectl.apply(KINDS);
         for kind in ["kustomizations.kustomize.toolkit.fluxcd.io", "applications.argoproj.io"] {
-            kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &format!("crd/{kind}")]);
+            kubectl.run(&["wait", "--for=condition=Established", "--timeout=120s", &format!("crd/{kind}")]);
         }
     });
 }

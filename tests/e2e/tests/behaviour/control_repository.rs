@@ -182,9 +182,9 @@ fn push_creates_object_and_removal_deletes_it() {
     eventually("the pushed source is served", PATIENCE, || {
         kubectl.succeeds(&["get", "source", "pushed", "--namespace", name]).then_some(())
     });
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", "source/pushed", "--namespace", name]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", "source/pushed", "--namespace", name]);
     clone.push(&file, |path| std::fs::remove_file(path).unwrap(), "Remove it");
-    kubectl.run(&["wait", "--for=delete", "--timeout=60s", "source/pushed", "--namespace", name]);
+    kubectl.run(&["wait", "--for=delete", "--timeout=120s", "source/pushed", "--namespace", name]);
 }
 
 #[test]

@@ -429,7 +429,7 @@ fn hub_of_a_cluster_of_clusters_takes_its_files() {
     let file = "work/v1alpha1/0000_00_work.open-cluster-management.io_manifestworkreplicasets.crd.yaml";
     kubectl.apply(&fs::read_to_string(Path::new(&folder).join(file)).unwrap());
     let definition = "crd/manifestworkreplicasets.work.open-cluster-management.io";
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", definition]);
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=120s", definition]);
     let templates = ["ocm-clusters", "ocm-clusters-namespace", "ocm-clusters-config"];
     let files = of_shipped(&kubectl, &organization.name, templates, "{PLACEMENT: drones, REGION: north}");
     assert_eq!(files.keys().collect::<Vec<_>>(), ["namespace.yaml", "platform-config.yaml", "reconciler.yaml"]);

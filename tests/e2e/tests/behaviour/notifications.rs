@@ -19,20 +19,20 @@ fn events_survive_crash_and_dead_letters_redeliver() {
     organization.succeed("web", "Apply", "");
     let started = endpoint.until(503, "dev.stoa.run.started");
     let sink = format!("notificationsink/{name}");
-    kubectl.run(&["wait", "--for=condition=Ready=False", "--timeout=60s", &sink]);
+    kubectl.run(&["wait", "--for=condition=Ready=False", "--timeout=120s", &sink]);
 
     cluster.kill("stoa");
     endpoint.code.store(200, SeqCst);
     cluster.restart();
     assert_eq!(endpoint.until(200, "dev.stoa.run.started"), started);
     endpoint.until(200, "dev.stoa.run.succeeded");
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &sink]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", &sink]);
     assert_eq!(endpoint.id(401, "dev.stoa.run.started"), None, "it was signed");
 
     endpoint.code.store(422, SeqCst);
     endpoint.came.lock().unwrap().clear();
     organization.succeed("web", "Preview", "");
-    kubectl.run(&["wait", "--for=jsonpath={.status.deadLetters}=2", "--timeout=60s", &sink]);
+    kubectl.run(&["wait", "--for=jsonpath={.status.deadLetters}=2", "--timeout=120s", &sink]);
     let row = kubectl.run(&["get", "nsink", name, "--no-headers"]);
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells[..5], [name, "127.0.0.1", "false", "False", "2"], "{row}");
@@ -43,7 +43,7 @@ fn events_survive_crash_and_dead_letters_redeliver() {
     assert_eq!(types, ["dev.stoa.run.started", "dev.stoa.run.succeeded"]);
     endpoint.code.store(200, SeqCst);
     kubectl.run(&["create", "--raw", &format!("{path}/redelivery"), "--filename", "/dev/null"]);
-    kubectl.run(&["wait", "--for=jsonpath={.status.deadLetters}=0", "--timeout=60s", &sink]);
+    kubectl.run(&["wait", "--for=jsonpath={.status.deadLetters}=0", "--timeout=120s", &sink]);
     // A letter is none any more once it is on its way.
     for item in letters["items"].as_array().unwrap() {
         let event_type = item["event"]["type"].as_str().unwrap();

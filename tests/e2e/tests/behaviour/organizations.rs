@@ -12,7 +12,7 @@ fn manifest(name: &str, policy: &str) -> String {
 }
 
 fn ready(server: &dyn Server, name: &str) {
-    server.kubectl().run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("organization/{name}")]);
+    server.kubectl().run(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("organization/{name}")]);
 }
 
 fn namespace_comes_and_goes(server: &dyn Server) {
@@ -65,7 +65,7 @@ fn namespace_that_exists_is_not_adopted(server: &dyn Server) {
                 (ready["reason"] == "NamespaceExists").then(|| ready["message"].as_str().unwrap_or_default().to_owned())
             });
             assert!(message.contains(&name) && message.contains("exists"), "{message}");
-            kubectl.run(&["delete", "organization", &name, "--timeout=60s"]);
+            kubectl.run(&["delete", "organization", &name, "--timeout=120s"]);
         }
     }
     let namespace = kubectl.get(&["namespace", &name]);
@@ -146,7 +146,7 @@ fn orphaned_infrastructure_stays_when_its_stack_goes() {
     organization.succeed("web", "Apply", "");
     let policy = "--patch={\"spec\":{\"deletionPolicy\":\"Orphan\"}}";
     kubectl.run(&["patch", "stack", "web", "--namespace", name, "--type=merge", policy]);
-    kubectl.run(&["delete", "stack", "web", "--namespace", name, "--timeout=60s"]);
+    kubectl.run(&["delete", "stack", "web", "--namespace", name, "--timeout=120s"]);
     assert!(kubectl.succeeds(&["get", "configmap", "c1", "--namespace", &namespace]));
     // A stack that comes after it takes the objects over instead of creating them.
     organization.stack("web", &config_maps(&namespace, 2, "a"));
@@ -156,7 +156,7 @@ fn orphaned_infrastructure_stays_when_its_stack_goes() {
 
     // Its releases follow those that the first one left.
     assert_eq!(organization.succeed("web", "Apply", "")["status"]["release"], 2);
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", "--namespace", name, "stack/web"]);
     let diff = format!("/apis/delivery.stoa.dev/v1alpha1/namespaces/{name}/releases/web.{name}.2/diff?format=json");
     let diff: serde_json::Value = serde_json::from_str(&kubectl.raw(&diff)).unwrap();
     assert_eq!((&diff["from"], &diff["summary"]["added"]), (&serde_json::Value::Null, &3.into()), "{diff:#}");
@@ -176,6 +176,6 @@ fn project_takes_its_stacks_along() {
     let organization = Organization::create(&*server);
     let name = &organization.name;
     organization.stack("web", &config_maps("web", 1, "a"));
-    kubectl.run(&["delete", "project", name, "--namespace", name, "--timeout=60s"]);
+    kubectl.run(&["delete", "project", name, "--namespace", name, "--timeout=120s"]);
     assert!(!kubectl.succeeds(&["get", "stack", "web", "--namespace", name]));
 }

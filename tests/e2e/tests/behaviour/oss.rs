@@ -27,7 +27,7 @@ spec:
   s3: {{bucket: documents, prefix: team/stoa, region: {REGION}, endpoint: \"{url}\", credentialsSecretRef: {{namespace: {SYSTEM}, name: {backend}}}}}
 "
     ));
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("backend/{backend}")]);
     backend
 }
 
@@ -142,7 +142,7 @@ fn run_awaits_valid_oss_key_without_disclosure() {
     tell_key(&kubectl, &backend, &server.access_key, &server.secret_key);
     let ended = organization.ended(&run, PATIENCE);
     assert_eq!(ended["status"]["phase"], "Succeeded", "{ended:#}");
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("backend/{backend}")]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", &format!("backend/{backend}")]);
     organization.succeed("web", "Destroy", "");
 }
 

@@ -249,7 +249,7 @@ fn readiness_is_that_of_the_latest_generation() {
     organization.succeed("web", "Apply", "");
     let patch = "--patch={\"spec\":{\"description\":\"web\"}}";
     kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
-    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=30s", "--namespace", name, "stack/web"]);
+    kubectl.run(&["wait", "--for=condition=Ready", "--timeout=120s", "--namespace", name, "stack/web"]);
     let patch = "--patch={\"spec\":{\"workspaces\":[\"nowhere\"]}}";
     kubectl.run(&["patch", "stack/web", "--namespace", name, "--type=merge", patch]);
     let message = kubectl.watch(name, "stack/web", PATIENCE, |stack| {

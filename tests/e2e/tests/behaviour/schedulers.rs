@@ -288,7 +288,7 @@ fn define_kinds(kubectl: &Kubectl, folder: &str) {
     ] {
         kubectl.apply(&fs::read_to_string(cluster.join(file)).unwrap());
         let crd = format!("crd/{kind}.cluster.open-cluster-management.io");
-        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &crd]);
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=120s", &crd]);
     }
 }
 

@@ -65,7 +65,7 @@ fn finalizer_holds(server: &dyn Server) {
         "{refused}"
     );
     finalizers("null");
-    kubectl.run(&["wait", "--for=delete", "--timeout=30s", "source/held", "--namespace", name]);
+    kubectl.run(&["wait", "--for=delete", "--timeout=120s", "source/held", "--namespace", name]);
 }
 
 #[test]

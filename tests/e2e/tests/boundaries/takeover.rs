@@ -14,7 +14,7 @@ use stoa_failpoint::{SERVER, VARIABLE};
 use super::{OBJECTS, created_in, is_rolled_out};
 
 const REPLICAS: usize = 3;
-const SERVED: [&str; 5] = ["wait", "--for=condition=Available", "--timeout=90s", "apiservice", "--all"];
+const SERVED: [&str; 5] = ["wait", "--for=condition=Available", "--timeout=120s", "apiservice", "--all"];
 
 /// Starts all replicas anew, the first of which that gets to a boundary ends there and makes this file.
 fn arm(cluster: &Cluster, point: &str, file: &Path) {

@@ -47,7 +47,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 ";
     case.kubectl().apply(definition);
-    case.kubectl().run(&["wait", "--for=condition=Established", "crd/cells.scoped.example.com", "--timeout=60s"]);
+    case.kubectl().run(&["wait", "--for=condition=Established", "crd/cells.scoped.example.com", "--timeout=120s"]);
     let cell = "apiVersion: scoped.example.com/v1\nkind: Cell\nmetadata: {name: a}\n";
     let namespaced = cell.replace("{name: a}", "{name: a, namespace: scoped}");
     let first = &manifests[..second];

@@ -124,6 +124,6 @@ spec: {{project: web}}
     let stack = find("stacks", "stays").unwrap();
     let metadata = &stack["metadata"];
     assert!(metadata["ownerReferences"].is_null() && metadata["deletionTimestamp"].is_null(), "{stack:#}");
-    on(&["delete", "stack", "stays", "--cascade=foreground", "--timeout=90s"]);
+    on(&["delete", "stack", "stays", "--cascade=foreground", "--timeout=120s"]);
     kubectl.run(&["delete", "namespace", &namespace, "--wait=false"]);
 }

@@ -80,7 +80,7 @@ spec:
     /// Waits until all of these runs, and the workflow's own, were told of, and checks how often the hooks were called.
     pub(crate) fn end(self, runs: impl Iterator<Item = String>) {
         let (kubectl, name) = (self.cluster.kubectl(), self.organization.name.as_str());
-        let complete = ["wait", "workflow/hooked", "--for=condition=Complete", "--timeout=90s", "--namespace", name];
+        let complete = ["wait", "workflow/hooked", "--for=condition=Complete", "--timeout=120s", "--namespace", name];
         kubectl.run(&complete);
         let before = calls(&self.before);
         assert_eq!(before.len(), 1, "the hook had passed: {before:#?}");

@@ -9,7 +9,7 @@ use crate::PATIENCE;
 fn hook(scene: &Scene, name: &str, client_config: &Value) -> Value {
     json!({
         "name": format!("{name}.hooks.test"), "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
-        "timeoutSeconds": 5, "clientConfig": client_config, "namespaceSelector": scene.selector(),
+        "timeoutSeconds": 20, "clientConfig": client_config, "namespaceSelector": scene.selector(),
         "rules": rules(&["CREATE", "UPDATE"]),
     })
 }
