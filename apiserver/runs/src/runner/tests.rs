@@ -235,7 +235,7 @@ async fn absent_runner_is_skipped_at_once() {
     for _ in 0..10 {
         assert_eq!(resolve(&runner).await.unwrap(), "there");
     }
-    // As long as a single connection may take.
+    // A single connection may take as long.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let nobody = runner_at_each(&[gone]);
     assert_eq!(resolve(&nobody).await.unwrap_err().code(), Code::Unavailable);

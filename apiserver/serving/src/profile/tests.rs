@@ -82,7 +82,7 @@ async fn profile(time: Duration) -> Vec<Stack> {
     read(&Profiling::start().unwrap().until(tokio::time::sleep(time)).await.unwrap())
 }
 
-/// Takes profiles of so long a time until the stacks are enough: a busy machine may have little time for the work.
+/// Takes profiles of this length until the stacks are enough: a busy machine may have little time for the work.
 async fn profiles(time: Duration, is_enough: impl Fn(&[Stack]) -> bool) -> Vec<Stack> {
     let (mut stacks, start) = (Vec::new(), Instant::now());
     loop {

@@ -161,7 +161,7 @@ async fn objects_of_kind_share_one_watch() {
         let text = std::fs::read_to_string(&log).unwrap();
         text.lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            // Its end is logged at some time after the last who waited is gone.
+            // The log has the end of a watch at some time after the last waiter has ended.
             .filter(|event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")
             .filter(|event| event["requestURI"].as_str().is_some_and(|uri| uri.contains(&collection)))
             .count()

@@ -28,7 +28,7 @@ fn traces(profile: &[u8]) -> String {
     run(Command::new("go").args(["tool", "pprof", "-symbolize=none", "-traces"]).arg(file.path()))
 }
 
-/// What is sampled while requests are answered.
+/// Samples a server that answers requests; the names of the samples.
 async fn sampled(client: &kube::Client, kubectl: &Kubectl) -> String {
     let over = Arc::<AtomicBool>::default();
     let asking = [(); 4].map(|()| {
@@ -41,7 +41,7 @@ async fn sampled(client: &kube::Client, kubectl: &Kubectl) -> String {
     });
     let kubectl = kubectl.clone();
     let profile = tokio::task::spawn_blocking(move || profile(&kubectl, SECONDS)).await.unwrap();
-    // Whoever names what was sampled needs the processor, too.
+    // Go needs the processor, too.
     over.store(true, Relaxed);
     for asks in asking {
         tokio::time::timeout(Duration::from_secs(30), asks).await.expect("an answer").unwrap();

@@ -493,7 +493,7 @@ async fn controller_honors_rate_limit_and_resumes_later() {
     let wait = bed.look_again().await.unwrap();
     assert!(wait <= Duration::from_secs(300), "{wait:?}");
     assert_eq!(bed.forge.requests().len(), asked, "nothing was asked");
-    // Time passes that nobody has to wait for.
+    // The clock of the runtime passes the pause.
     tokio::time::pause();
     tokio::time::advance(wait + Duration::from_millis(50)).await;
     tokio::time::resume();
