@@ -274,14 +274,14 @@ impl Computed for States {
         page(|| namespaces(&self.lookup), request, of_namespace).await
     }
 
-    fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
+    async fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
         let is_wanted = |list: &Remembered| namespace.is_none_or(|of| of.is_empty() || of == list.namespace);
         self.lists().iter().any(|list| is_wanted(list) && list.is_at(version))
     }
 
-    fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
+    async fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
         if namespace.is_some_and(|of| !of.is_empty()) {
-            return self.remembers(namespace, version);
+            return self.remembers(namespace, version).await;
         }
         // A namespace that is new, or that has no states any more, would be passed over without an event.
         let Ok(now) = namespaces(&self.lookup) else { return false };

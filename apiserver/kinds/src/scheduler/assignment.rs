@@ -217,13 +217,13 @@ impl Computed for Assignments {
         page(|| self.schedules.namespaces(), request, of_namespace).await
     }
 
-    /// A GitOpsRepo writes its status with each commit. It changes conditions, and the same assignments follow.
-    fn remembers(&self, _namespace: Option<&str>, version: Version) -> bool {
-        self.schedules.are_same_since(version)
+    /// Statuses change with each commit. They change conditions, and the same assignments follow.
+    async fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
+        self.schedules.are_same_since(namespace, version).await
     }
 
     /// A watcher hears of the conditions, too.
-    fn remembers_all(&self, _namespace: Option<&str>, _version: Version) -> bool {
+    async fn remembers_all(&self, _namespace: Option<&str>, _version: Version) -> bool {
         false
     }
 }

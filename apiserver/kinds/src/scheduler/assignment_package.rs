@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stoa_machinery::{
-    ApiError, Object, ResourceDefinition,
+    ApiError, Object, ResourceDefinition, Version,
     definition::{Cell, Column},
     registry::{Computed, PageRequest},
     strategy::DefaultStrategy,
@@ -112,5 +112,9 @@ impl Computed for Packages {
             self.of_namespace(&namespace, after.as_deref(), most).await
         };
         page(|| self.schedules.namespaces(), request, of_namespace).await
+    }
+
+    async fn remembers(&self, namespace: Option<&str>, version: Version) -> bool {
+        self.schedules.are_same_since(namespace, version).await
     }
 }

@@ -18,7 +18,7 @@ use stoa_fleet::{
     schedule::{Schedule, stored_decisions},
 };
 use stoa_machinery::{
-    ApiError, Version,
+    ApiError, Key, Version,
     registry::{ListOptions, Stored},
 };
 use stoa_types::{
@@ -143,8 +143,10 @@ type LastChanges = [Version; 3];
 struct Known {
     /// Nothing has changed while these are the same.
     last_changes: LastChanges,
-    /// The digest of the objects of the namespace. Nothing has changed in it while this is the same.
+    /// The digest of the scheduled part of the objects of the namespace. Its schedule is the same while this is.
     digest: u64,
+    /// The schedule has been the same since this version.
+    since: Version,
     schedule: Arc<NamedSchedule>,
 }
 
@@ -191,35 +193,63 @@ impl Schedules {
         ])
     }
 
-    /// Whether the schedules at a version are those of now.
-    pub(super) fn are_same_since(&self, version: Version) -> bool {
-        self.last_changes().is_ok_and(|changes| changes.iter().all(|change| *change <= version))
+    /// Whether the schedules of a namespace, or of all, at a version are those of now.
+    pub(super) async fn are_same_since(&self, namespace: Option<&str>, version: Version) -> bool {
+        match namespace.filter(|namespace| !namespace.is_empty()) {
+            Some(namespace) => self.known(namespace).await.is_ok_and(|known| known.since <= version),
+            // A namespace whose last policy was deleted is not known any more.
+            None => self.last_changes().is_ok_and(|changes| changes.iter().all(|change| *change <= version)),
+        }
     }
 
     /// The schedule of a namespace.
     pub(super) async fn of(&self, namespace: &str) -> Result<Arc<NamedSchedule>, ApiError> {
+        Ok(self.known(namespace).await?.schedule)
+    }
+
+    async fn known(&self, namespace: &str) -> Result<Known, ApiError> {
         // Before the lists: what changes meanwhile is compared the next time.
         let last_changes = self.last_changes()?;
         let known = self.known.lock().get(namespace).cloned();
         if let Some(known) = known.as_ref().filter(|known| known.last_changes == last_changes) {
-            return Ok(known.schedule.clone());
+            return Ok(known.clone());
         }
         let lists = scheduled(&self.lookup, namespace).await?;
-        let mut hasher = DefaultHasher::new();
-        for stored in lists.iter().flatten() {
-            (stored.uid(), stored.version.0).hash(&mut hasher);
-        }
-        let digest = hasher.finish();
-        let schedule = match known.filter(|known| known.digest == digest) {
-            Some(known) => known.schedule,
-            None => {
-                let of = namespace.to_owned();
-                on_own_thread(move || Arc::new(read(&of, lists.into_iter().flatten()))).await
+        // After the lists: they have no later change.
+        let since = self.last_changes()?.into_iter().max().unwrap_or_default();
+        let of = namespace.to_owned();
+        let known = on_own_thread(move || {
+            let objects = values(lists);
+            let digest = digest(&objects);
+            match known.filter(|known| known.digest == digest) {
+                Some(known) => Known { last_changes, ..known },
+                None => Known { last_changes, digest, since, schedule: Arc::new(read(&of, &objects)) },
             }
-        };
-        self.known.put(namespace, Known { last_changes, digest, schedule: schedule.clone() });
-        Ok(schedule)
+        })
+        .await;
+        self.known.put(namespace, known.clone());
+        Ok(known)
     }
+}
+
+/// A stored object with its key.
+type Keyed = (Key, Value);
+
+fn values(lists: [Vec<Arc<Stored>>; 3]) -> Vec<Keyed> {
+    let value = |stored: Arc<Stored>| (stored.key.clone(), Value::Object(stored.object().0));
+    lists.into_iter().flatten().map(value).collect()
+}
+
+/// A digest of the part of objects that makes a schedule. Their statuses change more often.
+fn digest(objects: &[Keyed]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, object) in objects {
+        let metadata = &object["metadata"];
+        key.hash(&mut hasher);
+        (&metadata["uid"], &metadata["labels"], &metadata["creationTimestamp"]).hash(&mut hasher);
+        (&object["spec"], &object["status"]["decisions"]).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The stored cluster types, targets and policies of a namespace.
@@ -242,12 +272,12 @@ async fn stored<K: Kind>(lookup: &Lookup, namespace: Option<&str>) -> Result<Vec
 ///
 /// Those of the stored objects.
 pub async fn scheduled_inputs(lookup: &Lookup, namespace: &str) -> Result<Inputs, ApiError> {
-    let lists = scheduled(lookup, namespace).await?;
-    Ok(inputs(namespace, lists.into_iter().flatten()).0)
+    let objects = values(scheduled(lookup, namespace).await?);
+    Ok(inputs(namespace, &objects).0)
 }
 
 /// Schedules stored objects. An object that has been invalid since before its schema takes no part.
-fn read(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> NamedSchedule {
+fn read(namespace: &str, objects: &[Keyed]) -> NamedSchedule {
     let (inputs, created) = inputs(namespace, objects);
     NamedSchedule::new(&inputs, created)
 }
@@ -256,13 +286,12 @@ fn read(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> NamedSch
 type Created = HashMap<(&'static str, String), String>;
 
 /// The objects that are scheduled, with the last decisions of external schedulers.
-fn inputs(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> (Inputs, Created) {
+fn inputs(namespace: &str, objects: &[Keyed]) -> (Inputs, Created) {
     let mut inputs = Inputs { environment: namespace.to_owned(), ..Inputs::default() };
     let mut created = Created::new();
-    for stored in objects {
-        let value = Value::Object(stored.object().0);
+    for (key, value) in objects {
         let time = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
-        match AnyObject::read(&value, Origin::default()) {
+        match AnyObject::read(value, Origin::default()) {
             Some(Ok(AnyObject::ClusterType(it))) => {
                 created.insert((CLUSTER_TYPE, it.name.clone()), time);
                 inputs.cluster_types.insert(it.name.clone(), it);
@@ -272,12 +301,12 @@ fn inputs(namespace: &str, objects: impl Iterator<Item = Arc<Stored>>) -> (Input
                 inputs.targets.insert(it.name.clone(), it);
             }
             Some(Ok(AnyObject::SchedulingPolicy(it))) => {
-                if let Some(decisions) = stored_decisions(&value) {
+                if let Some(decisions) = stored_decisions(value) {
                     inputs.decisions.insert(it.name.clone(), Arc::new(decisions));
                 }
                 inputs.policies.insert(it.name.clone(), it);
             }
-            Some(Err(error)) => tracing::warn!(key = %stored.key, %error, "an object is not scheduled"),
+            Some(Err(error)) => tracing::warn!(%key, %error, "an object is not scheduled"),
             Some(Ok(_)) | None => {}
         }
     }
@@ -327,6 +356,27 @@ mod tests {
         assert_eq!(names(Some("web-web-ring-z"), 10), [] as [&str; 0]);
         assert_eq!(schedule.get("web-web-ring-drone").unwrap().policies(), ["one", "two"]);
         assert!(schedule.get("web").is_none());
+    }
+
+    #[test]
+    fn digest_changes_with_the_scheduled_part_alone() {
+        let object = json!({"metadata": {"uid": "1", "labels": {"a": "b"}, "resourceVersion": "1"}, "spec": {"x": 1}});
+        let of = |change: fn(&mut Value)| {
+            let mut object = object.clone();
+            change(&mut object);
+            digest(&[(Key::new("/registry/a"), object)])
+        };
+        let before = of(|_| {});
+        assert_eq!(of(|it| it["metadata"]["resourceVersion"] = "2".into()), before);
+        assert_eq!(of(|it| it["status"] = json!({"conditions": []})), before);
+        for change in [
+            |it: &mut Value| it["metadata"]["uid"] = "2".into(),
+            |it: &mut Value| it["metadata"]["labels"]["a"] = "c".into(),
+            |it: &mut Value| it["spec"]["x"] = 2.into(),
+            |it: &mut Value| it["status"] = json!({"decisions": [{"clusterTypes": ["a"]}]}),
+        ] {
+            assert_ne!(of(change), before);
+        }
     }
 
     #[test]

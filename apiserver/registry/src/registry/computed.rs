@@ -63,14 +63,14 @@ pub trait Computed: std::fmt::Debug + Send + Sync + 'static {
 
     /// Whether further pages of a list at this version have the same objects, perhaps with newer statuses, though a base has
     /// changed since. Where they have not, the client lists again.
-    fn remembers(&self, _namespace: Option<&str>, _version: Version) -> bool {
+    async fn remembers(&self, _namespace: Option<&str>, _version: Version) -> bool {
         false
     }
 
     /// Whether all objects of a list at this version are known, so that a watch from it hears of every change since. A list that
     /// ended has asked for all of them.
-    fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
-        self.remembers(namespace, version)
+    async fn remembers_all(&self, namespace: Option<&str>, version: Version) -> bool {
+        self.remembers(namespace, version).await
     }
 }
 
@@ -136,7 +136,7 @@ impl Computation {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if let Some(token) = token {
             let of = token.version.unwrap_or(version);
-            let is_remembered = self.computed.remembers(namespace, of);
+            let is_remembered = self.computed.remembers(namespace, of).await;
             if !is_remembered && of != version && self.have_changed(of)? {
                 return Err(token::expired(token));
             }
@@ -217,7 +217,7 @@ impl Computation {
             Some(_) | None => None,
         };
         if let Some(since) = changed_since
-            && !self.computed.remembers_all(namespace, since)
+            && !self.computed.remembers_all(namespace, since).await
         {
             let expired = ApiError::expired("the objects have changed since this resource version; list them again");
             return Ok(stream::iter([Event::Error(expired)]).boxed());

@@ -58,7 +58,7 @@ impl Computed for Parts {
         Ok(all.into_iter().filter(is_after).take(most).collect())
     }
 
-    fn remembers(&self, _: Option<&str>, version: Version) -> bool {
+    async fn remembers(&self, _: Option<&str>, version: Version) -> bool {
         self.remembered.lock().expect("no panic").as_ref().is_some_and(|(of, _)| *of == version)
     }
 }
