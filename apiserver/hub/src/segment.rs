@@ -5,7 +5,7 @@
 //! row groups and columns without a wanted row.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, hash_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -35,6 +35,8 @@ pub const MAX_BYTES: usize = 64 << 20;
 const MAX_TEXT: usize = 32 << 20;
 /// The rows of a row group, which is the unit of a read.
 const GROUP: usize = 10_000;
+/// A reader passes over single rows where at most one in so many is wanted.
+const SPARSE: usize = 4;
 
 const SCHEMA: &str = "message transition {
     REQUIRED INT64 time (TIMESTAMP_MICROS);
@@ -88,12 +90,14 @@ pub struct Filter {
     pub reconciler: Option<String>,
     /// The endpoints; `None` for all.
     pub endpoints: Option<HashSet<String>>,
+    /// Whether rows have their hosts and messages. Without them, both may be empty, and a reader is quicker.
+    pub has_details: bool,
 }
 
 impl Filter {
     /// All rows.
     pub fn all() -> Self {
-        Self { times: (i64::MIN, i64::MAX), host: None, reconciler: None, endpoints: None }
+        Self { times: (i64::MIN, i64::MAX), host: None, reconciler: None, endpoints: None, has_details: true }
     }
 
     /// Whether a transition is wanted.
@@ -237,54 +241,112 @@ fn read_group(
     }
     let times = times(group, rows)?;
     let is_in_time = |row: &usize| filter.times.0 <= times[*row] && times[*row] <= filter.times.1;
-    let mut wanted: Vec<usize> = (0..rows).filter(is_in_time).collect();
-    // Column by column: most row groups have no row that a later one would be read for.
-    let mut endpoints = None;
-    if let Some(of) = &filter.endpoints
-        && !wanted.is_empty()
-    {
-        let texts = Texts::read(group, ENDPOINT, rows)?;
-        let mut last: Option<(usize, bool)> = None;
-        wanted.retain(|row| {
-            let is_wanted = match last.filter(|(before, _)| texts.are_equal(*before, *row)) {
-                Some((_, is_wanted)) => is_wanted,
-                None => texts.is_one_of(*row, of),
-            };
-            last = Some((*row, is_wanted));
-            is_wanted
-        });
-        endpoints = Some(texts);
+    let mut wanted = Wanted { group, of: rows, rows: (0..rows).filter(is_in_time).collect() };
+    // Column by column: of most row groups, later columns have no row or few rows to read.
+    if let Some(of) = &filter.endpoints {
+        wanted.retain(ENDPOINT, |endpoint| of.contains(endpoint))?;
     }
-    if wanted.is_empty() {
+    if let Some(of) = &filter.host {
+        wanted.retain(HOST, |host| host == of)?;
+    }
+    if let Some(of) = &filter.reconciler {
+        wanted.retain(RECONCILER, |reconciler| reconciler == of)?;
+    }
+    if wanted.rows.is_empty() {
         return Ok(());
     }
-    let (mut hosts, mut reconcilers) = (Texts::read(group, HOST, rows)?, Texts::read(group, RECONCILER, rows)?);
-    wanted.retain(|row| {
-        filter.host.as_ref().is_none_or(|host| hosts.is(*row, host))
-            && filter.reconciler.as_ref().is_none_or(|reconciler| reconcilers.is(*row, reconciler))
-    });
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let mut endpoints = match endpoints {
-        Some(endpoints) => endpoints,
-        None => Texts::read(group, ENDPOINT, rows)?,
+    let mut reconcilers = wanted.texts(RECONCILER)?;
+    let mut endpoints = wanted.texts(ENDPOINT)?;
+    let mut commits = wanted.texts(COMMIT)?;
+    let mut statuses = wanted.texts(STATUS)?;
+    let mut details = match filter.has_details {
+        true => Some((wanted.texts(HOST)?, wanted.texts(MESSAGE)?)),
+        false => None,
     };
-    let mut commits = Texts::read(group, COMMIT, rows)?;
-    let mut statuses = Texts::read(group, STATUS, rows)?;
-    let mut messages = Texts::read(group, MESSAGE, rows)?;
-    for row in wanted {
+    let absent: Arc<str> = Arc::from("");
+    for (position, row) in wanted.rows.iter().enumerate() {
+        let (host, message) = match &mut details {
+            Some((hosts, messages)) => (hosts.text(position)?, messages.text(position)?),
+            None => (absent.clone(), absent.clone()),
+        };
         each(Transition {
-            host: hosts.text(row)?,
-            reconciler: reconcilers.text(row)?,
-            time: times[row],
-            endpoint: endpoints.text(row)?,
-            commit: commits.text(row)?,
-            status: statuses.text(row)?,
-            message: messages.text(row)?,
+            host,
+            reconciler: reconcilers.text(position)?,
+            time: times[*row],
+            endpoint: endpoints.text(position)?,
+            commit: commits.text(position)?,
+            status: statuses.text(position)?,
+            message,
         });
     }
     Ok(())
+}
+
+/// The wanted rows of a row group, in ascending order.
+struct Wanted<'g> {
+    group: &'g dyn RowGroupReader,
+    /// The number of all rows.
+    of: usize,
+    rows: Vec<usize>,
+}
+
+impl Wanted<'_> {
+    /// Leaves the rows whose text in a column is wanted.
+    fn retain(&mut self, column: usize, is_wanted: impl Fn(&str) -> bool) -> Result<(), ParquetError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut texts = self.texts(column)?;
+        let mut left = Vec::new();
+        let mut last: Option<(Arc<str>, bool)> = None;
+        for (position, row) in self.rows.iter().enumerate() {
+            let text = texts.text(position)?;
+            let is_left = match &last {
+                Some((before, is_left)) if Arc::ptr_eq(before, &text) => *is_left,
+                _ => is_wanted(&text),
+            };
+            if is_left {
+                left.push(*row);
+            }
+            last = Some((text, is_left));
+        }
+        self.rows = left;
+        Ok(())
+    }
+
+    /// The texts of the rows in a column.
+    fn texts(&self, column: usize) -> Result<Texts, ParquetError> {
+        let ColumnReader::ByteArrayColumnReader(mut reader) = self.group.get_column_reader(column)? else {
+            return Err(corrupt(format!("column {column} has another type")));
+        };
+        let too_short = || corrupt(format!("column {column} is too short"));
+        let mut values = Vec::with_capacity(self.rows.len());
+        if self.rows.len() > self.of / SPARSE {
+            let mut all = Vec::with_capacity(self.of);
+            reader.read_records(self.of, None, None, &mut all)?;
+            if all.len() != self.of {
+                return Err(too_short());
+            }
+            match self.rows.len() == self.of {
+                true => values = all,
+                false => values.extend(self.rows.iter().map(|row| all[*row].clone())),
+            }
+        } else {
+            let mut next = 0;
+            for run in self.rows.chunk_by(|row, following| row + 1 == *following) {
+                let gap = run[0] - next;
+                if reader.skip_records(gap)? != gap {
+                    return Err(too_short());
+                }
+                reader.read_records(run.len(), None, None, &mut values)?;
+                next = run[0] + run.len();
+            }
+        }
+        if values.len() != self.rows.len() {
+            return Err(too_short());
+        }
+        Ok(Texts { values, known: HashMap::new(), last: None })
+    }
 }
 
 fn times(group: &dyn RowGroupReader, rows: usize) -> Result<Vec<i64>, ParquetError> {
@@ -296,45 +358,32 @@ fn times(group: &dyn RowGroupReader, rows: usize) -> Result<Vec<i64>, ParquetErr
     if times.len() == rows { Ok(times) } else { Err(corrupt("the column time is too short")) }
 }
 
-/// The texts of a column of a row group. Equal neighbours share one.
+/// The texts of a column.
 struct Texts {
     values: Vec<ByteArray>,
-    last: Option<(usize, Arc<str>)>,
+    /// The texts of the values that were asked for. Equal values of a dictionary are in one place in memory.
+    known: HashMap<Place, Arc<str>>,
+    /// The text of the last value that was asked for: that of the next one, as a rule.
+    last: Option<(Place, Arc<str>)>,
 }
 
+/// The address of a value in memory, and its length in bytes.
+type Place = (usize, usize);
+
 impl Texts {
-    fn read(group: &dyn RowGroupReader, column: usize, rows: usize) -> Result<Self, ParquetError> {
-        let ColumnReader::ByteArrayColumnReader(mut reader) = group.get_column_reader(column)? else {
-            return Err(corrupt(format!("column {column} has another type")));
-        };
-        let mut values = Vec::with_capacity(rows);
-        reader.read_records(rows, None, None, &mut values)?;
-        if values.len() != rows {
-            return Err(corrupt(format!("column {column} is too short")));
-        }
-        Ok(Self { values, last: None })
-    }
-
-    fn is(&self, row: usize, text: &str) -> bool {
-        self.values[row].data() == text.as_bytes()
-    }
-
-    fn is_one_of(&self, row: usize, texts: &HashSet<String>) -> bool {
-        std::str::from_utf8(self.values[row].data()).is_ok_and(|text| texts.contains(text))
-    }
-
-    fn are_equal(&self, row: usize, other: usize) -> bool {
-        self.values[row].data() == self.values[other].data()
-    }
-
-    fn text(&mut self, row: usize) -> Result<Arc<str>, ParquetError> {
+    fn text(&mut self, position: usize) -> Result<Arc<str>, ParquetError> {
+        let value = &self.values[position];
+        let place = (value.data().as_ptr().addr(), value.len());
         if let Some((of, text)) = &self.last
-            && self.values[*of].data() == self.values[row].data()
+            && *of == place
         {
             return Ok(text.clone());
         }
-        let text: Arc<str> = self.values[row].as_utf8()?.into();
-        self.last = Some((row, text.clone()));
+        let text = match self.known.entry(place) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(unknown) => unknown.insert(Arc::from(value.as_utf8()?)).clone(),
+        };
+        self.last = Some((place, text.clone()));
         Ok(text)
     }
 }
@@ -404,6 +453,28 @@ mod tests {
         assert_eq!(found(&["web", "db"], all), [("a".to_owned(), 1), ("a".to_owned(), 4), ("b".to_owned(), 1)]);
         assert_eq!(found(&["api"], (3, 9)), [("a".to_owned(), 3)]);
         assert!(found(&["other"], all).is_empty());
+    }
+
+    #[test]
+    fn single_rows_are_found_in_all_columns() {
+        // Texts are different in most rows of a column, and a dictionary has them in others.
+        let of = |time: i64| Transition {
+            reconciler: format!("r{}", time % 7).into(),
+            message: format!("{time}").repeat(50).into(),
+            ..row(&format!("h{}", time % 3), time, &format!("c{time}"))
+        };
+        let written: Vec<_> = (0..30_000).map(of).collect();
+        let packed = pack(written.clone()).unwrap();
+        for times in [(17, 17), (100, 140), (5_000, 29_999), (0, 29_999), (30_000, 40_000)] {
+            let filter = Filter { times, reconciler: Some("r3".to_owned()), ..Filter::all() };
+            let mut expected: Vec<_> = written.iter().filter(|row| filter.matches(row)).cloned().collect();
+            expected.sort();
+            assert_eq!(rows(&packed[0].bytes, &filter).unwrap(), expected, "{times:?}");
+            let found = rows(&packed[0].bytes, &Filter { has_details: false, ..filter }).unwrap();
+            let none: Arc<str> = "".into();
+            let bare = |row: Transition| Transition { host: none.clone(), message: none.clone(), ..row };
+            assert_eq!(found, expected.into_iter().map(bare).collect::<Vec<_>>(), "{times:?}");
+        }
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn filter(call: &SubresourceCall) -> Result<Filter, ApiError> {
         host: text("host"),
         reconciler: text("reconciler"),
         endpoints: None,
+        has_details: true,
     })
 }
 
@@ -202,6 +203,7 @@ async fn lag(hub: &HubService, call: &SubresourceCall) -> Result<Vec<Value>, Api
     let (mut filter, limit) = (filter(call)?, limit(call)?);
     let descriptors = Descriptors::read(hub, &call.namespace).await?;
     filter.endpoints = descriptors.endpoints(call);
+    filter.has_details = false;
     let found = hub.collect(&call.namespace, filter, Rollouts::default()).await?;
     let rollouts = warned(call, found).finish();
     let rollouts = rollouts.map_err(|error| {
