@@ -6,6 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use stoa_e2e::eventually;
+use stoa_e2e::repeat::is_in_full;
 
 use crate::harness::{Case, STACK};
 
@@ -17,7 +18,8 @@ const WEBHOOK: &str = "check.guarded.example.com";
 #[test]
 fn webhook_without_server_fails_only_changes() {
     let case = Case::new("webhook-configuration-last");
-    for _ in 0..10 {
+    let rounds = if is_in_full() { 10 } else { 3 };
+    for _ in 0..rounds {
         case.apply("");
         case.destroy();
     }
