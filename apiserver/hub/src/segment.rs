@@ -361,29 +361,29 @@ fn times(group: &dyn RowGroupReader, rows: usize) -> Result<Vec<i64>, ParquetErr
 /// The texts of a column.
 struct Texts {
     values: Vec<ByteArray>,
-    /// The texts of the values that were asked for. Equal values of a dictionary are in one place in memory.
-    known: HashMap<Place, Arc<str>>,
+    /// The texts of the values that were asked for. Equal values of a dictionary have one address.
+    known: HashMap<Address, Arc<str>>,
     /// The text of the last value that was asked for: that of the next one, as a rule.
-    last: Option<(Place, Arc<str>)>,
+    last: Option<(Address, Arc<str>)>,
 }
 
-/// The address of a value in memory, and its length in bytes.
-type Place = (usize, usize);
+/// Where a value is in memory, and its length in bytes.
+type Address = (usize, usize);
 
 impl Texts {
     fn text(&mut self, position: usize) -> Result<Arc<str>, ParquetError> {
         let value = &self.values[position];
-        let place = (value.data().as_ptr().addr(), value.len());
+        let address = (value.data().as_ptr().addr(), value.len());
         if let Some((of, text)) = &self.last
-            && *of == place
+            && *of == address
         {
             return Ok(text.clone());
         }
-        let text = match self.known.entry(place) {
+        let text = match self.known.entry(address) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(unknown) => unknown.insert(Arc::from(value.as_utf8()?)).clone(),
         };
-        self.last = Some((place, text.clone()));
+        self.last = Some((address, text.clone()));
         Ok(text)
     }
 }
