@@ -436,9 +436,17 @@ spec: {{controlPlane: {{repo: \"{}\", branch: main, path: .}}}}
     let page = |path: &str| -> Value { serde_json::from_str(&kubectl.raw(path)).unwrap() };
     let first = page(&list);
     let next = first["metadata"]["continue"].as_str().unwrap();
-    let change = r#"{"status": {"changedFiles": 99}}"#;
-    let repo = ["gitopsrepoes.scheduler.kalypso.io", "--namespace", namespace, "dev"];
-    kubectl.run(&[&["patch"], &repo[..], &["--subresource=status", "--type=merge", "--patch", change]].concat());
+    let status =
+        || kubectl.get(&["gitopsrepoes.scheduler.kalypso.io", "--namespace", namespace, "dev"])["status"].clone();
+    let before = status();
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "more", "labels": {"platform-config": "true"}},
+        "data": {"MORE": "yes"},
+    });
+    small.control_plane.commit("more.yaml", &map.to_string());
+    eventually("another status", PATIENCE, || (status() != before).then_some(()));
     let second = page(&format!("{list}&continue={next}"));
     assert_eq!(first["items"][0]["metadata"]["name"], "app-free-edge", "{first:#}");
     assert_eq!(second["items"][0]["metadata"]["name"], name, "{second:#}");
