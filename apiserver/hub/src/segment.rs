@@ -35,7 +35,7 @@ pub const MAX_BYTES: usize = 64 << 20;
 const MAX_TEXT: usize = 32 << 20;
 /// The rows of a row group, which is the unit of a read.
 const GROUP: usize = 10_000;
-/// A reader passes over single rows where at most one in so many is wanted.
+/// A reader skips the unwanted rows of a column where at most one row in this number is wanted. Otherwise it reads the column.
 const SPARSE: usize = 4;
 
 const SCHEMA: &str = "message transition {

@@ -48,7 +48,7 @@ struct KnownCommits {
 }
 
 impl Looks {
-    /// Has the servers asked again about all branches. The answer to a question of before counts for nobody who asks later.
+    /// Makes the next reading ask the servers about all branches. An answer to an earlier question is not kept.
     pub(crate) fn expire(&self) {
         let mut known = self.0.lock();
         known.of.clear();

@@ -53,7 +53,7 @@ fn thousand_packages_are_synchronized_in_bounded_memory() {
     let grown = server.memory().saturating_sub(memory);
     let most = BYTES_OF_PACKAGE * PACKAGES as u64;
     assert!(grown < most, "{PACKAGES} packages take {grown} bytes of memory");
-    // Nobody waits for the others.
+    // The thousand packages do not delay a publication.
     let revision = packages.create("new", "v1", &init());
     packages.set_lifecycle(&revision, "Proposed");
     packages.decide(&revision, "Published");
